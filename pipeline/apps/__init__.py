@@ -1,3 +1,3 @@
-"""Example applications. They import the public surface only, as a user's would."""
+"""Example applications. They import the public surface only, as users' applications do."""
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Delay statistics per origin, airline and hour, out of the flights that left New York in 2013.
+"""Delay statistics per origin, airline and hour for the flights that left New York in 2013.
 
 Flights are joined with their planes (a table, co-partitioned by tail number) and with the airlines (a global table),
 regrouped by origin and airline, and aggregated in tumbling hours.
 
-`build` is version 1 and has a bug that people really make: a cancelled flight has no delay, and is counted as one that left on
-time. `build_v2` mends it.
+`build` is version 1 and has a realistic bug: a cancelled flight has no delay, and counts as one that left on time. `build_v2`
+fixes it.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ class Departure(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """Events at one origin, of one airline, within one hour.
+    """Statistics of one origin, one airline and one hour.
 
     Args:
-        flights: Flights counted.
-        cancelled: Flights that never left (version 2 only).
+        flights: Number of flights.
+        cancelled: Number of flights that never left (version 2 only).
         delay_minutes: Sum of delays; early departures count negative.
-        late: Flights more than 15 minutes late.
-        seats: Seats of the planes that are known.
+        late: Number of flights more than 15 minutes late.
+        seats: Number of seats of the known planes.
     """
 
     flights: int = 0
@@ -78,7 +78,7 @@ class Stats(msgspec.Struct, frozen=True):
     seats: int = 0
 
     def add(self, departure: Departure) -> Stats:
-        """One flight more."""
+        """Add a flight."""
         delay = departure.delay or 0
         return Stats(
             self.flights + 1,
@@ -89,17 +89,17 @@ class Stats(msgspec.Struct, frozen=True):
         )
 
     def cancel(self) -> Stats:
-        """One flight more that never left."""
+        """Add a flight that never left."""
         return Stats(self.flights, self.cancelled + 1, self.delay_minutes, self.late, self.seats)
 
 
 def with_plane(flight: Flight, plane: Plane | None) -> tuple[Flight, int]:
-    """A flight and the seats of its plane."""
+    """Join a flight with the seats of its plane."""
     return flight, plane.seats if plane is not None else 0
 
 
 def with_airline(flight_and_seats: tuple[Flight, int], airline: str) -> Departure:
-    """A departure, out of a flight, its seats and the name of its airline."""
+    """Combine a flight, its seats and the name of its airline to a departure."""
     flight, seats = flight_and_seats
     return Departure(flight.origin, airline, seats, flight.dep_delay)
 
@@ -115,17 +115,17 @@ def count_departed(_key: str, departure: Departure, stats: Stats) -> Stats:
 
 
 def build(builder: StreamsBuilder) -> Topology:
-    """Version 1."""
+    """Build version 1."""
     return _build(builder, count_all)
 
 
 def build_v2(builder: StreamsBuilder) -> Topology:
-    """Version 2."""
+    """Build version 2."""
     return _build(builder, count_departed)
 
 
 def expectations() -> dict[str, Expectations]:
-    """Return what the data must be like for a version to go live; Great Expectations judges it."""
+    """Return the conditions that Great Expectations checks before a version goes live."""
     import great_expectations.expectations as gxe
 
     table = [

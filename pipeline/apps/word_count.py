@@ -1,4 +1,4 @@
-"""Word count in the Processor API: the documents' own example, written node by node.
+"""Word count in the Processor API, built node by node.
 
 `WordCountProcessor` splits lines into words and counts them in the store `Counts`; every second of stream time it
 forwards all counts and asks for a commit.
@@ -39,7 +39,7 @@ class WordCountProcessor(Processor[str, str]):
 
 
 def build(_builder: StreamsBuilder) -> Topology:
-    """The topology; the DSL is not needed for it."""
+    """Build the topology without the DSL."""
     counts = Stores.key_value_store("Counts", STRING, LONG)
     return (
         Topology()

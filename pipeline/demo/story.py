@@ -1,7 +1,8 @@
-"""The project's main job, told in a terminal: live, bounded, reprocessed, judged, switched over, taken back, and checked.
+"""The demo's story in a terminal: live, bounded, reprocessed, gated, switched, rolled back, and checked.
 
-Every step is what a user would do, by the same commands. It can be run again at any time, whole or after an interruption: it
-begins by forgetting what the application computed before; the input data are loaded once.
+Every step uses the commands that users have. The demo can be repeated at any time, also after an interruption: it first
+deletes
+the application's earlier results. The input data is loaded once.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ _LOG_LINES = 30
 
 @dataclass(frozen=True)
 class Story:
-    """The demo, with all that its steps share.
+    """The demo, with the objects that its steps share.
 
     Args:
-        project: Holds the application `delays`.
+        project: The project with the application `delays`.
         config: Path of `streams.toml`.
         broker: The embedded broker.
-        environ: The environment, for the commands that are started.
-        scratch: Where Airflow keeps its database, and its log goes.
-        console: Where the story is told.
-        days: Flights of how many days are loaded; of the whole year if None.
+        environ: Environment of the commands that it starts.
+        scratch: Directory of Airflow's database and of its log.
+        console: Shows the story.
+        days: Number of days of flights to load; None for the whole year.
     """
 
     project: ProjectConfig
@@ -69,10 +70,13 @@ class Story:
     days: int | None = None
 
     def tell(self) -> bool:
-        """Tell it all; gives whether every check held.
+        """Run all steps.
+
+        Returns:
+            Whether every check passed.
 
         Raises:
-            ProcessingError: If one of the commands failed.
+            ProcessingError: If a command failed.
         """
         begun = time.monotonic()
         self._set_the_scene()
@@ -107,7 +111,7 @@ class Story:
         self.console.print(f"  {topic}: {records} records")
 
     def _live_for_half(self) -> None:
-        self._say("Live: a worker takes half of the flights, and is then stopped")
+        self._say("Live: a worker processes half of the flights, then stops")
         ends = self._admin.end_offsets(self._flights())
         worker = subprocess.Popen(
             self._millrace("worker", APP), env=dict(self.environ), stdout=subprocess.PIPE, text=True
@@ -123,7 +127,7 @@ class Story:
             message = f"The worker ended with exit code {worker.returncode}"
             raise ProcessingError(message)
         self.console.print(told.strip().splitlines()[-1])
-        self.console.print(f"It stands at {_vector(self._committed())}, of {sum(ends.values())} flights")
+        self.console.print(f"Committed: {_vector(self._committed())}, of {sum(ends.values())} flights")
 
     def _bounded_run(self) -> None:
         self._say("Bounded: Airflow runs the rest on Spark, from where the worker stopped")
@@ -131,7 +135,7 @@ class Story:
         self._airflow("dags", "test", f"{APP}__run")
         for summary in re.findall(r"\d+ records processed, dropped: \{.*?\}", self._airflow_log.read_text()):
             self.console.print(summary, highlight=False)
-        self.console.print(f"It stands at {_vector(self._committed())}")
+        self.console.print(f"Committed: {_vector(self._committed())}")
 
     def _query(self, table: Mapping[Key, Stats]) -> None:
         self._say("The result: the hours with the most late flights")
@@ -142,8 +146,8 @@ class Story:
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
-        """Have a worker of version 1 run meanwhile."""
-        self._say("A worker of version 1 goes on: it runs through all that follows")
+        """Run a worker of version 1 in the background."""
+        self._say("A worker of version 1 continues: it runs during all following steps")
         self.scratch.mkdir(parents=True, exist_ok=True)
         with self._worker_log.open("w") as log, self.console.status("Starting the worker"):
             command = self._millrace("worker", APP)
@@ -162,8 +166,8 @@ class Story:
             worker.wait()
 
     def _release(self) -> None:
-        self._say("Version 1 counts cancelled flights as on time. Airflow releases v2, and nothing is stopped for it")
-        self.console.print("plan, reprocess from the start into fresh state, judge by Great Expectations, switch over")
+        self._say("Version 1 counts cancelled flights as on time. Airflow releases v2 without stopping anything")
+        self.console.print("plan, reprocess from the start into fresh state, gate by Great Expectations, cut")
         self._airflow("dags", "test", f"{APP}__release")
         release = Registry.at(self._admin).read(APP, self.project.app(APP).version)
         if release.verdict is not None:
@@ -171,7 +175,7 @@ class Story:
                 self.console.print(f"  {name}: {outcome}", highlight=False)
         self.console.print(f"{release.live} is live; {release.corrections} corrections were published")
         self.console.print(
-            f"Publication paused for {release.pause_ms / 1000:.1f} s, the worker writes to staging topics now"
+            f"Publication paused for {release.pause_ms / 1000:.1f} s, the worker now writes to staging topics"
         )
 
     def _changed(self, before: Mapping[Key, Stats], after: Mapping[Key, Stats]) -> None:
@@ -185,7 +189,7 @@ class Story:
         self.console.print(shown)
 
     def _rollback(self) -> None:
-        self._say("And back: the worker has kept the previous version up to date")
+        self._say("Rollback: the worker has kept the previous version up to date")
         with self.console.status("Rolling back"):
             done = subprocess.run(
                 self._millrace("release", "rollback", APP),
@@ -235,10 +239,10 @@ class Story:
         return self.scratch / "airflow.log"
 
     def _airflow(self, *arguments: str) -> None:
-        """Run a command of Airflow; its chatter goes to a file.
+        """Run a command of Airflow, with its output in a file.
 
         Raises:
-            ProcessingError: If it failed; with the end of that file.
+            ProcessingError: If the command failed; with the end of that file.
         """
         settings = {
             "AIRFLOW_HOME": str(self.scratch / "airflow"),
@@ -255,12 +259,12 @@ class Story:
         if done.returncode:
             tail = "\n".join(self._airflow_log.read_text().splitlines()[-_LOG_LINES:])
             message = f"airflow {' '.join(arguments)} ended with exit code {done.returncode}\n{tail}"
-            raise ProcessingError(message, hint=f"All of it is in {self._airflow_log}.")
+            raise ProcessingError(message, hint=f"The full output is in {self._airflow_log}.")
 
 
 @contextmanager
 def running(broker: EmbeddedBroker) -> Iterator[None]:
-    """Leave the broker as it was found."""
+    """Restore the broker's state at the end: stop it if it was not running."""
     was_running = broker.status().is_running
     try:
         yield

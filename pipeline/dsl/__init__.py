@@ -1,7 +1,7 @@
 """The DSL: `StreamsBuilder`, streams, tables and their options.
 
-It writes a `Topology` and is forgotten: it knows neither tasks nor hosts nor Kafka. May import the built-in operators,
-the topology and what lies below.
+The DSL builds a `Topology` and is not needed afterwards: it knows neither tasks nor hosts nor Kafka. May import the built-in
+operators, the topology and the layers below.
 """
 
 from __future__ import annotations

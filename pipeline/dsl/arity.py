@@ -1,6 +1,6 @@
-"""Functions of the value alone, or of key and value: told apart by the number of their parameters.
+"""Distinguishes functions of the value alone from functions of key and value, by their number of parameters.
 
-Kafka Streams has two interfaces for each (`ValueMapper` and `ValueMapperWithKey`); here the function itself says it.
+Kafka Streams has two interfaces for each (`ValueMapper` and `ValueMapperWithKey`); here the signature decides.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def required_arguments(function: Callable[..., Any]) -> int | None:
-    """Number of positional parameters without a default; None if Python cannot tell."""
+    """Return the number of positional parameters without a default; None if Python cannot tell."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -26,14 +26,14 @@ def required_arguments(function: Callable[..., Any]) -> int | None:
 
 
 def with_key(mapper: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """A mapper of key and value, made of a mapper of one or of two."""
+    """Return a mapper of key and value for a mapper of one or two arguments."""
     if required_arguments(mapper) == 2:  # noqa: PLR2004 - key and value
         return mapper
     return OfValue(mapper)
 
 
 def joiner_with_key(joiner: Callable[..., Any]) -> Callable[[Any, Any, Any], Any]:
-    """A joiner of key and both values, made of a joiner of two or of three."""
+    """Return a joiner of key and both values for a joiner of two or three arguments."""
     if required_arguments(joiner) == 3:  # noqa: PLR2004 - key and two values
         return joiner
     return OfValues(joiner)

@@ -1,4 +1,4 @@
-"""`KStream.split()`: one stream into several (`BranchedKStreamImpl`)."""
+"""`KStream.split()`: splits one stream into several (`BranchedKStreamImpl`)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ V = TypeVar("V")
 @checked_fields(function=optional(function("stream")), consumer=optional(function("stream")))
 @dataclass(frozen=True)
 class Branched(Generic[K, V]):
-    """Names a branch, and says what happens with it at once (`org.apache.kafka.streams.kstream.Branched`).
+    """Names a branch, and processes it in place (`org.apache.kafka.streams.kstream.Branched`).
 
     Args:
-        name: Ends the branch's name; left out, its number.
-        function: Makes of the branch the stream that is given for it; if it gives None, none is.
-        consumer: Called with the branch, which is then not given.
+        name: Suffix of the branch's name; by default its number.
+        function: Called with the branch; returns the stream to report instead, or None to report none.
+        consumer: Called with the branch, which is then not reported.
 
     Raises:
         TopologyError: If the name is illegal, or there are both a function and a consumer.
@@ -53,14 +53,15 @@ class Branched(Generic[K, V]):
 class BranchedKStream(Generic[K, V]):
     """A stream that is being split (`org.apache.kafka.streams.kstream.BranchedKStream`).
 
-    A record goes to the branch of the first predicate that holds, and to no other; without any, to the default branch, if
-    there is one. End with `default_branch` or `no_default_branch`: they give the branches by name.
+    A record goes only to the branch of the first predicate that holds. If none holds, it goes to the default branch, if
+    there is one.
+    End with `default_branch` or `no_default_branch`, which return the branches by name.
     """
 
     _plan: Plan
     _splitter: str
     _stream_of: Callable[[str], KStream[K, V]]
-    """The stream that comes out of a node."""
+    """Creates the stream of a node's output."""
     _predicates: list[Callable[[K, V], bool]] = field(default_factory=list)
     _children: list[str] = field(default_factory=list)
     _streams: dict[str, KStream[K, V]] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class BranchedKStream(Generic[K, V]):
     def of(
         cls, plan: Plan, parent: str, splitter: str, stream_of: Callable[[str], KStream[K, V]]
     ) -> BranchedKStream[K, V]:
-        """Begin to split what `parent` forwards; `splitter` names the node that does it, and begins the branches' names."""
+        """Start to split the output of `parent`. The node `splitter` does it, and its name begins the branches' names."""
         branched: BranchedKStream[K, V] = cls(plan, splitter, stream_of)
         plan.add_step(lambda topology: branched._write(topology, parent))
         return branched
@@ -79,17 +80,17 @@ class BranchedKStream(Generic[K, V]):
     def branch(
         self, predicate: Callable[[K, V], bool], branched: Branched[K, V] | None = None
     ) -> BranchedKStream[K, V]:
-        """Add a branch for records for which `predicate(key, value)` holds, and no predicate before it.
+        """Add a branch for records that satisfy `predicate(key, value)` and no earlier predicate.
 
         Args:
-            predicate: Which records.
-            branched: Its name, and what to do with it at once; unnamed branches are numbered from 1.
+            predicate: Selects the records of the branch.
+            branched: Its name, and a function to process it in place. Unnamed branches are numbered from 1.
 
         Raises:
-            TopologyError: If the default branch has been added already.
+            TopologyError: If the default branch exists already.
         """
         if self._has_default:
-            message = "The default branch is the last one"
+            message = "The default branch must be the last one"
             raise TopologyError(message, hint="Call branch() before default_branch().")
         self._predicates.append(predicate)
         self._add(branched, len(self._predicates))
@@ -97,10 +98,16 @@ class BranchedKStream(Generic[K, V]):
 
     @checked()
     def default_branch(self, branched: Branched[K, V] | None = None) -> dict[str, KStream[K, V]]:
-        """Add a branch for all other records; gives all branches, as `no_default_branch` does.
+        """Add a branch for all other records.
+
+        Args:
+            branched: Its name, and a function to process it in place.
+
+        Returns:
+            All branches by name, as `no_default_branch` does.
 
         Raises:
-            TopologyError: If it has been added already.
+            TopologyError: If the default branch exists already.
         """
         if self._has_default:
             message = "There is a default branch already"
@@ -110,9 +117,12 @@ class BranchedKStream(Generic[K, V]):
         return self._streams
 
     def no_default_branch(self) -> dict[str, KStream[K, V]]:
-        """The branches by name: that of the splitter, followed by the branch's own name or number.
+        """End without a branch for other records, which are dropped.
 
-        Branches with a consumer, or with a function that gave None, are not among them.
+        Returns:
+            The branches by name: the splitter's name, followed by the branch's own name or number. Branches with a
+            consumer, or whose
+            function returned None, are left out.
         """
         return self._streams
 
@@ -120,7 +130,7 @@ class BranchedKStream(Generic[K, V]):
         options: Branched[K, V] = branched or Branched()
         child = f"{self._splitter}{options.name if options.name is not None else index}"
         self._children.append(child)
-        self._plan.counter += 1  # Kafka Streams makes a name here that it does not use
+        self._plan.counter += 1  # Kafka Streams generates a name here that it does not use
         splitter = self._splitter
         self._plan.add_step(lambda topology: topology.add_processor(child, PassThrough, splitter, functions=()))
         stream = self._stream_of(child)

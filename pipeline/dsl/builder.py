@@ -1,4 +1,4 @@
-"""`StreamsBuilder`: where every topology of the DSL begins and ends."""
+"""`StreamsBuilder`: the entry point of every topology of the DSL."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ V = TypeVar("V")
 class StreamsBuilder:
     """Builds a topology (`org.apache.kafka.streams.StreamsBuilder`).
 
-    The order of calls decides the names of unnamed nodes, stores and internal topics: it must be the same on every
-    instance and in every run of an application.
+    The order of calls determines the names of unnamed nodes, stores and internal topics. All instances and runs of an
+    application must make their calls in one order.
 
     >>> from pipeline import Consumed, STRING, StreamsBuilder
     >>> builder = StreamsBuilder()
@@ -45,10 +45,10 @@ class StreamsBuilder:
     """
 
     def __init__(self, topology_config: TopologyConfig | None = None) -> None:
-        """An empty builder.
+        """Start with an empty builder.
 
         Args:
-            topology_config: What the application's settings say about its topology; hosts pass it.
+            topology_config: The application's settings that concern its topology; hosts pass them.
         """
         self._config = topology_config or TopologyConfig()
         self._plan = Plan(is_persistent=self._config.is_persistent)
@@ -58,16 +58,16 @@ class StreamsBuilder:
     def stream(self, topics: str | Iterable[str] | re.Pattern[str], consumed: Consumed[K, V]) -> KStream[K, V]:
         """Read one topic, or several together, as a stream.
 
-        Reading the same topics twice gives two streams of one source.
+        Two reads of the same topics share one source.
 
         Args:
-            topics: A topic, several, or a pattern: all topics that it matches as a whole. Workers find those made later as well
-                (`metadata.max.age.ms`).
-            consumed: How they are read.
+            topics: A topic, several, or a pattern that must match whole names. Workers also find topics that are
+                created later (`metadata.max.age.ms`).
+            consumed: How to read them.
 
         Raises:
-            TopologyError: If the same topics are read from different offsets; at `build()`, if there is no topic, the name of
-                one is illegal, or a topic is part of two different sources.
+            TopologyError: If the topics are read twice with different offset resets; at `build()`, if there is no
+                topic, a name is illegal, or a topic is part of two different sources.
         """
         chosen = topics if isinstance(topics, str | re.Pattern) else tuple(dict.fromkeys(topics))
         name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name)
@@ -82,12 +82,12 @@ class StreamsBuilder:
     def table(
         self, topic: str, consumed: Consumed[K, V], materialized: Materialized[K, V] | None = None
     ) -> KTable[K, V]:
-        """Read a topic as a table: the last value per key counts, a null value deletes, a null key is dropped.
+        """Read a topic as a table: the last value per key counts, a null value deletes, and null keys are dropped.
 
         Args:
-            topic: The topic; compacted, as a rule.
-            consumed: How it is read.
-            materialized: How it is stored. Without a name it is stored only if something downstream needs it.
+            topic: The topic, usually compacted.
+            consumed: How to read it.
+            materialized: How to store it. Without a name, it is stored only if a downstream operator needs it.
 
         Raises:
             TopologyError: At `build()`, if the topic has another source.
@@ -121,17 +121,17 @@ class StreamsBuilder:
     def global_table(
         self, topic: str, consumed: Consumed[K, V], materialized: Materialized[K, V] | None = None
     ) -> GlobalKTable[K, V]:
-        """Read a topic as a table that every instance holds completely, for joins by any key.
+        """Read a topic as a table of which every instance holds a full copy, for joins by any key.
 
-        Its records are not synchronised with those of other sources: a join sees what has been read so far.
+        Its records are not synchronised with those of other sources: a join sees the records read so far.
 
         Args:
-            topic: The topic; compacted, as a rule.
-            consumed: How it is read.
-            materialized: How it is stored. Of its options the name counts.
+            topic: The topic, usually compacted.
+            consumed: How to read it.
+            materialized: How to store it. Only the name has an effect.
 
         Raises:
-            TopologyError: If it is to be versioned; at `build()`, if the topic has another source.
+            TopologyError: If the options ask for a versioned store; at `build()`, if the topic has another source.
         """
         given: Materialized[K, V] = materialized or Materialized()
         options = replace(given, caching=False, logging=False)
@@ -149,10 +149,10 @@ class StreamsBuilder:
 
     @checked()
     def add_state_store(self, store: StoreBuilder) -> StreamsBuilder:
-        """Add a store for processors to use by name (`KStream.process`); gives the builder.
+        """Add a store that processors can use by name (`KStream.process`), and return the builder.
 
         Raises:
-            TopologyError: At `build()`, if another store has the name.
+            TopologyError: At `build()`, if another store has this name.
         """
         self._plan.add_step(lambda topology: topology.add_state_store(store))
         return self
@@ -165,15 +165,15 @@ class StreamsBuilder:
         consumed: Consumed[K, V],
         processor_supplier: Callable[[], Processor[K, V]],
     ) -> StreamsBuilder:
-        """Add a store that every instance holds completely, filled from all partitions of a topic by a processor.
+        """Add a store of which every instance holds a full copy. A processor fills it from all partitions of a topic.
 
-        Every processor of the topology may read it by name, without being connected.
+        Every processor of the topology may read it by name, without a connection.
 
         Args:
-            store: The store. It does not log: its topic is its changelog.
+            store: The store. It has no changelog, as its topic serves as one.
             topic: The topic.
-            consumed: How it is read.
-            processor_supplier: Gives a processor that writes the store and forwards nothing.
+            consumed: How to read it.
+            processor_supplier: Returns a processor that writes the store and forwards nothing.
 
         Raises:
             TopologyError: At `build()`, if another store has the name, or the topic has another source.
@@ -187,19 +187,21 @@ class StreamsBuilder:
         return self
 
     def build(self, *, optimization: str | None = None) -> Topology:
-        """The topology.
+        """Build the topology.
 
         Args:
-            optimization: `none`, `all`, or some of `reuse.ktable.source.topics`, `merge.repartition.topics` and
-                `single.store.self.join`, separated by commas (`topology.optimization`); left out, as the application is
-                configured, which is `none` unless set. It changes topics and stores, not results; an application that has run
-                without an optimisation has to start anew to get it.
+            optimization: `none`, `all`, or any of `reuse.ktable.source.topics`, `merge.repartition.topics` and
+                `single.store.self.join`, separated by commas (`topology.optimization`). By default the application's
+                setting, which
+                is `none` unless set. Optimisations change topics and stores, not results. An application that has run
+                without one
+                must start from scratch to use it.
 
         Raises:
             ConfigError: If there is no such optimisation.
-            TopologyError: If nothing was built, names collide, or a topic is read by two different sources; if stores or topics
-                of the application's own have generated names, and that is forbidden
-                (`ensure.explicit.internal.resource.naming`).
+            TopologyError: If the topology is empty, names collide, or a topic is read by two different sources. Also if
+                internal
+                stores or topics have generated names and `ensure.explicit.internal.resource.naming` forbids them.
         """
         if not self._plan.steps:
             message = "Topology is empty: it reads no topic"
@@ -212,7 +214,7 @@ class StreamsBuilder:
 
 
 def _restored_from(topic: str, store: StoreBuilder, plan: Plan) -> StoreBuilder:
-    """The store of a table, restored from its topic if that is what the optimisation says (`TableSourceNode`)."""
+    """Return the store of a table, restored from its topic if the optimisation is on (`TableSourceNode`)."""
     if Optimization.REUSE_KTABLE_SOURCE_TOPICS not in plan.optimization:
         return store
     return replace(store, logging=False, source_topic=topic)

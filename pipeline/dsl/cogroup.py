@@ -1,4 +1,4 @@
-"""`CogroupedKStream`: several grouped streams that are aggregated into one table."""
+"""`CogroupedKStream`: aggregates several grouped streams into one table."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ Member = tuple["Grouping[Any, Any]", "Callable[[Any, Any, Any], Any]"]
 
 @dataclass(frozen=True, slots=True)
 class Cogrouping:
-    """Grouped streams that are aggregated together (`CogroupedStreamAggregateBuilder`).
+    """Grouped streams that share one aggregation (`CogroupedStreamAggregateBuilder`).
 
     Args:
-        members: The streams and what is done with their records, in the order in which they were added last.
+        members: The streams and their aggregators, in the order in which they were last added.
         sources: Sources that read members back from repartition topics, by identity: all aggregations share them.
     """
 
@@ -67,14 +67,14 @@ class Cogrouping:
 
     @property
     def key_serde(self) -> Serde[Any] | None:
-        """Of the keys: the first stream's."""
+        """Return the serde of the first stream's keys."""
         return self.members[0][0].key_serde
 
     def plus(self, member: Member) -> Cogrouping:
-        """These and another; it takes the place of one with the same stream.
+        """Return the streams plus another one, which replaces an earlier member of the same stream.
 
         Raises:
-            TopologyError: If it is of another `StreamsBuilder`.
+            TopologyError: If it belongs to another `StreamsBuilder`.
         """
         first = self.members[0][0]
         first.plan.check_same(member[0].plan, first.origin, member[0].origin)
@@ -90,15 +90,15 @@ class Cogrouping:
         covers: tuple[Any, ...],
         given: str | None,
     ) -> KTable[Any, Any]:
-        """One aggregation per stream, and the node that brings them together.
+        """Add one aggregation per stream, and the node that merges their results.
 
         Args:
-            store: The one that all share.
-            node_of: Makes the table's node of its name.
-            key_serde: Of the table's keys.
-            initializer: Gives the aggregate of nothing.
-            operator_of: Makes what makes the operator of a stream.
-            covers: What the fingerprint covers beside the user's functions.
+            store: The shared store.
+            node_of: Creates the table's node from its name.
+            key_serde: Serde of the table's keys.
+            initializer: Returns the initial aggregate.
+            operator_of: Returns the supplier of a stream's operator.
+            covers: Parts of the fingerprint other than the user's functions.
             given: Prefix of the names of the nodes.
 
         Raises:
@@ -138,11 +138,11 @@ class Cogrouping:
         """Aggregate per key and window, or session.
 
         Args:
-            windows: Which windows.
-            initializer: Gives the aggregate of nothing.
-            operator_of: Makes what makes the operator of a stream.
-            functions: The user's further functions.
-            materialized: How the windows are stored.
+            windows: The windows.
+            initializer: Returns the initial aggregate.
+            operator_of: Returns the supplier of a stream's operator.
+            functions: Further functions of the user.
+            materialized: How to store the windows.
             named: Prefix of the names of the nodes.
 
         Raises:
@@ -161,7 +161,7 @@ class Cogrouping:
         )
 
     def _parent(self, grouping: Grouping[Any, Any], store_name: str) -> tuple[str, frozenset[str]]:
-        """The node to aggregate, behind a repartition where keys may have changed, and the sources above it."""
+        """Return the node to aggregate, after a repartition if keys may have changed, and the sources above it."""
         if not grouping.repartition_required:
             return grouping.node, grouping.sources
         prefix = grouping.name or store_name
@@ -178,8 +178,7 @@ class Cogrouping:
 class CogroupedKStream(Generic[K, VO]):
     """Several grouped streams, aggregated into one table (`org.apache.kafka.streams.kstream.CogroupedKStream`).
 
-    Each stream has an aggregator of its own; all share the table's store. Aggregations raise `TopologyError` if a serde is
-    missing.
+    Each stream has its own aggregator; all share the table's store. Aggregations raise `TopologyError` if a serde is missing.
     """
 
     _cogrouping: Cogrouping
@@ -189,11 +188,11 @@ class CogroupedKStream(Generic[K, VO]):
         """Add a stream.
 
         Args:
-            grouped: The stream; its topics must have as many partitions as those of the others.
+            grouped: The stream. Its topics must have as many partitions as the other streams' topics.
             aggregator: `(key, value, aggregate) -> aggregate` for its records; None deletes the key.
 
         Raises:
-            TopologyError: If it is of another `StreamsBuilder`.
+            TopologyError: If it belongs to another `StreamsBuilder`.
         """
         return CogroupedKStream(self._cogrouping.plus((grouped._grouping, aggregator)))  # noqa: SLF001 - same family
 
@@ -285,9 +284,9 @@ class SessionWindowedCogroupedKStream(Generic[K, VO]):
         """Combine the values of all streams per key and session.
 
         Args:
-            initializer: Gives the aggregate of nothing.
-            merger: `(key, aggregate, other_aggregate) -> aggregate`: what becomes of sessions that a record connects.
-            materialized: How the sessions are stored.
+            initializer: Returns the initial aggregate.
+            merger: `(key, aggregate, other_aggregate) -> aggregate`: merges two sessions that a record connects.
+            materialized: How to store the sessions.
             named: Prefix of the names of the nodes.
         """
         windows = self._windows

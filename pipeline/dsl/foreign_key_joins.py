@@ -1,4 +1,4 @@
-"""Nodes and stores that a join by foreign key adds to the plan (`KTableImpl.doJoinOnForeignKey`)."""
+"""Adds the nodes and stores of a foreign-key join to the plan (`KTableImpl.doJoinOnForeignKey`)."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _FK = "KTABLE-FK-JOIN-"
 
 @dataclass(frozen=True, slots=True)
 class ForeignKeyJoin:
-    """A join by foreign key as the user asked for it.
+    """The arguments of a foreign-key join.
 
     Args:
-        primary: The table whose rows name a foreign key.
-        foreign: The table that is keyed by it.
+        primary: The table whose rows refer to a foreign key.
+        foreign: The table with the foreign key as its key.
         extractor: `(value) -> foreign key` or `(key, value) -> foreign key`.
         joiner: `(value, foreign_value) -> value`.
-        left_join: Whether rows without a foreign value are in the result.
+        left_join: Whether the result has rows without a foreign value.
         joined: Name and partitioners.
     """
 
@@ -54,7 +54,7 @@ class ForeignKeyJoin:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Topics, nodes and the store, in the order in which Kafka Streams numbers them."""
+    """Names of the topics, nodes and the store, numbered in Kafka Streams' order."""
 
     subscription_topic: str
     send: str
@@ -118,7 +118,7 @@ def joined_by_foreign_key(
     primary_sources: frozenset[str],
     foreign_sources: frozenset[str],
 ) -> tuple[Derived, frozenset[str]]:
-    """The joined table, and the sources its records come from."""
+    """Add the join, and return the joined table with the sources of its records."""
     primary, foreign = join.primary.node, join.foreign.node
     foreign.enable_sending_old_values(force=True)
     primary.enable_sending_old_values(force=True)
@@ -156,7 +156,7 @@ def joined_by_foreign_key(
 
 
 def _write_subscriptions(topology: Topology, join: ForeignKeyJoin, names: _Names, serdes: _Serdes) -> None:
-    """From the primary table to the foreign one."""
+    """Write the path from the primary table to the foreign table."""
     primary, foreign, other_partitioner = join.primary.node, join.foreign.node, join.joined.other_partitioner
     foreign_key_bytes, primary_key_bytes = serdes.foreign_key.serialize, serdes.primary_key.serialize
     value_bytes, extract = serdes.primary_value.serialize, with_key(join.extractor)
@@ -205,7 +205,7 @@ def _write_subscriptions(topology: Topology, join: ForeignKeyJoin, names: _Names
 
 
 def _write_responses(topology: Topology, join: ForeignKeyJoin, names: _Names, serdes: _Serdes) -> None:
-    """From the foreign table back to the primary one."""
+    """Write the path from the foreign table back to the primary table."""
     primary, joiner, left_join = join.primary.node, join.joiner, join.left_join
     open_primary, value_bytes, partitioner = (
         primary.open_getter,
@@ -236,7 +236,7 @@ def _write_responses(topology: Topology, join: ForeignKeyJoin, names: _Names, se
 
 
 def _to_asker(_topic: str, _key: Any, response: Any, _partitions: int) -> int | None:
-    """Answers go where the question came from."""
+    """Return the partition that sent the subscription."""
     partition: int | None = response.primary_partition
     return partition
 
@@ -244,5 +244,5 @@ def _to_asker(_topic: str, _key: Any, response: Any, _partitions: int) -> int | 
 def _by_key(
     partitioner: Callable[[str, Any, Any, int], int | None],
 ) -> Callable[[str, Any, Any, int], int | None]:
-    """The user's partitioner sees keys only: values here are the join's own."""
+    """Adapt the user's partitioner to the join's own values: it sees keys only."""
     return lambda topic, key, _value, partitions: partitioner(topic, key, None, partitions)

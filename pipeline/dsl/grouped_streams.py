@@ -1,6 +1,6 @@
-"""`KGroupedStream` and windowed streams: a stream grouped by key, on its way to a table.
+"""`KGroupedStream` and windowed streams: a stream grouped by key, to be aggregated into a table.
 
-What they write into the plan of the builder is their `Grouping`'s.
+`Grouping` writes their steps into the builder's plan.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ VO = TypeVar("VO")
 class KGroupedStream(Generic[K, V]):
     """A stream grouped by key, to be aggregated (`org.apache.kafka.streams.kstream.KGroupedStream`).
 
-    Records with a null key or a null value are not aggregated; they are counted as dropped. Aggregations raise `TopologyError`
+    Records with a null key or a null value are not aggregated and count as dropped. Aggregations raise `TopologyError`
     if a serde is missing.
 
     >>> from pipeline import STRING, Consumed, StreamsBuilder
@@ -62,7 +62,7 @@ class KGroupedStream(Generic[K, V]):
 
     @checked()
     def count(self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None) -> KTable[K, int]:
-        """Number of records per key."""
+        """Count the records per key."""
         burn_store_name(self._grouping.plan, materialized)
         return self._aggregate("KSTREAM-AGGREGATE-", COUNT, (), with_value_serde(materialized, LONG), named)
 
@@ -74,7 +74,7 @@ class KGroupedStream(Generic[K, V]):
         *,
         named: Named | None = None,
     ) -> KTable[K, V]:
-        """Combine values per key: `reducer(aggregate, value)`; the first value is the first aggregate."""
+        """Combine values per key: `reducer(aggregate, value)`. The first value is the initial aggregate."""
         options = with_value_serde(materialized, self._grouping.value_serde)
         return self._aggregate("KSTREAM-REDUCE-", _reducing(reducer), (reducer,), options, named)
 
@@ -139,9 +139,9 @@ class KGroupedStream(Generic[K, V]):
 class TimeWindowedKStream(Generic[K, V]):
     """A grouped stream in windows (`org.apache.kafka.streams.kstream.TimeWindowedKStream`).
 
-    A window takes records until stream time has passed its end by the grace period; later ones are counted as dropped.
-    Records with a null key are not aggregated; null values are, except in sliding windows. Aggregations raise `TopologyError`
-    if a serde is missing, or the store keeps windows for less than size and grace.
+    A window accepts records until stream time has passed its end by the grace period; later records count as dropped.
+    Records with a null key are not aggregated; null values are, except in sliding windows. Aggregations raise
+    `TopologyError` if a serde is missing, or if the store keeps windows for less than size plus grace.
     """
 
     _grouping: Grouping[K, V]
@@ -150,10 +150,10 @@ class TimeWindowedKStream(Generic[K, V]):
 
     @checked()
     def emit_strategy(self, emit_strategy: EmitStrategy) -> TimeWindowedKStream[K, V]:
-        """Return these windows, forwarded at every update or once when they have closed.
+        """Return these windows with a strategy: forward at every update, or once after closing.
 
         Raises:
-            TopologyError: If windows without end are to be forwarded when they close.
+            TopologyError: If windows without end should forward when they close.
         """
         if isinstance(self._windows, UnlimitedWindows) and emit_strategy is EmitStrategy.ON_WINDOW_CLOSE:
             message = "ON_WINDOW_CLOSE emit strategy cannot be used for UnlimitedWindows: they never close"
@@ -164,7 +164,7 @@ class TimeWindowedKStream(Generic[K, V]):
     def count(
         self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None
     ) -> KTable[Windowed[K], int]:
-        """Number of records per key and window."""
+        """Count the records per key and window."""
         if not isinstance(self._windows, SlidingWindows):
             burn_store_name(self._grouping.plan, materialized)
         return self._aggregate("KSTREAM-AGGREGATE-", COUNT, (), with_value_serde(materialized, LONG), named)
@@ -214,10 +214,10 @@ class TimeWindowedKStream(Generic[K, V]):
 class SessionWindowedKStream(Generic[K, V]):
     """A grouped stream in sessions (`org.apache.kafka.streams.kstream.SessionWindowedKStream`).
 
-    A record between two sessions merges them: the old ones are deleted, with a tombstone each, and the merged one appears.
-    A record that would belong to a session which ended more than gap and grace before stream time is counted as dropped.
-    Records with a null key are not aggregated; null values are. Aggregations raise `TopologyError` if a serde is missing, or
-    the store keeps sessions for less than gap and grace.
+    A record between two sessions merges them: a tombstone deletes each old session, and the merged one appears. A
+    record whose session ended more than gap plus grace before stream time counts as dropped. Records with a null key
+    are not aggregated; null values are. Aggregations raise `TopologyError` if a serde is missing, or if the store keeps
+    sessions for less than gap plus grace.
     """
 
     _grouping: Grouping[K, V]
@@ -226,14 +226,14 @@ class SessionWindowedKStream(Generic[K, V]):
 
     @checked()
     def emit_strategy(self, emit_strategy: EmitStrategy) -> SessionWindowedKStream[K, V]:
-        """Return these sessions, forwarded at every update or once when they have closed."""
+        """Return these sessions with a strategy: forward at every update, or once after closing."""
         return replace(self, _emit=emit_strategy)
 
     @checked()
     def count(
         self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None
     ) -> KTable[Windowed[K], int]:
-        """Number of records per key and session."""
+        """Count the records per key and session."""
         burn_store_name(self._grouping.plan, materialized)
         return self._aggregate("KSTREAM-AGGREGATE-", SESSION_COUNT, (), with_value_serde(materialized, LONG), named)
 
@@ -245,7 +245,7 @@ class SessionWindowedKStream(Generic[K, V]):
         *,
         named: Named | None = None,
     ) -> KTable[Windowed[K], V]:
-        """Combine values per key and session: `reducer(aggregate, value)`; merged sessions are combined in the same way."""
+        """Combine values per key and session: `reducer(aggregate, value)`, which also merges sessions."""
         options = with_value_serde(materialized, self._grouping.value_serde)
         return self._aggregate("KSTREAM-REDUCE-", session_reducer(reducer), (reducer,), options, named)
 
@@ -262,10 +262,10 @@ class SessionWindowedKStream(Generic[K, V]):
         """Combine values per key and session.
 
         Args:
-            initializer: Gives the aggregate of nothing.
+            initializer: Returns the initial aggregate.
             aggregator: `(key, value, aggregate) -> aggregate`; None deletes the session.
-            merger: `(key, aggregate, other_aggregate) -> aggregate`: what becomes of sessions that a record connects.
-            materialized: How the sessions are stored.
+            merger: `(key, aggregate, other_aggregate) -> aggregate`: merges two sessions that a record connects.
+            materialized: How to store the sessions.
             named: Name of the node.
         """
         functions = initializer, aggregator, merger

@@ -1,4 +1,4 @@
-"""`KGroupedTable`: a table whose rows are grouped by something else than its key."""
+"""`KGroupedTable`: a table whose rows are grouped by a new key."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ COUNT = TableAggregator(lambda: 0, lambda _key, _value, count: count + 1, lambda
 
 @dataclass(frozen=True, slots=True)
 class KGroupedTable(Generic[K, V]):
-    """A table grouped by something else than its key, to be aggregated (`org.apache.kafka.streams.kstream.KGroupedTable`).
+    """A table grouped by a new key, to be aggregated (`org.apache.kafka.streams.kstream.KGroupedTable`).
 
-    An update of a row takes its old value out of the group it was in and adds its new value to the group it is in now.
-    Groups lie in different partitions, so for a moment a row may be counted in both, or in neither. Aggregations raise
-    `TopologyError` if a serde is missing.
+    An update of a row removes its old value from its old group and adds its new value to its new group. Groups may be
+    in different
+    partitions, so for a moment a row may count in both groups, or in neither. Aggregations raise `TopologyError` if a
+    serde is
+    missing.
     """
 
     _plan: Plan
@@ -47,7 +49,7 @@ class KGroupedTable(Generic[K, V]):
 
     @checked()
     def count(self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None) -> KTable[K, int]:
-        """Number of rows per group; a group that has become empty stays, with 0."""
+        """Count the rows per group. A group that becomes empty stays, with 0."""
         return self._aggregate("KTABLE-AGGREGATE-", COUNT, (), with_value_serde(materialized, LONG), named)
 
     @checked(adder=function("aggregate, value"), subtractor=function("aggregate, value"))
@@ -59,12 +61,12 @@ class KGroupedTable(Generic[K, V]):
         *,
         named: Named | None = None,
     ) -> KTable[K, V]:
-        """Combine the values of a group; the first value is the first aggregate.
+        """Combine the values of a group. The first value is the initial aggregate.
 
         Args:
-            adder: `(aggregate, value) -> aggregate` with a value that has come.
-            subtractor: `(aggregate, value) -> aggregate` without a value that has gone. None deletes the group.
-            materialized: How the result is stored.
+            adder: `(aggregate, value) -> aggregate` that adds a new value.
+            subtractor: `(aggregate, value) -> aggregate` that removes an old value. None deletes the group.
+            materialized: How to store the result.
             named: Name of the node.
         """
         options = with_value_serde(materialized, self._options.value_serde)
@@ -88,10 +90,10 @@ class KGroupedTable(Generic[K, V]):
         """Combine the values of a group, starting from `initializer()`.
 
         Args:
-            initializer: Gives the aggregate of an empty group.
-            adder: `(key, value, aggregate) -> aggregate` with a value that has come.
-            subtractor: `(key, value, aggregate) -> aggregate` without a value that has gone. None deletes the group.
-            materialized: How the result is stored.
+            initializer: Returns the aggregate of an empty group.
+            adder: `(key, value, aggregate) -> aggregate` that adds a new value.
+            subtractor: `(key, value, aggregate) -> aggregate` that removes an old value. None deletes the group.
+            materialized: How to store the result.
             named: Name of the node.
         """
         functions = initializer, adder, subtractor
@@ -106,7 +108,7 @@ class KGroupedTable(Generic[K, V]):
         options: Materialized[K, Any],
         named: Named | None,
     ) -> KTable[K, Any]:
-        """`KGroupedTableImpl.doAggregate`."""
+        """Add the aggregation to the plan (`KGroupedTableImpl.doAggregate`)."""
         plan, given = self._plan, name_of(named)
         store_name = plan.table_name(options, "KTABLE-AGGREGATE-")
         sink = plan.processor_name("KSTREAM-SINK-", given and f"{given}-sink")
@@ -127,7 +129,7 @@ class KGroupedTable(Generic[K, V]):
         return self._table(plan, node, frozenset({source}), store.key_serde, store.value_serde)
 
     def _repartitioned(self, store_name: str, sink: str, source: str) -> str:
-        """The source that reads the changes back; a name given to the topic is shared by all aggregations."""
+        """Return the source that reads the changes back. If the user named the topic, all aggregations share it."""
         prefix = self._options.name or store_name
         if prefix in self._named_sources:
             return self._named_sources[prefix]

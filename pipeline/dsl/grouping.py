@@ -1,6 +1,6 @@
-"""Shared by the aggregations of a grouped stream: where its records come from, and what is written into the plan.
+"""The common part of aggregations over a grouped stream: the origin of their records, and the steps they add to the plan.
 
-It is given the class of the tables to make, which lies above: a table can become a stream again, and be grouped.
+Callers pass the class of the tables to create, which is in a layer above: a table can become a stream again, and be grouped.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Grouping(Generic[K, V]):
-    """A stream grouped by key, with all that its aggregations have to know (`GroupedStreamAggregateBuilder`).
+    """A stream grouped by key, with everything that its aggregations need (`GroupedStreamAggregateBuilder`).
 
     Args:
-        table: Class of the tables that are made.
-        plan: Where the steps go.
+        table: Class of the tables to create.
+        plan: Receives the steps.
         node: Name of the stream's node.
         sources: The sources above it.
-        key_serde: Of its keys.
-        value_serde: Of its values.
-        name: The name given to the grouping.
+        key_serde: Serde of its keys.
+        value_serde: Serde of its values.
+        name: The user's name of the grouping.
         repartition_required: Whether keys may have changed since the records were read.
-        repartitions: Sources that read it back, by the name given to the grouping: its aggregations share the topic.
+        repartitions: Sources that read it back, by the grouping's name: its aggregations share the topic.
     """
 
     table: type[KTable[Any, Any]]
@@ -55,7 +55,7 @@ class Grouping(Generic[K, V]):
 
     @property
     def origin(self) -> str:
-        """The stream, and what it reads, for messages."""
+        """Return the stream and its topics, for messages."""
         return self.plan.origin(self.node, self.sources)
 
     def aggregate(
@@ -69,10 +69,10 @@ class Grouping(Generic[K, V]):
         """Aggregate per key.
 
         Args:
-            prefix: Of generated names.
-            operator: Makes the operator.
-            functions: What the fingerprint covers.
-            options: How the result is stored.
+            prefix: Prefix of generated names.
+            operator: Creates the operator.
+            functions: The functions that the fingerprint covers.
+            options: How to store the result.
             named: Name of the node.
 
         Raises:
@@ -98,12 +98,12 @@ class Grouping(Generic[K, V]):
         """Aggregate per key and window, or session; otherwise as `aggregate`.
 
         Args:
-            windows: Which windows.
-            emit: When they are forwarded.
-            prefix: Of generated names.
-            operator: Makes the operator.
-            functions: What the fingerprint covers beside the windows.
-            options: How the result is stored.
+            windows: The windows.
+            emit: When to forward them.
+            prefix: Prefix of generated names.
+            operator: Creates the operator.
+            functions: The functions that the fingerprint covers, in addition to the windows.
+            options: How to store the result.
             named: Name of the node.
 
         Raises:
@@ -118,7 +118,7 @@ class Grouping(Generic[K, V]):
         return self.table(self.plan, node, sources, windowed_key_serde(store.key_serde, windows), store.value_serde)
 
     def repartitioned(self, prefix: str, *, is_named: bool) -> str:
-        """Write the stream to a repartition topic; gives the source that reads it back.
+        """Write the stream to a repartition topic, and return the source that reads it back.
 
         Raises:
             TopologyError: If a serde is missing.
@@ -130,7 +130,7 @@ class Grouping(Generic[K, V]):
     def _write(
         self, node: TableNode, store: StoreBuilder, operator: OperatorOf, functions: tuple[Any, ...], *, is_named: bool
     ) -> frozenset[str]:
-        """Write an aggregation, behind a repartition where keys may have changed; gives its sources."""
+        """Write an aggregation, after a repartition if keys may have changed, and return its sources."""
         parent, sources = self.node, self.sources
         if self.repartition_required:
             parent = self._shared_repartition(self.name or store.name, is_named=is_named or self.name is not None)
@@ -144,7 +144,7 @@ class Grouping(Generic[K, V]):
         return sources
 
     def _shared_repartition(self, prefix: str, *, is_named: bool) -> str:
-        """Source of the repartition topic; made once if the grouping was named."""
+        """Return the source of the repartition topic, which is created once if the grouping has a name."""
         if prefix in self.repartitions:
             self.plan.repartition_again(prefix, is_named=is_named)
             return self.repartitions[prefix]

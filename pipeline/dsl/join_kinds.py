@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class JoinKind:
-    """Tells which sides' records, or rows, are results without a partner as well. Its text is part of fingerprints."""
+    """Says which sides appear in the result without a partner. Its text is part of fingerprints."""
 
     left_outer: bool
     right_outer: bool

@@ -1,4 +1,4 @@
-"""Kinds of arguments that parameters of the DSL take, by the parameters' names: `checked` looks at them at each call."""
+"""The kinds of arguments that methods of the DSL take, by parameter name; `checked` checks each call."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ C = TypeVar("C", bound=type)
 
 
 def _quoted_in(option: str) -> Callable[[Any], str | None]:
-    """Says that a bare name belongs into an option."""
+    """Return a hint that a bare name belongs in an option."""
     return lambda given: f"{option}({given!r}) has the name." if isinstance(given, str) else None
 
 
@@ -57,18 +57,16 @@ def _windows(given: object) -> str | None:
     if isinstance(given, TimeWindows | UnlimitedWindows) or type(given) in {SlidingWindows, SessionWindows}:
         return None
     if isinstance(given, SlidingWindows | SessionWindows):
-        return (
-            f"cannot be derived from {type(given).__mro__[1].__name__}: what {type(given).__name__} says is not asked"
-        )
+        return f"cannot be derived from {type(given).__mro__[1].__name__}: {type(given).__name__} would be ignored"
     if isinstance(given, Windows) and not isinstance(given, type):
         return None
     name = given.__name__ if isinstance(given, type) else repr(given)
-    return f"must be TimeWindows, SlidingWindows, SessionWindows, UnlimitedWindows or Windows of your own, not {name}"
+    return f"must be TimeWindows, SlidingWindows, SessionWindows, UnlimitedWindows or your own Windows, not {name}"
 
 
 WINDOWS = Kind("windows", _windows)
 JOIN_WINDOWS = one_of("JoinWindows", wanted="JoinWindows")
-STORE_SUPPLIER = optional(one_of("StoreSupplier", wanted="what Stores supplies"))
+STORE_SUPPLIER = optional(one_of("StoreSupplier", wanted="a supplier from Stores"))
 TOPICS = Kind(
     "a topic, several, or a compiled pattern",
     lambda given: (
@@ -131,14 +129,14 @@ BY_NAME: dict[str, Kind] = {
     "value_serde": optional(SERDE),
     "windows": WINDOWS,
 }
-"""What parameters of these names take, unless a call says otherwise."""
+"""The kind of argument by parameter name, unless a method overrides it."""
 
 
 def checked(**own: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Check the arguments of a call of the DSL.
+    """Check the arguments of a method of the DSL.
 
     Args:
-        own: What its parameters take that `BY_NAME` does not have, or has otherwise.
+        own: Kinds of parameters that `BY_NAME` lacks or defines differently.
     """
 
     def check(called: Callable[P, R]) -> Callable[P, R]:
@@ -148,7 +146,7 @@ def checked(**own: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def checked_fields(**own: Kind) -> Callable[[C], C]:
-    """Check what an option is made of."""
+    """Check the fields of an option."""
 
     def check(cls: C) -> C:
         return takes_fields(**_kinds(cls, own))(cls)

@@ -1,7 +1,7 @@
-"""`KStream`: a stream of records. Bodies only append steps to the plan of the builder.
+"""`KStream`: a stream of records. Its methods only append steps to the plan of the builder.
 
-It imports `KTable`, which makes streams as well, and imports this module where it does. What lies between them is given the
-class of the tables it makes.
+`KTable` creates streams as well, and imports this module inside functions. Modules between the two receive the class of the
+tables to create.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ KO = TypeVar("KO")
 class KStream(Generic[K, V]):
     """A stream of records (`org.apache.kafka.streams.kstream.KStream`).
 
-    Streams are values: every operation gives a new one and leaves this one as it is. Functions passed in must be
-    deterministic and must not keep state; they run in every task, in every host.
+    Streams are immutable: every operation returns a new one. The functions passed in must be deterministic and
+    stateless, as they run in every task of every host.
 
-    An operation that may change the key marks the stream; the next operation that needs equal keys together (an
-    aggregation, a join) then sends it through a repartition topic of the application's own.
+    An operation that may change the key marks the stream. The next operation that needs equal keys together (an
+    aggregation, a join) then sends it through an internal repartition topic.
 
-    An operation that may change keys or values forgets their serde. Where a serde is needed and unknown, the call raises
+    An operation that may change keys or values discards their serde. A call that needs an unknown serde raises
     `TopologyError`.
 
     >>> from pipeline import LONG, STRING, Consumed, StreamsBuilder
@@ -91,19 +91,19 @@ class KStream(Generic[K, V]):
 
     @checked()
     def filter(self, predicate: Callable[[K, V], bool], *, named: Named | None = None) -> KStream[K, V]:
-        """Records for which `predicate(key, value)` holds."""
+        """Keep records for which `predicate(key, value)` holds."""
         node = self._append("KSTREAM-FILTER-", named, lambda: Filter(predicate), predicate)
         return replace(self, _node=node)
 
     @checked()
     def filter_not(self, predicate: Callable[[K, V], bool], *, named: Named | None = None) -> KStream[K, V]:
-        """Records for which `predicate(key, value)` does not hold."""
+        """Keep records for which `predicate(key, value)` does not hold."""
         node = self._append("KSTREAM-FILTER-", named, lambda: Filter(lambda k, v: not predicate(k, v)), predicate)
         return replace(self, _node=node)
 
     @checked(mapper=function("key, value"))
     def map(self, mapper: Callable[[K, V], tuple[K2, V2]], *, named: Named | None = None) -> KStream[K2, V2]:
-        """`mapper(key, value) -> (key, value)`. May change the key; serdes are forgotten."""
+        """Replace each record by `mapper(key, value) -> (key, value)`. May change the key; discards the serdes."""
         node = self._append("KSTREAM-MAP-", named, lambda: Map(mapper), mapper)
         return self._rekeyed(node, None, None)
 
@@ -115,7 +115,7 @@ class KStream(Generic[K, V]):
 
     @checked(mapper=function("value", "key, value"))
     def map_values(self, mapper: Callable[..., V2], *, named: Named | None = None) -> KStream[K, V2]:
-        """`mapper(value)` or `mapper(key, value)`, told by its parameters. The value serde is forgotten."""
+        """Replace each value by `mapper(value)` or `mapper(key, value)`, as its parameters decide. Discards the value serde."""
         function = with_key(mapper)
         node = self._append("KSTREAM-MAPVALUES-", named, lambda: MapValues(function), mapper, lineage=Lineage.KEPT)
         return self._with_values(node)
@@ -124,7 +124,7 @@ class KStream(Generic[K, V]):
     def flat_map(
         self, mapper: Callable[[K, V], Iterable[tuple[K2, V2]]], *, named: Named | None = None
     ) -> KStream[K2, V2]:
-        """`mapper(key, value) -> [(key, value), …]`. May change the key; serdes are forgotten."""
+        """Replace each record by `mapper(key, value) -> [(key, value), …]`. May change the key; discards the serdes."""
         node = self._append("KSTREAM-FLATMAP-", named, lambda: FlatMap(mapper), mapper)
         return self._rekeyed(node, None, None)
 
@@ -138,36 +138,36 @@ class KStream(Generic[K, V]):
 
     @checked(mapper=function("value", "key, value", yields=True))
     def flat_map_values(self, mapper: Callable[..., Iterable[V2]], *, named: Named | None = None) -> KStream[K, V2]:
-        """`mapper(value) -> [value, …]` or `mapper(key, value) -> […]`. The value serde is forgotten."""
+        """Replace each value by several: `mapper(value) -> [value, …]` or `mapper(key, value)`. Discards the value serde."""
         function = with_key(mapper)
         node = self._append("KSTREAM-FLATMAPVALUES-", named, lambda: FlatMapValues(function), mapper)
         return self._with_values(node)
 
     @checked(mapper=function("key, value"))
     def select_key(self, mapper: Callable[[K, V], K2 | None], *, named: Named | None = None) -> KStream[K2, V]:
-        """Return the stream under `mapper(key, value)` as its key. The key serde is forgotten."""
+        """Replace each key by `mapper(key, value)`. Discards the key serde."""
         node = self._append("KSTREAM-KEY-SELECT-", named, lambda: MapKey(mapper), mapper)
         return self._rekeyed(node, None, self._value_serde)
 
     @checked()
     def peek(self, action: Callable[[K, V], object], *, named: Named | None = None) -> KStream[K, V]:
-        """Call `action(key, value)` for each record and pass it on. Actions are not part of any transaction."""
+        """Call `action(key, value)` for each record, and pass the record on. Transactions do not cover actions."""
         node = self._append("KSTREAM-PEEK-", named, lambda: Peek(action), action, lineage=Lineage.KEPT)
         return replace(self, _node=node)
 
     @checked()
     def for_each(self, action: Callable[[K, V], object], *, named: Named | None = None) -> None:
-        """Call `action(key, value)` for each record. Actions are not part of any transaction."""
+        """Call `action(key, value)` for each record. Transactions do not cover actions."""
         self._append("KSTREAM-FOREACH-", named, lambda: Peek(action), action)
 
     @checked(other=STREAM)
     def merge(self, other: KStream[K, V], *, named: Named | None = None) -> KStream[K, V]:
-        """The records of both streams, in no particular order between them. Serdes are forgotten.
+        """Merge two streams, in no particular order between them. Discards the serdes.
 
-        A stream merged with itself is the same stream: nothing comes twice.
+        A stream merged with itself is unchanged: no record appears twice.
 
         Raises:
-            TopologyError: If the streams are of different `StreamsBuilder`s.
+            TopologyError: If the streams belong to different `StreamsBuilder`s.
         """
         self._plan.check_same(other._plan, self._origin, other._origin)
         name = self._plan.processor_name("KSTREAM-MERGE-", name_of(named))
@@ -184,18 +184,19 @@ class KStream(Generic[K, V]):
     def process(
         self, supplier: Callable[[], Processor[K, V]], *state_stores: str, named: Named | None = None
     ) -> KStream[Any, Any]:
-        """Run a `Processor` on each record; it may use the named stores. May change the key; serdes are forgotten.
+        """Run a `Processor` on each record; it may use the named stores. May change the key; discards the serdes.
 
         Args:
-            supplier: Gives a new processor on each call; a class will do. Stores that its `stores()` gives, if it has that
-                (of a class: a static method), need not be added or named.
+            supplier: Returns a new processor on each call; a class will do. If it has `stores()` (a static method of a
+                class), the
+                stores that it returns need not be added or named.
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
             named: Name of the node.
 
         Raises:
-            TopologyError: At `build()`, if the supplier gives the same processor twice, or there is no store of a name.
+            TopologyError: At `build()`, if the supplier returns one processor twice, or a store does not exist.
         """
-        # The one operation whose name, if given, does not use up a number (`KStreamImpl.process`).
+        # Only here, a user's name does not consume a number (`KStreamImpl.process`).
         name = name_of(named) or self._plan.processor_name("KSTREAM-PROCESSOR-")
         parent = self._node
 
@@ -212,18 +213,21 @@ class KStream(Generic[K, V]):
     def process_values(
         self, supplier: Callable[[], FixedKeyProcessor[K, V]], *state_stores: str, named: Named | None = None
     ) -> KStream[K, Any]:
-        """Run a `FixedKeyProcessor` on each record; it may use the named stores. Keys stay; the value serde is forgotten.
+        """Run a `FixedKeyProcessor` on each record; it may use the named stores. Keeps keys; discards the value serde.
 
         Args:
-            supplier: Gives a new processor on each call; a class will do. Stores that its `stores()` gives, if it has that
-                (of a class: a static method), need not be added or named.
+            supplier: Returns a new processor on each call; a class will do. If it has `stores()` (a static method of a
+                class), the
+                stores that it returns need not be added or named.
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
             named: Name of the node.
 
         Raises:
-            TopologyError: If the supplier gives the same processor twice; at `build()`, if there is no store of a name.
+            TopologyError: If the supplier returns one processor twice; at `build()`, if a store does not exist.
         """
-        name = name_of(named) or self._plan.processor_name("KSTREAM-PROCESSVALUES-")  # a given name uses up no number
+        name = name_of(named) or self._plan.processor_name(
+            "KSTREAM-PROCESSVALUES-"
+        )  # a user's name does not consume a number
         check_supplier(supplier)
         self._add(name, lambda: UserFixedKeyProcessor(supplier()), supplier)
         self._plan.add_step(lambda topology: connect_stores(topology, name, supplier, state_stores))
@@ -237,7 +241,7 @@ class KStream(Generic[K, V]):
 
     @checked()
     def print(self, printed: Printed[K, V] | None = None) -> None:
-        """Print each record, to look at it: `[label]: key, value`, with `null` for None. It is part of no transaction."""
+        """Print each record as `[label]: key, value`, with `null` for None. Transactions do not cover the output."""
         options: Printed[K, V] = printed or Printed()
         label, mapper = options.label or self._node, options.mapper or _key_and_value
         node_name = Named(options.name) if options.name else None
@@ -245,10 +249,10 @@ class KStream(Generic[K, V]):
 
     @checked()
     def to_table(self, materialized: Materialized[K, V] | None = None, *, named: Named | None = None) -> KTable[K, V]:
-        """Read the stream as a table: the last value per key counts, a null value deletes, a null key is dropped.
+        """Read the stream as a table: the last value per key counts, a null value deletes, and null keys are dropped.
 
         Args:
-            materialized: How it is stored. Without a name it is stored only if something downstream needs it.
+            materialized: How to store it. Without a name, it is stored only if a downstream operator needs it.
             named: Name of the table's node and, with `-repartition`, of the repartition topic if keys may have changed.
 
         Raises:
@@ -268,7 +272,7 @@ class KStream(Generic[K, V]):
 
     @checked()
     def repartition(self, repartitioned: Repartitioned[K, V] | None = None) -> KStream[K, V]:
-        """Send the stream through a topic of the application's own, partitioned by the current key.
+        """Send the stream through an internal topic, partitioned by the current key.
 
         Raises:
             TopologyError: If a serde is missing.
@@ -307,9 +311,9 @@ class KStream(Generic[K, V]):
     def group_by(
         self, mapper: Callable[[K, V], K2 | None], grouped: Grouped[K2, V] | None = None
     ) -> KGroupedStream[K2, V]:
-        """Group by `mapper(key, value)`, for an aggregation. Always goes through a repartition topic.
+        """Group by `mapper(key, value)`, for an aggregation. Always uses a repartition topic.
 
-        Records for which it gives None are not aggregated.
+        Records whose group is None are not aggregated.
         """
         options: Grouped[K2, V] = grouped or Grouped()
         name = self._plan.processor_name("KSTREAM-KEY-SELECT-", options.name)
@@ -390,23 +394,27 @@ class KStream(Generic[K, V]):
         joined: Joined[K, V, VO] | StreamJoined[K, V, VO] | None = None,
         named: Named | None = None,
     ) -> KStream[K, V2]:
-        """Look each record up in a table, or join it with the records of another stream that are near in time.
+        """Look up each record in a table, or join it with records of another stream that are close in time.
 
-        Records without a match are dropped. A join with a table happens when the stream's record comes, with the table as it is
-        then; a join of two streams happens when the later of both records comes.
+        Records without a match are dropped. A join with a table happens when the stream's record arrives, with the
+        table's content at that
+        moment. A join of two streams happens when the later record arrives.
 
         Args:
-            other: A `KTable` or a `KStream` must have as many partitions as this stream; a `GlobalKTable` any number.
-            joiner: `(value, other_value)` or `(key, value, other_value)`, told by its parameters.
-            windows: How far apart records of both streams may be; for a `KStream`, and only there.
-            key: `(key, value) -> key` to look up; for a `GlobalKTable`, and only there.
+            other: The other side. A `KTable` or a `KStream` must have as many partitions as this stream, a
+                `GlobalKTable` any number.
+            joiner: `(value, other_value)` or `(key, value, other_value)`, depending on its parameters.
+            windows: How far apart in time records of both streams may be; only for a `KStream`.
+            key: `(key, value) -> key` to look up; only for a `GlobalKTable`.
             joined: Serdes and names: `Joined` for a `KTable`, `StreamJoined` for a `KStream`.
-            named: Name of the node, for a `GlobalKTable`.
+            named: Name of the node; only for a `GlobalKTable`.
 
         Raises:
-            TopologyError: If an argument or a serde is missing, or an argument does not belong to this kind of join, or the
-                other side is of another `StreamsBuilder`; at `build()`, if there is a grace period and the table is not
-                versioned, or its history is shorter.
+            TopologyError: If an argument or a serde is missing, an argument does not belong to this kind of join, or
+                the other
+                side belongs to another `StreamsBuilder`. At `build()`, if there is a grace period and the table is not
+                versioned
+                or its history is shorter.
         """
         arguments = JoinArguments(windows, key, joined, named)
         return self._join(INNER, other, joiner, arguments)
@@ -474,8 +482,9 @@ class KStream(Generic[K, V]):
     ) -> KStream[K, V2]:
         """Join as `join` does; records of this stream without a match are joined with None.
 
-        With another stream that is known only when the record's window, and the grace, are over in stream time. A null key has
-        no match (KIP-962). Arguments and errors are those of `join`.
+        In a join with another stream, such a result appears when stream time has passed the record's window and the
+        grace period. A null
+        key has no match (KIP-962). Arguments and errors are those of `join`.
         """
         arguments = JoinArguments(windows, key, joined, named)
         return self._join(LEFT, other, joiner, arguments)
@@ -509,7 +518,7 @@ class KStream(Generic[K, V]):
         *,
         joined: StreamJoined[K, V, VO] | None = None,
     ) -> KStream[K, V2]:
-        """Join two streams; records of either one without a match are joined with None, when their window is over.
+        """Join two streams; records of either stream without a match are joined with None when their window closes.
 
         Arguments and errors are those of `join`.
         """
@@ -517,7 +526,7 @@ class KStream(Generic[K, V]):
 
     @checked(topic=SINK_TOPIC)
     def to(self, topic: str | Callable[[K, V, int], str], produced: Produced[K, V] | None = None) -> None:
-        """Write the stream to a topic, or to the topic that `topic(key, value, timestamp_ms)` names.
+        """Write the stream to a topic, or to the topic that `topic(key, value, timestamp_ms)` returns.
 
         Raises:
             TopologyError: If a serde is missing; at `build()`, if the topic's name is illegal.
@@ -632,7 +641,7 @@ class KStream(Generic[K, V]):
         return KStream(self._plan, node, left.sources | right.sources, left.key_serde, None)
 
     def _for_join(self, given: str | None, key_serde: Serde[K] | None, value_serde: Serde[V] | None) -> JoinInput:
-        """This stream as a join can use it: repartitioned where keys may have changed."""
+        """Return this stream as an input of a join: repartitioned if keys may have changed."""
         keys, values = key_serde or self._key_serde, value_serde or self._value_serde
         if not self._repartition_required:
             return JoinInput(self._node, self._sources, keys, values)

@@ -1,4 +1,4 @@
-"""`KTable` and `GlobalKTable`: a stream of updates. Bodies only append steps to the plan of the builder."""
+"""`KTable` and `GlobalKTable`: streams of updates. Their methods only append steps to the plan of the builder."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ KO = TypeVar("KO")
 
 @dataclass(frozen=True, slots=True)
 class KTable(Generic[K, V]):
-    """A table: a stream of updates, of which the last one per key counts (`org.apache.kafka.streams.kstream.KTable`).
+    """A table: a stream of updates of which the last one per key counts (`org.apache.kafka.streams.kstream.KTable`).
 
-    Tables are values: every operation gives a new stream or table and leaves this one as it is. Operations that store their
-    result raise `TopologyError` if a serde is missing.
+    Tables are immutable: every operation returns a new stream or table. Operations that store their result raise
+    `TopologyError` if a serde is missing.
 
     >>> from pipeline import STRING, Consumed, Produced, StreamsBuilder
     >>> from pipeline.testing import TopologyTestDriver
@@ -58,13 +58,13 @@ class KTable(Generic[K, V]):
     _plan: Plan
     _node: TableNode
     sources: frozenset[str]
-    """Names of the source nodes its records come from."""
+    """Names of the source nodes of its records."""
     _key_serde: Serde[K] | None
     _value_serde: Serde[V] | None
 
     @property
     def queryable_store_name(self) -> str | None:
-        """Name of the store that holds the table, if there is one."""
+        """Return the name of the store that holds the table; None if there is none."""
         return self._node.store if self._node.is_materialized else None
 
     @checked()
@@ -75,11 +75,11 @@ class KTable(Generic[K, V]):
         *,
         named: Named | None = None,
     ) -> KTable[K, V]:
-        """Rows for which `predicate(key, value)` holds; a row that does not pass any more is deleted.
+        """Keep rows for which `predicate(key, value)` holds; a row that no longer passes is deleted.
 
         Args:
             predicate: Called for values, never for deletions.
-            materialized: How the result is stored. Without a name it is not: lookups go to this table.
+            materialized: How to store the result. Without a name it is not stored, and lookups read this table.
             named: Name of the node.
         """
         return self._made(tables.filtered(self._plan, self._derived, predicate, materialized, named, negated=False))
@@ -92,7 +92,7 @@ class KTable(Generic[K, V]):
         *,
         named: Named | None = None,
     ) -> KTable[K, V]:
-        """Rows for which `predicate(key, value)` does not hold. Arguments are those of `filter`."""
+        """Keep rows for which `predicate(key, value)` does not hold. Arguments are those of `filter`."""
         return self._made(tables.filtered(self._plan, self._derived, predicate, materialized, named, negated=True))
 
     @overload
@@ -121,11 +121,11 @@ class KTable(Generic[K, V]):
         *,
         named: Named | None = None,
     ) -> KTable[K, V2]:
-        """`mapper(value)` or `mapper(key, value)`, told by its parameters; deletions stay deletions.
+        """Replace each value by `mapper(value)` or `mapper(key, value)`, depending on its parameters.
 
         Args:
-            mapper: Called for values, never for deletions. A row for which it gives None is not in the result.
-            materialized: How the result is stored. Without a name it is not: lookups call the mapper.
+            mapper: Called for values, never for deletions. Rows for which it returns None are not in the result.
+            materialized: How to store the result. Without a name it is not stored, and lookups call the mapper.
             named: Name of the node.
         """
         return self._made(tables.mapped(self._plan, self._derived, mapper, materialized, named))
@@ -138,17 +138,17 @@ class KTable(Generic[K, V]):
         materialized: Materialized[K, V2] | None = None,
         named: Named | None = None,
     ) -> KTable[K, V2]:
-        """Return a table of what a transformer, which may use stores, makes of each value; deletions come as None.
+        """Replace each value by the result of a transformer, which may use stores; deletions reach it as None.
 
         Args:
-            supplier: Gives a new transformer on each call; a class will do. It may bring stores, as in
-                `KStream.process`. Lookups of a result without a store use a transformer of their own.
+            supplier: Returns a new transformer on each call; a class will do. It may bring stores, as in `KStream.process`.
+                Lookups in a result without a store use a separate transformer.
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
-            materialized: How the result is stored. Without a name it is not.
+            materialized: How to store the result. Without a name it is not stored.
             named: Name of the node.
 
         Raises:
-            TopologyError: If the supplier gives the same transformer twice; at `build()`, if there is no store of a name.
+            TopologyError: If the supplier returns one transformer twice; at `build()`, if a store does not exist.
         """
         return self._made(tables.transformed(self._plan, self._derived, supplier, state_stores, materialized, named))
 
@@ -160,10 +160,10 @@ class KTable(Generic[K, V]):
 
     @checked(mapper=optional(function("key, value")))
     def to_stream(self, mapper: Callable[[K, V], Any] | None = None, *, named: Named | None = None) -> KStream[Any, V]:
-        """The updates as a stream; a deleted key appears with the value None.
+        """Return the updates as a stream; a deletion becomes a record with the value None.
 
         Args:
-            mapper: `(key, value) -> key` of the stream's records; the table's keys if left out.
+            mapper: `(key, value) -> key` of the stream's records; by default the table's keys.
             named: Name of the node.
         """
         from pipeline.dsl.kstream import KStream  # noqa: PLC0415 - each makes the other
@@ -180,11 +180,12 @@ class KTable(Generic[K, V]):
     def group_by(
         self, mapper: Callable[[K, V], tuple[K2 | None, V2 | None] | None], grouped: Grouped[K2, V2] | None = None
     ) -> KGroupedTable[K2, V2]:
-        """Group the rows by `mapper(key, value) -> (group, value)`, for an aggregation; goes through a repartition topic.
+        """Group the rows by `mapper(key, value) -> (group, value)`, for an aggregation. Uses a repartition topic.
 
         Args:
-            mapper: Called for values, never for deletions. A row for which it gives None, or whose group or value is None,
-                is not aggregated.
+            mapper: Called for values, never for deletions. Rows for which it returns None, or a group or value of None,
+                are not
+                aggregated.
             grouped: Serdes of groups and values, and the name.
         """
         options: Grouped[K2, V2] = grouped or Grouped()
@@ -234,20 +235,21 @@ class KTable(Generic[K, V]):
         foreign_key_extractor: Callable[..., Any] | None = None,
         table_joined: TableJoined[K, Any] | None = None,
     ) -> KTable[K, V2]:
-        """The rows that both tables have, joined by key or by a foreign key; follows updates of both.
+        """Join the rows of two tables by key or by a foreign key; follows updates of both tables.
 
         Args:
-            other: The other table; must have as many partitions, unless the join is by a foreign key.
+            other: The other table. It must have as many partitions, unless the join is by a foreign key.
             joiner: `(value, other_value) -> value`.
-            materialized: How the result is stored. Left out, it is not: lookups join what both tables hold.
+            materialized: How to store the result. By default it is not stored, and lookups join the rows of both tables.
             named: Name of the node, for a join by key.
-            foreign_key_extractor: `(value)` or `(key, value)` to the key of the other table, told by its parameters; None means
-                that the row has none.
+            foreign_key_extractor: Returns the key in the other table from `(value)` or `(key, value)`, depending on its
+                parameters. None means that the row has no foreign key.
             table_joined: Name and partitioners, for a join by foreign key.
 
         Raises:
-            TopologyError: If `named` is given for a join by foreign key, or `table_joined` for one by key; if the other table
-                is of another `StreamsBuilder`.
+            TopologyError: If `named` is passed for a join by foreign key, or `table_joined` for a join by key; if the
+                other table
+                belongs to another `StreamsBuilder`.
         """
         if foreign_key_extractor is not None:
             return self._joined_by_foreign_key(
@@ -299,7 +301,7 @@ class KTable(Generic[K, V]):
         foreign_key_extractor: Callable[..., Any] | None = None,
         table_joined: TableJoined[K, Any] | None = None,
     ) -> KTable[K, V2]:
-        """All rows of this table, joined with those of the other, or with None. Arguments and errors are those of `join`."""
+        """Join all rows of this table with those of the other table, or with None. Arguments and errors are those of `join`."""
         if foreign_key_extractor is not None:
             return self._joined_by_foreign_key(
                 other, foreign_key_extractor, joiner, materialized, table_joined, named, left_join=True
@@ -316,16 +318,17 @@ class KTable(Generic[K, V]):
         *,
         named: Named | None = None,
     ) -> KTable[K, V2]:
-        """All rows of both tables, joined by key; the joiner gets None for what is missing. Arguments are those of `join`."""
+        """Join all rows of both tables by key; the joiner gets None for a missing row. Arguments are those of `join`."""
         return self._joined(other, joiner, OUTER, materialized, named)
 
     @checked()
     def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
-        """Return this table with fewer updates: those that `suppressed` lets through, the last one per key.
+        """Forward fewer updates: those that `suppressed` lets through, the last one per key.
 
         Raises:
-            TopologyError: If a serde is missing, or the table is versioned; at `build()`, if a window's close is waited for and
-                there are no windows.
+            TopologyError: If a serde is missing, or the table is versioned; at `build()`, if `suppressed` waits for
+                windows to
+                close and there are none.
         """
         return self._made(suppressed_table(self._plan, self._derived, suppressed))
 
@@ -376,16 +379,16 @@ class KTable(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class GlobalKTable(Generic[K, V]):
-    """A table that every instance holds completely (`org.apache.kafka.streams.kstream.GlobalKTable`)."""
+    """A table of which every instance holds a full copy (`org.apache.kafka.streams.kstream.GlobalKTable`)."""
 
     queryable_store_name: str
     open_getter: Callable[[OperatorContext], ValueGetter]
     """Opens the lookup of its values in a task."""
     plan: Plan
-    """Of the builder it is of."""
+    """Plan of its builder."""
 
     def __repr__(self) -> str:
-        """The store's name says which table it is."""
+        """Return the store's name, which identifies the table."""
         return f"GlobalKTable({self.queryable_store_name!r})"
 
 

@@ -1,4 +1,4 @@
-"""Flags of nodes that optimisations look at, and what these may change (the flags of `GraphNode`)."""
+"""Descriptions of nodes for the optimisations (the flags of `GraphNode`)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Repartition:
-    """A topic of the application's own between two parts of the topology, and the nodes around it.
+    """An internal topic between two parts of the topology, and the nodes around it.
 
     Args:
         topic: Its name, without the application's prefix.
-        filter: Name of the node that drops records without a key, where nobody has a use for them.
-        sink: Name of the node that writes it.
-        source: Name of the node that reads it.
-        key_serde: Of its keys.
-        value_serde: Of its values.
-        is_optimizable: Whether it may be merged with others; those that users asked for are not (`OptimizableRepartitionNode`).
+        filter: Name of the node that drops records without a key, unless a downstream node uses them.
+        sink: Name of the node that writes the topic.
+        source: Name of the node that reads the topic.
+        key_serde: Serde of its keys.
+        value_serde: Serde of its values.
+        is_optimizable: Whether it may be merged with others. Topics that users asked for are not
+            (`OptimizableRepartitionNode`).
     """
 
     topic: str
@@ -37,17 +38,17 @@ class Repartition:
 
 @dataclass(frozen=True, slots=True)
 class SelfJoin:
-    """A join of two streams that are one stream.
+    """A join of a stream with itself.
 
     Args:
-        this_windowed: Node that keeps the left stream.
-        other_windowed: Node that keeps the right stream.
-        this_join: Node that joins the left one's records.
-        other_join: Node that joins the right one's records.
+        this_windowed: Node that stores the left stream.
+        other_windowed: Node that stores the right stream.
+        this_join: Node that joins the left stream's records.
+        other_join: Node that joins the right stream's records.
         merge: Node that forwards the results.
         this_store: Store of the left stream.
         other_stores: All other stores of the join.
-        supplier: Gives the operator that does it all.
+        supplier: Returns the operator that replaces them all.
         functions: The user's functions within it.
     """
 
@@ -64,11 +65,11 @@ class SelfJoin:
 
 @dataclass(slots=True)
 class Changes:
-    """Says what nodes do to records.
+    """Effects of nodes on records.
 
     Args:
         of_keys: Nodes that may change keys, in order.
-        of_values: Nodes that change values: a repartition may not be moved above them.
+        of_values: Nodes that change values: a repartition may not move above them.
         merges: Nodes that merge streams, in order.
         repartitions: Repartitions by the name of their source, in order.
     """

@@ -1,7 +1,7 @@
-"""`topology.optimization`: what Kafka Streams changes in a topology before it is built (`InternalStreamsBuilder`).
+"""`topology.optimization`: Kafka Streams' rewrites of a topology before it is built (`InternalStreamsBuilder`).
 
-Restoring a table from its source topic is decided where the table is written (`StreamsBuilder.table`); the other two rules
-change the topology as it was written.
+`StreamsBuilder.table` decides about restoring a table from its source topic. The other two rules rewrite the finished
+topology.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 def merge_repartitions(
     topology: Topology, changes: Changes, new: Callable[[str, Repartition], tuple[Repartition, ProcessorNode]]
 ) -> Topology:
-    """Give all streams below a change of keys one repartition topic, as far as values do not change in between.
+    """Merge the repartition topics below a change of keys into one, if values do not change in between.
 
-    The topic lies directly below the change and has the name of the first one that it replaces
+    The topic is directly below the change of keys, and keeps the name of the first topic that it replaces
     (`InternalStreamsBuilder.mergeRepartitionTopics`).
 
     Args:
-        topology: As it was written.
-        changes: Which of its nodes change what, and its repartitions.
-        new: Gives the repartition that replaces others and its filter, from the parent and the first one replaced.
+        topology: The original topology.
+        changes: Effects of its nodes, and its repartitions.
+        new: Returns the merged repartition and its filter, given the parent and the first repartition replaced.
     """
     graph = _Graph.of(topology, changes)
     parts = topology.parts()
     names: dict[str, str] = {}
     for parent, replaced in graph.below_changes(changes).items():
         merged, null_key_filter = new(parent, replaced[0])
-        mark = f"{merged.source} below {parent}"  # its name may be that of one it replaces
+        mark = f"{merged.source} below {parent}"  # it may have the name of a repartition that it replaces
         names[mark], graph.parents[mark] = merged.source, {}
         for repartition in replaced:
             graph.replace(repartition.source, parent, mark)
@@ -56,7 +56,7 @@ def merge_repartitions(
 
 
 def rewrite_self_joins(topology: Topology, joins: tuple[SelfJoin, ...]) -> Topology:
-    """Let joins of a stream with itself keep it in one store (`InternalStreamsBuilder.rewriteSingleStoreSelfJoin`)."""
+    """Rewrite joins of a stream with itself to use one store (`InternalStreamsBuilder.rewriteSingleStoreSelfJoin`)."""
     parts = topology.parts()
     for join in joins:
         this, other = parts.nodes[join.this_windowed], parts.nodes[join.other_windowed]
@@ -79,7 +79,7 @@ def _insert(parts: Parts, parent: str, merged: Repartition, null_key_filter: Pro
 
 @dataclass(slots=True)
 class _Graph:
-    """Nodes by what is below them, as Kafka Streams' graph nodes are: a repartition is one node, named as its source."""
+    """The graph below each node, like Kafka Streams' graph nodes: a repartition is one node, with its source's name."""
 
     parents: dict[str, dict[str, None]] = field(default_factory=dict)
 
@@ -104,7 +104,7 @@ class _Graph:
         return graph
 
     def below_changes(self, changes: Changes) -> dict[str, list[Repartition]]:
-        """The repartitions that can be merged, by the node directly above the topic that replaces them."""
+        """Return the repartitions that can be merged, by the node directly above the replacing topic."""
         below: dict[str, list[Repartition]] = {name: [] for name in changes.of_keys}
         for source, repartition in changes.repartitions.items():
             if repartition.is_optimizable:
@@ -120,7 +120,7 @@ class _Graph:
         return key_change if key_change == any_change else None
 
     def _raise_to_merges(self, below: dict[str, list[Repartition]], merges: list[str]) -> None:
-        """Repartition behind a merge of streams whose keys change above it (`maybeUpdateKeyChangingRepartitionNodeMap`)."""
+        """Move repartitions below merges of streams whose keys change above (`maybeUpdateKeyChangingRepartitionNodeMap`)."""
         above: dict[str, list[str]] = {}
         for merge in merges:
             above[merge] = [
@@ -142,7 +142,7 @@ class _Graph:
         return self._find(start, lambda name: parent in self.parents[name])
 
     def _find(self, start: str, accept: Callable[[str], bool], seen: set[str] | None = None) -> str | None:
-        """The first node from `start` upwards that is accepted, depth first (`findParentNodeMatching`)."""
+        """Return the first accepted node from `start` upwards, depth first (`findParentNodeMatching`)."""
         if accept(start):
             return start
         seen = set() if seen is None else seen
@@ -155,9 +155,9 @@ class _Graph:
         return None
 
     def replace(self, source: str, parent: str, merged: str) -> None:
-        """Take a repartition out; what led from `parent` to it is below the merged one from now on."""
+        """Remove a repartition, and connect the path from `parent` to the merged one instead."""
         child = self._child_of(parent, source)
-        if child is not None:  # else it was moved together with another repartition
+        if child is not None:  # otherwise it moved together with another repartition
             del self.parents[child][parent]
             self.parents[child][merged] = None
         elif self._find(source, lambda name: merged in self.parents[name]) is None:

@@ -1,4 +1,4 @@
-"""Options of operators: frozen, one per decision, named as in Kafka Streams."""
+"""Options of operators: frozen, one per decision, with Kafka Streams' names."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def validate_name(name: str | None) -> None:
 @checked_fields(key_serde=SERDE, value_serde=SERDE)
 @dataclass(frozen=True)
 class Consumed(Generic[K, V]):
-    """How a topic is read (`org.apache.kafka.streams.kstream.Consumed`).
+    """Options for reading a topic (`org.apache.kafka.streams.kstream.Consumed`).
 
     >>> from pipeline import JSON, LONG, STRING, AutoOffsetReset
     >>> Consumed(STRING, LONG, offset_reset_policy=AutoOffsetReset.latest()).key_serde.name
@@ -51,12 +51,12 @@ class Consumed(Generic[K, V]):
     >>> by_own_time = Consumed(STRING, JSON, timestamp_extractor=lambda record, _partition_time_ms: record.value["at_ms"])
 
     Args:
-        key_serde: How keys are read.
-        value_serde: How values are read.
-        timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`, ready-made or the user's; a record whose time is
-            negative is dropped. Left out, `default.timestamp.extractor` decides: as a rule the record's own timestamp, and a
-            negative one stops the task.
-        offset_reset_policy: Where to start without committed offsets; left out, `auto.offset.reset` decides.
+        key_serde: Reads keys.
+        value_serde: Reads values.
+        timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`, built in or the user's. Records with a negative
+            time are dropped. Default: `default.timestamp.extractor`, usually the record's own timestamp; a negative one then
+            stops the task.
+        offset_reset_policy: Where to start without committed offsets. Default: `auto.offset.reset`.
         name: Name of the source node.
 
     Raises:
@@ -77,13 +77,13 @@ class Consumed(Generic[K, V]):
 @checked_fields()
 @dataclass(frozen=True)
 class Produced(Generic[K, V]):
-    """How a topic is written (`org.apache.kafka.streams.kstream.Produced`).
+    """Options for writing a topic (`org.apache.kafka.streams.kstream.Produced`).
 
     Args:
-        key_serde: How keys are written; left out, the stream's own.
-        value_serde: How values are written; left out, the stream's own.
-        partitioner: `(topic, key, value, number_of_partitions) -> partition`; None leaves it to Kafka's default, a collection
-            sends the record to each of its partitions, and an empty one to none.
+        key_serde: Writes keys. Default: the stream's.
+        value_serde: Writes values. Default: the stream's.
+        partitioner: `(topic, key, value, number_of_partitions) -> partition`. None selects Kafka's default; a
+            collection sends the record to each of its partitions, and an empty one drops it.
         name: Name of the sink node.
 
     Raises:
@@ -103,11 +103,11 @@ class Produced(Generic[K, V]):
 @checked_fields()
 @dataclass(frozen=True)
 class Grouped(Generic[K, V]):
-    """How records are grouped (`org.apache.kafka.streams.kstream.Grouped`).
+    """Options for grouping records (`org.apache.kafka.streams.kstream.Grouped`).
 
     Args:
-        key_serde: Serde of the grouping key; left out, the stream's own.
-        value_serde: Serde of the values; left out, the stream's own.
+        key_serde: Serde of the grouping key. Default: the stream's.
+        value_serde: Serde of the values. Default: the stream's.
         name: Name of the grouping node and, with `-repartition`, of the repartition topic.
 
     Raises:
@@ -126,31 +126,32 @@ class Grouped(Generic[K, V]):
 @checked_fields(supplier=STORE_SUPPLIER)
 @dataclass(frozen=True)
 class Materialized(Generic[K, V]):
-    """How a table is stored (`org.apache.kafka.streams.kstream.Materialized`).
+    """Options for storing a table (`org.apache.kafka.streams.kstream.Materialized`).
 
     >>> from pipeline import LONG, STRING
     >>> Materialized("counts", STRING, LONG, caching=False).name
     'counts'
 
     Args:
-        name: Name of the store, for queries and its changelog; generated if left out.
-        key_serde: Serde of the keys; left out, the stream's own.
+        name: Name of the store, for queries and its changelog. Default: a generated name.
+        key_serde: Serde of the keys. Default: the stream's.
         value_serde: Serde of the values.
-        caching: Whether updates are held back and forwarded once per key and commit.
-        logging: Whether changes go to a changelog topic; without one the state cannot be restored.
+        caching: Whether to hold back updates and forward one per key and commit.
+        logging: Whether to write changes to a changelog topic. Without one the state cannot be restored.
         log_config: Topic settings of the changelog.
-        retention: Windowed tables: how long windows are kept; at least size and grace, which is the default.
-        persistent: RocksDB if true, memory if false; left out, as the application is configured (`default.dsl.store`).
-        max_entries: Tables without windows: keep no more than so many keys, those used last (`Stores.lruMap`). What goes is
-            forgotten, not deleted: nothing downstream is told.
-        history_retention: Makes the store versioned: how far back the values of a key can be looked up, and how late an update
-            may come. Versioned stores are not cached, and need a name.
-        supplier: Instead of a name, where it is kept, its retention and its size: all of it as `Stores` supplies it
+        retention: Windowed tables: how long to keep windows. At least size plus grace, the default.
+        persistent: RocksDB if true, memory if false. Default: the application's setting (`default.dsl.store`).
+        max_entries: Tables without windows: number of keys to keep, those used last (`Stores.lruMap`). Evicted rows are
+            forgotten, not deleted: downstream operators see no update.
+        history_retention: Makes the store versioned: how far back the values of a key can be looked up, and how late an
+            update may arrive. Versioned stores are not cached, and need a name.
+        supplier: A supplier from `Stores` instead of a name, a location, a retention and a size
             (`Materialized.as(supplier)`). The store of a table has the times of its rows, whatever the supplier.
 
     Raises:
-        TopologyError: If the name is illegal, a versioned store has none, or the supplier says otherwise; if `max_entries` is
-            negative, or set for a versioned store. Where the table is stored, if a time is negative or no whole number of ms.
+        TopologyError: If the name is illegal, a versioned store has no name, or an option contradicts the supplier; if
+            `max_entries` is negative, or set for a versioned store. At the operator, if a time is negative or not a whole
+            number of ms.
     """
 
     name: str | None = None
@@ -166,7 +167,7 @@ class Materialized(Generic[K, V]):
     supplier: StoreSupplier | None = None
 
     def __post_init__(self) -> None:
-        """Check the name, and what cannot be had together."""
+        """Check the name, and combinations of options."""
         if self.supplier is not None:
             self._take_over(self.supplier)
         validate_name(self.name)
@@ -178,7 +179,7 @@ class Materialized(Generic[K, V]):
             raise TopologyError(message)
 
     def _take_over(self, supplier: StoreSupplier) -> None:
-        """Let the options say what the supplier says."""
+        """Copy the supplier's properties into the options."""
         retention = timedelta(milliseconds=supplier.retention_ms)
         supplied = {
             "name": supplier.name,
@@ -190,7 +191,7 @@ class Materialized(Generic[K, V]):
         for option, value in supplied.items():
             if getattr(self, option) not in {None, value}:
                 message = f"Cannot set {option} when store supplier is pre-configured."
-                raise TopologyError(message, hint=f"The supplier of {supplier.name} says what it is.")
+                raise TopologyError(message, hint=f"The supplier of {supplier.name} determines it.")
             object.__setattr__(self, option, value)
 
     @property
@@ -202,17 +203,17 @@ class Materialized(Generic[K, V]):
 @checked_fields()
 @dataclass(frozen=True)
 class Joined(Generic[K, V, VO]):
-    """How a stream is joined with a table (`org.apache.kafka.streams.kstream.Joined`).
+    """Options for joining a stream with a table (`org.apache.kafka.streams.kstream.Joined`).
 
     Args:
-        key_serde: Serde of the keys, where the stream must be repartitioned first.
-        value_serde: Serde of the stream's values, likewise.
+        key_serde: Serde of the keys, if the stream must be repartitioned first.
+        value_serde: Serde of the stream's values, if it must be repartitioned first.
         name: Name of the join node, and of the repartition topic.
-        grace_period: How long records of the stream wait, in stream time, for updates of the table that come late; the table
-            must be versioned, and its history at least as long.
+        grace_period: How long, in stream time, records of the stream wait for late updates of the table. The table must be
+            versioned, with a history that is at least as long.
 
     Raises:
-        TopologyError: If the name is illegal; at the join, if the grace period is negative or no whole number of ms.
+        TopologyError: If the name is illegal; at the join, if the grace period is negative or not a whole number of ms.
     """
 
     key_serde: Serde[K] | None = None
@@ -228,12 +229,12 @@ class Joined(Generic[K, V, VO]):
 @checked_fields()
 @dataclass(frozen=True)
 class TableJoined(Generic[K, KO]):
-    """How a table is joined with another by a foreign key (`org.apache.kafka.streams.kstream.TableJoined`).
+    """Options for joining a table with another by a foreign key (`org.apache.kafka.streams.kstream.TableJoined`).
 
     Args:
-        partitioner: `(topic, key, None, number_of_partitions) -> partition` of this table's rows, if its topic was not written
-            with Kafka's default; left out, answers go to the partition that asked.
-        other_partitioner: The same for the other table's keys; None is Kafka's default.
+        partitioner: `(topic, key, None, number_of_partitions) -> partition` of this table's rows, if its topic was not
+            written with Kafka's default. By default, answers go to the partition that asked.
+        other_partitioner: Partitioner of the other table's keys; None for Kafka's default.
         name: Prefix of the names of all nodes, topics and the store of the join.
 
     Raises:
@@ -252,22 +253,22 @@ class TableJoined(Generic[K, KO]):
 @checked_fields()
 @dataclass(frozen=True)
 class StreamJoined(Generic[K, V, VO]):
-    """How two streams are joined (`org.apache.kafka.streams.kstream.StreamJoined`).
+    """Options for joining two streams (`org.apache.kafka.streams.kstream.StreamJoined`).
 
     Args:
-        key_serde: Serde of the keys; left out, the streams' own.
-        value_serde: Serde of the left stream's values; left out, its own.
-        other_value_serde: Serde of the right stream's values; left out, its own.
+        key_serde: Serde of the keys. Default: the streams'.
+        value_serde: Serde of the left stream's values. Default: its own.
+        other_value_serde: Serde of the right stream's values. Default: its own.
         name: Names the join's nodes and, with `-left` and `-right`, repartition topics.
         store_name: Names the join's stores, and with them their changelogs.
-        logging: Whether changes of the stores go to changelog topics; without them the state cannot be restored.
+        logging: Whether to write changes of the stores to changelog topics. Without them the state cannot be restored.
         log_config: Topic settings of the changelogs.
-        persistent: RocksDB if true, memory if false; left out, as the application is configured (`default.dsl.store`).
-        this_store_supplier: Store of the left stream, by its name and with the size and retention it is supplied with.
-        other_store_supplier: The same for the right stream.
+        persistent: RocksDB if true, memory if false. Default: the application's setting (`default.dsl.store`).
+        this_store_supplier: Supplies the left stream's store, with its name, size and retention.
+        other_store_supplier: Supplies the right stream's store.
 
     Raises:
-        TopologyError: If a name is illegal, or both stores have the same one.
+        TopologyError: If a name is illegal, or both stores have the same name.
     """
 
     key_serde: Serde[K] | None = None
@@ -294,13 +295,13 @@ class StreamJoined(Generic[K, V, VO]):
 @checked_fields()
 @dataclass(frozen=True)
 class Repartitioned(Generic[K, V]):
-    """How a stream goes through a topic of the application's own (`org.apache.kafka.streams.kstream.Repartitioned`).
+    """Options for sending a stream through an internal topic (`org.apache.kafka.streams.kstream.Repartitioned`).
 
     Args:
-        key_serde: Serde of the keys; left out, the stream's own.
-        value_serde: Serde of the values; left out, the stream's own.
-        name: With `-repartition`, name of the topic.
-        number_of_partitions: Fixed number of partitions; left out, that of the topics upstream.
+        key_serde: Serde of the keys. Default: the stream's.
+        value_serde: Serde of the values. Default: the stream's.
+        name: Name of the topic, to which `-repartition` is appended.
+        number_of_partitions: Fixed number of partitions. Default: as many as the topics upstream.
         partitioner: `(topic, key, value, number_of_partitions) -> partition`, or several: see `Produced`.
 
     Raises:
@@ -324,12 +325,12 @@ class Repartitioned(Generic[K, V]):
 @checked_fields(label=optional(TEXT), mapper=optional(function("key, value")))
 @dataclass(frozen=True)
 class Printed(Generic[K, V]):
-    """How a stream is printed: a line `[label]: text` per record (`org.apache.kafka.streams.kstream.Printed`).
+    """Options for printing a stream: a line `[label]: text` per record (`org.apache.kafka.streams.kstream.Printed`).
 
     Args:
-        path: The file to append to; left out, standard output.
-        label: Left out, the name of the stream's node.
-        mapper: `(key, value) -> text`; left out, `key, value`, with `null` for None.
+        path: The file to append to. Default: standard output.
+        label: The label. Default: the name of the stream's node.
+        mapper: `(key, value) -> text`. Default: `key, value`, with `null` for None.
         name: Name of the node.
 
     Raises:
@@ -356,7 +357,7 @@ class Named:
     pipeline.errors.TopologyError: Name 'only paid' is illegal: ...
 
     Args:
-        name: 1 to 249 of the characters a-z A-Z 0-9 . _ -, since it may become part of a topic's name.
+        name: 1 to 249 of the characters a-z A-Z 0-9 . _ -, as it may become part of a topic's name.
 
     Raises:
         TopologyError: If the name is illegal.
@@ -370,11 +371,11 @@ class Named:
 
 
 def name_of(named: Named | None) -> str | None:
-    """The name that was given, if one was."""
+    """Return the name; None if there is none."""
     return named.name if named is not None else None
 
 
 def with_value_serde(materialized: Materialized[K, V] | None, serde: Serde[V] | None) -> Materialized[K, V]:
-    """The options of a table, with this serde for its values if they give none."""
+    """Return the options of a table with this value serde, unless they have one."""
     options: Materialized[K, V] = materialized or Materialized()
     return options if options.value_serde is not None else replace(options, value_serde=serde)

@@ -1,7 +1,8 @@
-"""Notes of the DSL while a topology is being built, and how they become a `Topology`.
+"""The DSL's record of its calls while a topology is being built, and their conversion to a `Topology`.
 
-Each call of the DSL appends one or more steps. A step is written into the topology at `build()`, not before: only
-then is it known whether a table has to be materialised or has to tell what an update replaced.
+Each call of the DSL appends one or more steps. Steps are written into the topology at `build()`, because only then is
+it known
+whether a table must be materialised or must forward old values.
 """
 
 from __future__ import annotations
@@ -36,81 +37,81 @@ class Plan:
     """The steps of one `StreamsBuilder`, and the one counter that names processors and stores.
 
     Args:
-        steps: What `build` does, in order, each with the line of the user's code that asked for it.
+        steps: The steps of `build`, in order, each with the line of the user's code that caused it.
         counter: The next number.
-        graces_ms: How long windows stay open after their end, by the node that aggregates them (`GracePeriodGraphNode`).
+        graces_ms: Grace period of windows by the node that aggregates them (`GracePeriodGraphNode`).
     """
 
     steps: list[tuple[Callable[[Topology], object], str | None]] = field(default_factory=list)
     counter: int = 0
     graces_ms: dict[str, int] = field(default_factory=dict)
     is_persistent: bool = True
-    """Whether stores are kept in RocksDB unless their options say otherwise (`default.dsl.store`)."""
+    """Whether stores are in RocksDB unless their options say otherwise (`default.dsl.store`)."""
     null_key_joins: set[str] = field(default_factory=set)
-    """Nodes of left and outer joins: they have a use for records without a key."""
+    """Nodes of left and outer joins, which use records without a key."""
     join_repartitions: dict[str, str] = field(default_factory=dict)
-    """Stream node to the source that reads it back for joins; the last one, if there are several."""
+    """Source that reads a stream back for joins, by stream node; the latest one if there are several."""
     keeps_null_keys: frozenset[str] = frozenset()
-    """Nodes upstream of those joins, once a build has found them."""
+    """Nodes upstream of those joins; known during a build."""
     optimization: frozenset[Optimization] = frozenset()
-    """The rules that are in force, once a build has begun."""
+    """The active rules; known during a build."""
     changes: Changes = field(default_factory=Changes)
-    """What the nodes do to records, for the optimisations."""
+    """Effects of nodes on records, for the optimisations."""
     unnamed: Unnamed = field(default_factory=Unnamed)
-    """The stores and topics that have generated names."""
+    """Stores and topics with generated names."""
     self_joins: list[SelfJoin] = field(default_factory=list)
-    """The joins of two streams, which may turn out to be the same one."""
+    """Joins of two streams, some of which may be self-joins."""
     topics: dict[str, str] = field(default_factory=dict)
-    """What the sources read, by their names, for messages."""
+    """Topics by source name, for messages."""
     is_built: bool = False
-    """Whether there is a topology of these steps already."""
+    """Whether a topology has been built from these steps."""
 
     def add_step(self, step: Callable[[Topology], object]) -> None:
         """Append a step.
 
         Raises:
-            TopologyError: If the topology has been built: it would not have what the step adds.
+            TopologyError: If the topology has been built already, and would lack the step.
         """
         if self.is_built:
-            message = "The topology is built already: what is added to its StreamsBuilder now would not be in it"
+            message = "The topology is built already, and would lack what is added to its StreamsBuilder now"
             raise TopologyError(message, hint="Call build() last.")
         self.steps.append((step, users_line()))
 
     def origin(self, node: str, sources: Iterable[str]) -> str:
-        """A node, and what it reads, for messages."""
+        """Return a node and its topics, for messages."""
         return f"{node} (of {', '.join(sorted(self.topics.get(source, source) for source in sources))})"
 
     def check_same(self, other: Plan, this: str, that: str) -> None:
-        """Make sure that what is brought together is of one `StreamsBuilder`. Generated names are those of another node there.
+        """Check that two inputs belong to one `StreamsBuilder`. In another builder, generated names belong to other nodes.
 
         Args:
-            other: The plan of the other one.
-            this: What is of this plan, as `origin` says it.
-            that: What is of the other one.
+            other: The other input's plan.
+            this: An input of this plan, as `origin` describes it.
+            that: The other input.
 
         Raises:
-            TopologyError: If it is not.
+            TopologyError: If they belong to different builders.
         """
         if other is not self:
-            message = f"{this} and {that} are of different StreamsBuilders: no topology has both"
+            message = f"{this} and {that} belong to different StreamsBuilders: no topology has both"
             raise TopologyError(message, hint="Read all topics with one StreamsBuilder.")
 
     def processor_name(self, prefix: str, given: str | None = None) -> str:
-        """The given name, or a generated one. The counter moves either way (`NamedInternal`)."""
+        """Return the given name, or a generated one. The counter advances either way (`NamedInternal`)."""
         generated = f"{prefix}{self.counter:010d}"
         self.counter += 1
         return given if given is not None else generated
 
     def store_name(self, prefix: str) -> str:
-        """A generated store name."""
+        """Return a generated store name."""
         return self.processor_name(f"{prefix}STATE-STORE-")
 
     def persists(self, given: bool | None) -> bool:  # noqa: FBT001 - the value of an option
-        """Whether a store is kept in RocksDB, with what its options say."""
+        """Return whether a store is in RocksDB, given its options."""
         return self.is_persistent if given is None else given
 
     def table_name(self, options: Materialized[Any, Any], prefix: str) -> str:
-        """Name of a table's store: the one that its options give, or a generated one (`MaterializedInternal`)."""
+        """Return the name of a table's store: from its options, or a generated one (`MaterializedInternal`)."""
         if options.name is not None:
             return options.name
         name = self.store_name(prefix)
@@ -118,7 +119,7 @@ class Plan:
         return name
 
     def repartition_again(self, prefix: str, *, is_named: bool) -> None:
-        """A repartition topic that exists is used once more: Kafka Streams counts, and notes, one that it does not make."""
+        """Count another use of an existing repartition topic: Kafka Streams numbers and lists one that it does not create."""
         self.counter += 3
         if not is_named:
             self.unnamed.repartitions.append(f"{prefix}-repartition")
@@ -126,8 +127,9 @@ class Plan:
     def build(self, optimization: frozenset[Optimization]) -> Topology:
         """Write all steps, in order, into a new topology, and optimise it.
 
-        Repartition topics keep records without a key only if a left or outer join is somewhere downstream (KIP-962,
-        `NodesWithRelaxedNullKeyJoinDownstream`). That is seen when all is written; then it is written once more.
+        Repartition topics keep records without a key only if a left or outer join is downstream (KIP-962,
+        `NodesWithRelaxedNullKeyJoinDownstream`). This is known once everything is written, so the topology may be
+        written twice.
 
         Args:
             optimization: The rules to apply.
@@ -155,14 +157,14 @@ class Plan:
         return topology
 
     def _merged(self, parent: str, first: Repartition) -> tuple[Repartition, ProcessorNode]:
-        """The repartition that takes the place of several, and its filter."""
+        """Return the repartition that replaces several, and its filter."""
         topic = first.topic
         merged = replace(first, filter=f"{topic}-filter", sink=f"{topic}-sink", source=f"{topic}-source")
         accept = self.accepted_keys(merged.filter)
         return merged, ProcessorNode(merged.filter, (parent,), lambda: Filter(accept), (accept,), Lineage.KEPT)
 
     def accepted_keys(self, null_key_filter: str) -> Callable[[object, object], bool]:
-        """Return the keys that the filter of a repartition lets through."""
+        """Return the predicate of a repartition's filter."""
         return _any_key if null_key_filter in self.keeps_null_keys else has_key
 
 
@@ -172,15 +174,16 @@ class TableNode:
 
     Args:
         name: Name of the node that forwards its updates.
-        store: Name of the store behind it, if it has or gets one.
+        store: Name of its store, if it has or gets one.
         open_getter: Opens the lookup of its values in a task.
-        is_materialized: Whether that store must really exist.
-        sends_old_values: Whether somebody downstream wants to know what an update replaced.
-        parents: The tables whose values it is computed from when it has no store of its own; none for sources and
-            aggregations, which get a store when they need one.
-        is_join: Whether it joins its parents: then they must know old values even if the join itself has a store.
-        is_versioned: Whether it tells updates that came out of order from others (KIP-914).
-        used_stores: Stores that a lookup needs beside those of the parents.
+        is_materialized: Whether the store must exist.
+        sends_old_values: Whether a downstream node needs the value that an update replaced.
+        parents: The tables from which its values are computed while it has no store. Empty for sources and
+            aggregations, which
+            get a store when needed.
+        is_join: Whether it joins its parents. They must then send old values even if the join has a store.
+        is_versioned: Whether it marks updates that arrived out of order (KIP-914).
+        used_stores: Stores that a lookup needs in addition to its parents' stores.
     """
 
     name: str
@@ -194,7 +197,7 @@ class TableNode:
     used_stores: tuple[str, ...] = ()
 
     def materialize(self) -> tuple[str, ...]:
-        """Make sure that its values can be looked up; gives the stores that takes (`KTableImpl.valueGetterSupplier`)."""
+        """Make its values available to lookups, and return the stores that these need (`KTableImpl.valueGetterSupplier`)."""
         if self.parents and not self.is_materialized:
             below = (store for parent in self.parents for store in parent.materialize())
             return tuple(dict.fromkeys((*below, *self.used_stores)))
@@ -202,13 +205,13 @@ class TableNode:
         return (self.store,)
 
     def enable_sending_old_values(self, *, force: bool) -> bool:
-        """Make updates carry the values they replace (`KTableImpl.enableSendingOldValues`).
+        """Make updates carry the values that they replace (`KTableImpl.enableSendingOldValues`).
 
         Args:
             force: Whether a store may be added for it.
 
         Returns:
-            Whether old values will be sent.
+            Whether updates will carry old values.
         """
         if self.is_join:
             for parent in self.parents:
@@ -237,18 +240,18 @@ def repartition(
     is_named: bool,
     option: str,
 ) -> str:
-    """Write `parent` to a topic of the application's own and read it back (`KStreamImpl.createRepartitionedSource`).
+    """Write `parent` to an internal topic and read it back (`KStreamImpl.createRepartitionedSource`).
 
     Args:
-        plan: Where the steps go.
+        plan: Receives the steps.
         parent: The node to repartition.
-        prefix: Names the topic, with `-repartition`; generated prefixes give generated node names.
-        serdes: Of keys and values.
+        prefix: Name of the topic before `-repartition`; generated prefixes lead to generated node names.
+        serdes: Serdes of keys and values.
         partitions: Fixed number of partitions.
         partitioner: Chooses partitions instead of Kafka's default.
         is_optimizable: Whether it may be merged with others.
-        is_named: Whether the user gave the prefix, or what it is made of.
-        option: What takes serdes that are missing, for messages.
+        is_named: Whether the prefix comes from the user.
+        option: The option that takes missing serdes, for messages.
 
     Returns:
         Name of the source that reads the records back.
@@ -289,14 +292,14 @@ def repartition_for_join(
 ) -> str:
     """Repartition a stream for a join (`KStreamImpl.repartitionForJoin`).
 
-    Joins without a name share one topic per stream: the last one that was made for it. Names are counted all the same.
+    Joins without a name share the latest topic of a stream. The counter of names advances nevertheless.
 
     Args:
-        plan: Where the steps go.
+        plan: Receives the steps.
         parent: The stream's node.
-        prefix: Names the topic, with `-repartition`: the stream's node, or what the join is named.
-        serdes: Of keys and values.
-        is_named: Whether the join is named.
+        prefix: Name of the topic before `-repartition`: the name of the stream's node, or of the join.
+        serdes: Serdes of keys and values.
+        is_named: Whether the join has a name.
 
     Returns:
         Name of the source that reads the records back.
@@ -314,7 +317,7 @@ def repartition_for_join(
 
 
 def connect_stores(topology: Topology, name: str, supplier: Callable[[], Any], given: tuple[str, ...]) -> None:
-    """Let a user's processor use the stores it was given by name, and those that its supplier brings."""
+    """Connect a user's processor to the named stores, and to the stores that its supplier brings."""
     for store in connected_stores(supplier):
         topology.add_state_store(store, name)
     if given:
@@ -322,7 +325,7 @@ def connect_stores(topology: Topology, name: str, supplier: Callable[[], Any], g
 
 
 def upstream_of(topology: Topology, nodes: Iterable[str]) -> frozenset[str]:
-    """The nodes that records pass before they reach `nodes`, also through repartition topics; with `nodes` themselves."""
+    """Return `nodes` and all nodes upstream of them, also through repartition topics."""
     above = {name: set(node.parents) for name, node in topology.nodes.items()}
     sinks = [node for node in topology.nodes.values() if isinstance(node, SinkNode)]
     for node in topology.nodes.values():
@@ -340,15 +343,15 @@ def upstream_of(topology: Topology, nodes: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-TABLE_OPTION = "Materialized(None, key_serde, value_serde) of the operator that makes the table"
-"""What takes the serdes of a table, for messages about those that an operation on it needs."""
+TABLE_OPTION = "Materialized(None, key_serde, value_serde) of the operator that creates the table"
+"""The option that takes a table's serdes, for messages about missing ones."""
 
 
 def serde_of(serde: Serde[Any] | None, what: str, where: str, option: str) -> Serde[Any]:
-    """The serde, or a clear complaint that there is none, which names the option that takes it.
+    """Return the serde, or raise an error that names the option for it.
 
     Raises:
-        TopologyError: If no serde was given where one is needed.
+        TopologyError: If the serde is missing.
     """
     if serde is None:
         message = f"{where} needs a serde for its {what}"

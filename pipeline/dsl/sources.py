@@ -18,17 +18,17 @@ Topics = frozenset[str] | tuple[str, int]
 
 @dataclass(slots=True)
 class StreamSources:
-    """The sources so far, by what they read."""
+    """The sources added so far, by their topics."""
 
     _known: dict[Topics, tuple[str, AutoOffsetReset | None]] = field(default_factory=dict)
 
     def source_of(
         self, name: str, topics: str | tuple[str, ...] | re.Pattern[str], reset: AutoOffsetReset | None
     ) -> str:
-        """The source that reads these topics: a known one, or `name`, which is known from now on.
+        """Return the source of these topics: an existing one, or a new one with this name.
 
         Raises:
-            TopologyError: If the known one starts elsewhere.
+            TopologyError: If the existing source starts elsewhere.
         """
         if isinstance(topics, re.Pattern):
             key: Topics = (topics.pattern, topics.flags)
@@ -41,10 +41,10 @@ class StreamSources:
         return known
 
     def check(self) -> None:
-        """Make sure that no topic is part of two sets.
+        """Check that no topic is part of two sets.
 
         Raises:
-            TopologyError: If one is.
+            TopologyError: If a topic is.
         """
         sets = [topics for topics in self._known if isinstance(topics, frozenset)]
         if any(one & other for one, other in combinations(sets, 2)):

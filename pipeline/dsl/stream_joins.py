@@ -1,4 +1,4 @@
-"""Nodes and stores that a join of two streams writes into a topology (`KStreamImplJoin`)."""
+"""Writes the nodes and stores of a stream-stream join into a topology (`KStreamImplJoin`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JoinArguments:
-    """Arguments of a join besides the other side and the joiner; the other side decides which of them fit."""
+    """Arguments of a join apart from the other side and the joiner. The kind of the other side decides which of them fit."""
 
     windows: JoinWindows | None
     key: Callable[[Any, Any], Any] | None
@@ -37,14 +37,14 @@ class JoinArguments:
     named: Named | None
 
     def of_stream(self) -> tuple[JoinWindows, StreamJoined[Any, Any, Any]]:
-        """Windows and options of a join with a stream.
+        """Return windows and options of a join with a stream.
 
         Raises:
-            TopologyError: If there are no windows, or arguments that belong to other joins.
+            TopologyError: If windows are missing, or there are arguments for other kinds of joins.
         """
         self._refuse("stream", "select_key() first to join by another key", key=self.key, named=self.named)
         if self.windows is None:
-            message = "A join of two streams needs windows=: which records are near enough to be joined"
+            message = "A join of two streams needs windows=, which limits how far apart records may be"
             raise TopologyError(message, hint="Use JoinWindows.of(...).")
         if isinstance(self.joined, Joined):
             message = "A join of two streams takes StreamJoined, not Joined"
@@ -52,10 +52,10 @@ class JoinArguments:
         return self.windows, self.joined or StreamJoined()
 
     def of_table(self) -> Joined[Any, Any, Any]:
-        """Options of a join with a table.
+        """Return the options of a join with a table.
 
         Raises:
-            TopologyError: If there are arguments that belong to other joins.
+            TopologyError: If there are arguments for other kinds of joins.
         """
         hint = "select_key() first to join a table by another key"
         self._refuse("table", hint, windows=self.windows, key=self.key, named=self.named)
@@ -65,14 +65,16 @@ class JoinArguments:
         return self.joined or Joined()
 
     def of_global_table(self) -> tuple[Callable[[Any, Any], Any], Named | None]:
-        """Key function and name of a join with a global table.
+        """Return the key function and the name of a join with a global table.
 
         Raises:
-            TopologyError: If there is no key function, or there are arguments that belong to other joins.
+            TopologyError: If the key function is missing, or there are arguments for other kinds of joins.
         """
         self._refuse("global table", "named= to name it", windows=self.windows, joined=self.joined)
         if self.key is None:
-            message = "A join with a global table needs key=, a function of (key, value) that gives the key to look up"
+            message = (
+                "A join with a global table needs key=, a function of (key, value) that returns the key to look up"
+            )
             raise TopologyError(message)
         return self.key, self.named
 
@@ -85,7 +87,7 @@ class JoinArguments:
 
 @dataclass(frozen=True, slots=True)
 class JoinInput:
-    """One of the streams: its node, the sources its records come from, and its serdes."""
+    """One input of the join: its node, the sources of its records, and its serdes."""
 
     node: str
     sources: frozenset[str]
@@ -95,7 +97,7 @@ class JoinInput:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Nodes and stores of a join. `shared` is the store of records that wait for a partner, if there is one."""
+    """Names of a join's nodes and stores. `shared` is the store of records without a partner so far, if there is one."""
 
     this_windowed: str
     other_windowed: str
@@ -116,16 +118,16 @@ def join_streams(
     windows: JoinWindows,
     joined: StreamJoined[Any, Any, Any],
 ) -> str:
-    """Join two streams of equal partitions.
+    """Join two co-partitioned streams.
 
     Args:
-        plan: Where the steps go.
+        plan: Receives the steps.
         kind: Inner, left or outer.
-        left: The stream on the left.
-        right: The stream on the right; may be the same.
-        joiner: `(left, right)` or `(key, left, right)`, told by its parameters.
-        windows: Which records belong together.
-        joined: Names, and how the stores are kept.
+        left: The left stream.
+        right: The right stream; may be the left one.
+        joiner: `(left, right)` or `(key, left, right)`, depending on its parameters.
+        windows: Limits how far apart records may be.
+        joined: Names, and options of the stores.
 
     Returns:
         Name of the node that forwards the results.
@@ -141,7 +143,7 @@ def join_streams(
     left_outer, right_outer = kind.left_outer, kind.right_outer
     this = JoinSide(True, left_outer, names.other_store, names.shared, windows, function)  # noqa: FBT003 - the left one
     other = JoinSide(False, right_outer, names.this_store, names.shared, windows, function)  # noqa: FBT003
-    # As `OuterStreamJoinStoreFactory.builder` has it:
+    # Mirrors `OuterStreamJoinStoreFactory.builder`:
     shared_persistent = this_store.persistent if persistent is None else persistent
     covered = (joiner, (left_outer, right_outer), windows.before_ms, windows.after_ms, windows.grace_ms)
 
@@ -173,7 +175,7 @@ def join_streams(
 
 
 def _note_unnamed(plan: Plan, names: _Names, joined: StreamJoined[Any, Any, Any]) -> None:
-    """Note the stores whose names Kafka Streams generates: neither the join nor a supplier has named them."""
+    """Record the stores whose names Kafka Streams generates, as neither the join nor a supplier names them."""
     if joined.store_name is not None:
         return
     this_named, other_named = joined.this_store_supplier is not None, joined.other_store_supplier is not None
@@ -184,7 +186,7 @@ def _note_unnamed(plan: Plan, names: _Names, joined: StreamJoined[Any, Any, Any]
 
 
 def _self_join(names: _Names, side: JoinSide, covered: tuple[Any, ...]) -> SelfJoin:
-    """Write the join of a stream with itself, if `topology.optimization` says so."""
+    """Describe the join of a stream with itself, for `topology.optimization`."""
     return SelfJoin(
         names.this_windowed,
         names.other_windowed,
@@ -199,7 +201,7 @@ def _self_join(names: _Names, side: JoinSide, covered: tuple[Any, ...]) -> SelfJ
 
 
 def _names(plan: Plan, kind: JoinKind, joined: StreamJoined[Any, Any, Any]) -> _Names:
-    """Names in the order in which Kafka Streams counts them."""
+    """Return the names in the order in which Kafka Streams counts them."""
     left_outer, right_outer = kind.left_outer, kind.right_outer
     this_suffix = "-outer-this-join" if right_outer else "-this-join"
     other_suffix = "-outer-other-join" if left_outer else "-other-join"
@@ -260,7 +262,7 @@ def _window_store(
 def _check_supplied(supplier: StoreSupplier, windows: JoinWindows) -> None:
     """Check suppliers of a join as Kafka Streams does (`KStreamImplJoin.assertWindowSettings`)."""
     if supplier.kind is not StoreKind.WINDOW:
-        message = f"Store {supplier.name} is supplied as a {supplier.kind.value} store, but a window store is needed"
+        message = f"Store {supplier.name} is supplied as a {supplier.kind.value} store instead of a window store"
         raise TopologyError(message)
     if not supplier.retain_duplicates:
         message = "The StoreSupplier must set retainDuplicates=true, found retainDuplicates=false"

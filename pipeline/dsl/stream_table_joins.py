@@ -1,4 +1,4 @@
-"""Nodes and stores that a join of a stream with a table writes into the plan."""
+"""Writes the nodes and stores of a stream-table join into the plan."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def join_table(
     """Look records up in a table by their key (`KStreamImpl.doStreamTableJoin`).
 
     Args:
-        plan: Where the steps go.
+        plan: Receives the steps.
         kind: Inner or left.
         stream: The stream.
         table: The table.
-        sources: Of both.
+        sources: Sources of both.
         joiner: `(value, table_value)` or `(key, value, table_value)`.
         joined: Name and grace period.
 
@@ -86,7 +86,7 @@ def join_global_table(
     """Look records up in a global table, by any key (`KStreamImpl.doGlobalTableJoin`).
 
     Args:
-        plan: Where the steps go.
+        plan: Receives the steps.
         kind: Inner or left.
         parent: The stream's node.
         open_getter: Opens the lookup of the table's values.
@@ -98,7 +98,7 @@ def join_global_table(
         Name of the node.
     """
     operator, function = _operator(kind), joiner_with_key(joiner)
-    name = plan.processor_name("KSTREAM-LEFTJOIN-", name_of(named))  # inner joins are called so as well
+    name = plan.processor_name("KSTREAM-LEFTJOIN-", name_of(named))  # Kafka Streams names inner joins so as well
     plan.add_step(
         lambda topology: topology.add_processor(
             name,
@@ -114,7 +114,7 @@ def join_global_table(
 
 
 def _lineage(kind: JoinKind) -> Lineage:
-    """A left join has a result for each record; an inner one drops those without a match."""
+    """Return whether each record has a result (left join) or may be dropped (inner join)."""
     return Lineage.KEPT if kind is LEFT else Lineage.OTHER
 
 

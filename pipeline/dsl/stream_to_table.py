@@ -1,4 +1,4 @@
-"""Nodes and stores that `KStream.to_table` writes into a topology (`StreamToTableNode`)."""
+"""Writes the nodes and stores of `KStream.to_table` into a topology (`StreamToTableNode`)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ def read_as_table(
     serdes: tuple[Serde[Any] | None, Serde[Any] | None],
     options: Materialized[Any, Any],
 ) -> TableNode:
-    """Read what `parent` forwards as updates of a table.
+    """Read the output of `parent` as updates of a table.
 
     Args:
-        plan: Where the step goes.
+        plan: Receives the step.
         parent: The stream's node.
         name: Name of the table's node.
-        store_name: Name of its store; without a name in the options there is one only if something downstream needs it.
-        serdes: Of keys and values.
-        options: How it is stored.
+        store_name: Name of its store. Unless the options have a name, the store exists only if a downstream operator
+            needs it.
+        serdes: Serdes of keys and values.
+        options: How to store it.
     """
     node = stored_node(name, store_name, is_materialized=options.name is not None, is_versioned=options.is_versioned)
 

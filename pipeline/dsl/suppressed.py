@@ -1,4 +1,4 @@
-"""`Suppressed`: which of a table's updates are forwarded, and what is done if too many wait."""
+"""`Suppressed`: which updates of a table to forward, and how to handle a full buffer."""
 
 from __future__ import annotations
 
@@ -29,20 +29,10 @@ _NO_LIMIT = MAX_TIME_MS
 
 @dataclass(frozen=True, slots=True)
 class BufferConfig:
-    """How much may wait (`org.apache.kafka.streams.kstream.Suppressed.BufferConfig`).
+    """Limits of the buffer (`org.apache.kafka.streams.kstream.Suppressed.BufferConfig`).
 
-    Made by `max_records`, `max_bytes` or `unbounded`, then refined. Limits without more said forward early when the buffer is
-    full.
-
-    >>> BufferConfig.max_records(1000).with_max_bytes(1_000_000).shut_down_when_full().emits_early
-    False
-
-    Args:
-        record_limit: Highest number of keys.
-        byte_limit: Highest size, bytes: keys, values, headers, and a fixed sum per key.
-        emits_early: Whether the oldest updates are forwarded when the buffer is full; else the task fails.
-        logging: Whether the buffer has a changelog; without one it does not survive the loss of its machine.
-        log_config: Topic settings of the changelog.
+    Start with `max_records`, `max_bytes` or `unbounded`, then refine. By default, a full buffer forwards the oldest
+    updates early.
     """
 
     record_limit: int = _NO_LIMIT
@@ -53,17 +43,17 @@ class BufferConfig:
 
     @staticmethod
     def max_records(record_limit: int) -> BufferConfig:
-        """At most so many keys; the oldest are forwarded early."""
+        """Limit the number of keys; a full buffer forwards the oldest updates."""
         return BufferConfig(record_limit=record_limit, emits_early=True)
 
     @staticmethod
     def max_bytes(byte_limit: int) -> BufferConfig:
-        """At most so many bytes; the oldest are forwarded early."""
+        """Limit the size in bytes; a full buffer forwards the oldest updates."""
         return BufferConfig(byte_limit=byte_limit, emits_early=True)
 
     @staticmethod
     def unbounded() -> BufferConfig:
-        """As much as memory holds."""
+        """Let the buffer grow as far as memory allows."""
         return BufferConfig()
 
     def with_max_records(self, record_limit: int) -> BufferConfig:
@@ -79,7 +69,7 @@ class BufferConfig:
         return replace(self, record_limit=_NO_LIMIT, byte_limit=_NO_LIMIT, emits_early=False)
 
     def shut_down_when_full(self) -> BufferConfig:
-        """Return a copy whose task fails when the buffer is full: no update is ever forwarded early."""
+        """Return a copy that never forwards early: its task fails when the buffer is full."""
         return replace(self, emits_early=False)
 
     def emit_early_when_full(self) -> BufferConfig:
@@ -92,13 +82,13 @@ class BufferConfig:
 
     @checked()
     def with_logging_enabled(self, log_config: Mapping[str, str]) -> BufferConfig:
-        """Return a copy with a changelog of these topic settings."""
+        """Return a copy with a changelog that has these topic settings."""
         return replace(self, logging=True, log_config=log_config)
 
 
 @dataclass(frozen=True, slots=True)
 class Suppressed:
-    """Tells which updates of a table are forwarded (`org.apache.kafka.streams.kstream.Suppressed`).
+    """Selects the updates of a table to forward (`org.apache.kafka.streams.kstream.Suppressed`).
 
     >>> from datetime import timedelta
     >>> Suppressed.until_window_closes(BufferConfig.unbounded()).with_name("final").name
@@ -107,8 +97,8 @@ class Suppressed:
     300000
 
     Args:
-        buffer_config: How much may wait.
-        time_limit_ms: How long an update waits for later ones of its key, in event time; None until its window has closed.
+        buffer_config: Limits of the buffer.
+        time_limit_ms: How long an update waits for later ones of its key, in event time. None: until its window closes.
         name: Name of the node and, with `-store`, of the buffer.
 
     Raises:
@@ -126,10 +116,10 @@ class Suppressed:
     @staticmethod
     @checked()
     def until_window_closes(buffer_config: BufferConfig) -> Suppressed:
-        """Each window once: its last result, when stream time has passed its end by the grace period.
+        """Forward each window once: its last result, when stream time has passed its end by the grace period.
 
         Raises:
-            TopologyError: If the buffer forwards early: what it forwards would not be final.
+            TopologyError: If the buffer may forward early, as such results would not be final.
         """
         if buffer_config.emits_early:
             message = "until_window_closes() needs a buffer that never forwards early"
@@ -139,32 +129,32 @@ class Suppressed:
     @staticmethod
     @checked()
     def until_time_limit(time_to_wait: timedelta, buffer_config: BufferConfig) -> Suppressed:
-        """At most one update per key in `time_to_wait`, counted in event time from the first one that waits.
+        """Forward at most one update per key in `time_to_wait`, counted in event time from the first waiting update.
 
         Raises:
-            TopologyError: If the time is negative, or no whole number of ms.
+            TopologyError: If the time is negative, or not a whole number of ms.
         """
         return Suppressed(buffer_config, millis(time_to_wait, "time limit"))
 
     @checked()
     def with_name(self, name: str) -> Suppressed:
-        """Return a copy under a name.
+        """Return a copy with a name.
 
         Raises:
-            TopologyError: If it is illegal.
+            TopologyError: If the name is illegal.
         """
         return replace(self, name=name)
 
     def rules(self, topology: Topology, graces_ms: Mapping[str, int], node: str) -> SuppressRules:
-        """Return the rules that the operator works by.
+        """Return the rules for the operator.
 
         Args:
-            topology: As built so far.
+            topology: The topology so far.
             graces_ms: Grace periods by the nodes that define one.
             node: The node whose updates are suppressed.
 
         Raises:
-            TopologyError: If a window's close is waited for and there are no windows upstream.
+            TopologyError: If updates wait for windows to close and there are no windows upstream.
         """
         config, limit_ms = self.buffer_config, self.time_limit_ms
         wait_ms = find_grace_ms(topology, graces_ms, node) if limit_ms is None else limit_ms
@@ -183,14 +173,14 @@ class Suppressed:
 
 
 def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Derived:
-    """Return the table with the updates that are let through (`KTableImpl.suppress`).
+    """Return the table with the updates that pass (`KTableImpl.suppress`).
 
     Raises:
         TopologyError: If the table is versioned: a buffer keeps one version of a key (KIP-914).
     """
     if parent.node.is_versioned:
         message = "suppress() is only supported for non-versioned KTables"
-        raise TopologyError(message, hint="Tables that are computed from a versioned one are versioned, unless stored.")
+        raise TopologyError(message, hint="Tables derived from a versioned one are versioned, unless stored.")
     name = suppressed.name or plan.processor_name("KTABLE-SUPPRESS-")
     config, above = suppressed.buffer_config, parent.node
     store = StoreBuilder(
@@ -204,7 +194,7 @@ def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Der
     )
     if suppressed.name is None and config.logging:
         plan.unnamed.add_changelog(store.name)
-    above.enable_sending_old_values(force=True)  # the buffer remembers what downstream knows of a key
+    above.enable_sending_old_values(force=True)  # the buffer remembers the last value of a key that it forwarded
 
     def write(topology: Topology) -> None:
         rules = suppressed.rules(topology, plan.graces_ms, above.name)
@@ -226,10 +216,10 @@ def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Der
 
 
 def find_grace_ms(topology: Topology, graces_ms: Mapping[str, int], node: str, chain: str = "") -> int:
-    """The longest grace period of the windows that `node` is computed from (`GraphGraceSearchUtil`), ms.
+    """Return the longest grace period, in ms, of the windows from which `node` is computed (`GraphGraceSearchUtil`).
 
     Raises:
-        TopologyError: If it is computed from something that has no windows.
+        TopologyError: If an ancestor without windows is reached.
     """
     if node in graces_ms:
         return graces_ms[node]
@@ -242,7 +232,7 @@ def find_grace_ms(topology: Topology, graces_ms: Mapping[str, int], node: str, c
 
 
 def _parents(topology: Topology, node: Node) -> tuple[str, ...]:
-    """Parents, through repartition topics as well."""
+    """Return the parents, also through repartition topics."""
     if not isinstance(node, SourceNode):
         return node.parents
     written = set(node.topics) & topology.repartition_topics.keys()

@@ -1,4 +1,4 @@
-"""Nodes and stores that `KTable` adds to the plan: derived tables, and joins of two tables by their keys."""
+"""Adds derived tables, and joins of two tables by key, to the plan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A table made of others, and its serdes as far as they are known."""
+    """A table derived from others, with the serdes that are known."""
 
     node: TableNode
     key_serde: Serde[Any] | None
@@ -46,10 +46,10 @@ def table_store(
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> StoreBuilder:
-    """The store of a table, with the serdes of its options or else the given ones.
+    """Return the store of a table, with the serdes of its options or else the given ones.
 
     Raises:
-        TopologyError: If there is no serde for keys or values, or the store is supplied as one for windows.
+        TopologyError: If a serde is missing, or the supplier is one for windows.
     """
     check_supplied(options, StoreKind.KEY_VALUE, StoreKind.VERSIONED)
     history_ms = 0 if options.history_retention is None else millis(options.history_retention, "history retention")
@@ -68,25 +68,25 @@ def table_store(
 
 
 def check_supplied(options: Materialized[Any, Any], *kinds: StoreKind) -> None:
-    """Make sure that a store which is supplied is of a kind that fits.
+    """Check that a supplied store is of a fitting kind.
 
     Raises:
-        TopologyError: If it is of another.
+        TopologyError: If it is of another kind.
     """
     supplier = options.supplier
     if supplier is not None and supplier.kind not in kinds:
         wanted = " or ".join(kind.value for kind in kinds)
-        message = f"Store {supplier.name} is supplied as a {supplier.kind.value} store, but a {wanted} store is needed"
+        message = f"Store {supplier.name} is supplied as a {supplier.kind.value} store instead of a {wanted} store"
         raise TopologyError(message)
 
 
 def stored_node(name: str, store: str, *, is_materialized: bool = True, is_versioned: bool) -> TableNode:
-    """A table whose values are looked up in a store of its own.
+    """Return a table whose values are looked up in its own store.
 
     Args:
         name: Name of the node that forwards its updates.
         store: Name of the store.
-        is_materialized: Whether the store exists even if nothing downstream needs it.
+        is_materialized: Whether the store exists even if no downstream operator needs it.
         is_versioned: Whether the store keeps the history of each key.
     """
     return TableNode(
@@ -107,7 +107,7 @@ def filtered(
     *,
     negated: bool,
 ) -> Derived:
-    """The rows that pass, or do not pass, a predicate (`KTableImpl.doFilter`)."""
+    """Return the rows that pass a predicate, or those that do not (`KTableImpl.doFilter`)."""
 
     def keep(key: Any, value: Any) -> Any:
         return value if bool(predicate(key, value)) is not negated else None
@@ -123,7 +123,9 @@ def filtered(
         )
 
     made = _derived(plan, parent, "KTABLE-FILTER-", keep, operator, functions, options, named, parent.value_serde)
-    made.node.sends_old_values = above.enable_sending_old_values(force=False)  # spares deletions of rows never there
+    made.node.sends_old_values = above.enable_sending_old_values(
+        force=False
+    )  # avoids deletions of rows that never existed
     return made
 
 
@@ -134,7 +136,7 @@ def mapped(
     options: Materialized[Any, Any] | None,
     named: Named | None,
 ) -> Derived:
-    """The rows with other values (`KTableImpl.doMapValues`)."""
+    """Return the rows with mapped values (`KTableImpl.doMapValues`)."""
     function = with_key(mapper)
 
     def operator(node: TableNode) -> Operator:
@@ -152,7 +154,7 @@ def transformed(
     options: Materialized[Any, Any] | None,
     named: Named | None,
 ) -> Derived:
-    """The rows with what a transformer makes of their values (`KTableImpl.doTransformValues`)."""
+    """Return the rows with values that a transformer computes (`KTableImpl.doTransformValues`)."""
     check_supplier(supplier)
     name = plan.processor_name("KTABLE-TRANSFORMVALUES-", name_of(named))
     given: Materialized[Any, Any] = options or Materialized()
@@ -179,7 +181,7 @@ def transformed(
 def grouped(
     plan: Plan, parent: TableNode, mapper: Callable[[Any, Any], tuple[Any, Any] | None], name: str | None
 ) -> str:
-    """The rows under the groups they belong to (`KTableImpl.groupBy`); gives the node's name."""
+    """Key the rows by their groups, and return the node's name (`KTableImpl.groupBy`)."""
     node = plan.processor_name("KTABLE-SELECT-", name)
     plan.add_step(
         lambda topology: topology.add_processor(
@@ -203,7 +205,7 @@ def joined(
     named: Named | None,
     sources: frozenset[str],
 ) -> Derived:
-    """The rows of two tables with equal keys (`KTableImpl.doJoin`). Any `Materialized`, named or not, makes a store."""
+    """Join rows of two tables with equal keys (`KTableImpl.doJoin`). Any `Materialized`, named or not, creates a store."""
     given = name_of(named)
     store_name = None if options is None else plan.table_name(options, "KTABLE-MERGE-")
     name = plan.processor_name("KTABLE-MERGE-", given)
@@ -239,7 +241,7 @@ def joined(
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One side of a join as it is written into the topology."""
+    """One side of a join while the topology is written."""
 
     name: str
     own: TableNode
@@ -247,7 +249,7 @@ class _Side:
     side: JoinSide
 
     def operator(self, result: TableNode) -> Callable[[], Operator]:
-        """Supplies the operator; whether old values are wanted is known when it runs."""
+        """Return a supplier of the operator. It reads when called whether old values are needed."""
         return lambda: TableTableJoin(
             self.other.open_getter,
             self.side,
@@ -286,9 +288,9 @@ def _derived(
     named: Named | None,
     value_serde: Serde[Any] | None,
 ) -> Derived:
-    """A table computed value by value: with a store if the options name one, else looked up in the parent."""
+    """Return a table that is computed value by value: with a store if the options name one, else looked up in the parent."""
     if options is not None and options.name is None:
-        plan.store_name(prefix)  # Kafka Streams counts a store that it never makes
+        plan.store_name(prefix)  # Kafka Streams counts a store that it never creates
     name = plan.processor_name(prefix, name_of(named))
     given: Materialized[Any, Any] = options or Materialized()
     key_serde, value_serde = given.key_serde or parent.key_serde, given.value_serde or value_serde

@@ -1,6 +1,6 @@
-"""Names that users left out, so that Kafka Streams generates them (`InternalResourcesNaming`, KIP-1111).
+"""Collects names that Kafka Streams generates because users left them out (`InternalResourcesNaming`, KIP-1111).
 
-Generated names hold a number that changes when operators are added in front: the application then loses its state.
+Generated names contain a number that changes when operators are added upstream. The application then loses its state.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pipeline.errors import TopologyError
 
 @dataclass(slots=True)
 class Unnamed:
-    """Stores and topics with generated names, as they were made; a table counts even if nothing needs its store.
+    """Stores and topics with generated names, in order of creation. A table counts even if no store is needed.
 
     Args:
         changelogs: Changelog topics, without the application's prefix.
@@ -25,13 +25,13 @@ class Unnamed:
     repartitions: list[str] = field(default_factory=list)
 
     def add_store(self, name: str, *, logging: bool) -> None:
-        """Note a store, and its changelog if it has one."""
+        """Record a store, and its changelog if it has one."""
         self.stores.append(name)
         if logging:
             self.add_changelog(name)
 
     def add_changelog(self, store: str) -> None:
-        """Note the changelog of a store."""
+        """Record the changelog of a store."""
         self.changelogs.append(f"{store}-changelog")
 
     def check(self) -> None:

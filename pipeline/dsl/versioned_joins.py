@@ -1,4 +1,4 @@
-"""Nodes and stores that a join of a stream with a versioned table writes into the topology."""
+"""Writes the nodes and stores of a join of a stream with a versioned table into the topology."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class VersionedJoin:
         joiner: `(value, table_value)` or `(key, value, table_value)`.
         grace_period: How long records wait; None if they do not.
         left_join: Whether records without a match are joined with None.
-        key_serde: Of the stream's keys, if known.
-        value_serde: Of the stream's values, if known.
+        key_serde: Serde of the stream's keys, if known.
+        value_serde: Serde of the stream's values, if known.
     """
 
     name: str
@@ -48,7 +48,7 @@ class VersionedJoin:
 
     @property
     def buffer(self) -> str:
-        """Name of the store in which records wait."""
+        """Return the name of the store in which records wait."""
         return f"{self.name}-Buffer"
 
 

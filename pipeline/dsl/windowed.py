@@ -1,4 +1,4 @@
-"""Shared by windowed aggregations: stores, nodes, operators, serdes, and the numbers they take from the counter."""
+"""The common part of windowed aggregations: stores, nodes, operators, serdes, and the numbers they take from the counter."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from pipeline.windows import Windows as OwnGiven
 
 OperatorOf = Callable[["StoreBuilder", "TableNode"], "Operator"]
-"""Makes the operator of an aggregation, of its store and its node; what the node sends is known when it is called."""
+"""Creates the operator of an aggregation from its store and node, when it is known what the node sends."""
 
 FixedWindows = TimeWindows | SlidingWindows | UnlimitedWindows | OwnWindows
-"""Windows that are known by their starts."""
+"""Windows that their start identifies."""
 
 Windows = FixedWindows | SessionWindows
-"""Everything a stream can be windowed by."""
+"""All kinds of windows for streams."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionAggregator:
-    """The user's functions of a session aggregation: for values, and for sessions that turn out to be one.
+    """The user's functions of a session aggregation: for values, and for merging sessions.
 
     Args:
-        aggregator: What is done with a value; has an initializer.
+        aggregator: Adds a value; has an initializer.
         merger: `(key, aggregate, other_aggregate) -> aggregate`.
     """
 
@@ -51,14 +51,14 @@ class SessionAggregator:
 
 
 def fixed(windows: FixedWindows | OwnGiven) -> FixedWindows:
-    """Return a user's functions in the form that aggregations call."""
+    """Return a user's windows in the form that aggregations call."""
     if isinstance(windows, TimeWindows | SlidingWindows | UnlimitedWindows | OwnWindows):
         return windows
     return OwnWindows.of(windows)
 
 
 def session_reducer(reducer: Callable[[Any, Any], Any]) -> SessionAggregator:
-    """How sessions are reduced: the first value is the first aggregate (`SessionWindowedKStreamImpl.reduce`)."""
+    """Return the functions of a session reduction, which starts from the first value (`SessionWindowedKStreamImpl.reduce`)."""
 
     def add(_key: Any, value: Any, aggregate: Any) -> Any:
         return value if aggregate is None else reducer(aggregate, value)
@@ -70,9 +70,9 @@ def session_reducer(reducer: Callable[[Any, Any], Any]) -> SessionAggregator:
 
 
 def burn_store_name(plan: Plan, materialized: Materialized[Any, Any] | None) -> None:
-    """A `count` with options that name no store takes one number more than it needs, unless windows slide.
+    """Consume one more number for a `count` whose options name no store, unless windows slide.
 
-    Kafka Streams does so for the sake of old topologies (`KGroupedStreamImpl.count`); names behind depend on it.
+    Kafka Streams does so for compatibility (`KGroupedStreamImpl.count`); later generated names depend on it.
     """
     if materialized is not None and materialized.name is None:
         plan.store_name("KSTREAM-AGGREGATE-")
@@ -86,26 +86,26 @@ def windowed_store(
     windows: Windows,
     emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
 ) -> StoreBuilder:
-    """The store of a windowed aggregation, with its times (`WindowStoreMaterializer` and its siblings).
+    """Return the store of a windowed aggregation, with timestamps (`WindowStoreMaterializer` and its siblings).
 
     Raises:
-        TopologyError: If windows are to be kept for less time than they can change, with a history, or only so many; if
-            the store is supplied for other windows; if there is no serde.
+        TopologyError: If the retention is shorter than windows can change; if the options ask for a history or a number of
+            entries; if the supplier is one for other windows; if a serde is missing.
     """
     _check_supplied(options, windows)
     if options.is_versioned:
-        message = f"Store {name} keeps windows: it cannot be versioned"
+        message = f"Store {name} stores windows: it cannot be versioned"
         raise TopologyError(message, hint="Leave history_retention out.")
     if options.max_entries is not None:
-        message = f"Store {name} keeps windows: retention, not max_entries, says for how long"
+        message = f"Store {name} stores windows: retention, not max_entries, limits it"
         raise TopologyError(message)
     retention_ms = windows.retention_ms
     if options.retention is not None:
         retention_ms = millis(options.retention, "retention")
     if retention_ms < windows.retention_ms:
         message = (
-            f"Store {name} keeps windows for {retention_ms} ms, less than the {windows.retention_ms} ms in which "
-            f"they can change: {windows}"
+            f"Store {name} stores windows for {retention_ms} ms, "
+            f"but they can change for {windows.retention_ms} ms: {windows}"
         )
         raise TopologyError(message)
     size_ms = None if isinstance(windows, SessionWindows) else windows.size_ms
@@ -134,9 +134,9 @@ def _check_supplied(options: Materialized[Any, Any], windows: Windows) -> None:
 
 
 def _slack_ms(windows: Windows, emit: EmitStrategy) -> int:
-    """How much longer than their retention windows are found.
+    """Return how long beyond their retention windows can still be found.
 
-    Stores of closed windows find one ms more: they are ordered by time (`AbstractDualSchemaRocksDBSegmentedBytesStore`).
+    Stores of closed windows find 1 ms more, as they are ordered by time (`AbstractDualSchemaRocksDBSegmentedBytesStore`).
     """
     if isinstance(windows, SlidingWindows | OwnWindows):
         return windows.slack_ms
@@ -154,13 +154,13 @@ def covered(
 
 
 def _own(windows: object) -> tuple[Any, ...]:
-    """Windows of the user's: what their class does, and what it is told."""
+    """Describe custom windows by the code of their class and its settings."""
     told = asdict(windows) if is_dataclass(windows) and not isinstance(windows, type) else vars(windows)
     return type(windows), tuple(f"{name}={value}" for name, value in sorted(told.items()))
 
 
 def windowed_node(plan: Plan, name: str, store: StoreBuilder, windows: Windows) -> TableNode:
-    """A new table of windows that is looked up in its store; the plan notes how long they stay open."""
+    """Return a new table of windows, looked up in its store, and record their grace period in the plan."""
     if isinstance(windows, SessionWindows):
         plan.graces_ms[name] = windows.retention_ms
         return TableNode(name, store.name, lambda c: session_store_getter(c, store.name), is_materialized=True)
@@ -169,7 +169,7 @@ def windowed_node(plan: Plan, name: str, store: StoreBuilder, windows: Windows) 
 
 
 def windowed_key_serde(inner: Serde[Any], windows: Windows) -> Serde[Any]:
-    """The serde of a windowed table's keys."""
+    """Return the serde of a windowed table's keys."""
     if isinstance(windows, SessionWindows):
         return session_windowed(inner)
     if isinstance(windows, OwnWindows):
@@ -178,7 +178,7 @@ def windowed_key_serde(inner: Serde[Any], windows: Windows) -> Serde[Any]:
 
 
 def window_aggregate(windows: FixedWindows, aggregator: Aggregator) -> OperatorOf:
-    """Makes operators for windows of a fixed size."""
+    """Return a factory of operators for windows of a fixed size."""
     if isinstance(windows, SlidingWindows):
         return lambda store, node: StreamSlidingWindowAggregate(
             store.name, windows, aggregator, send_old_values=node.sends_old_values, closing=_closing(store)
@@ -189,7 +189,7 @@ def window_aggregate(windows: FixedWindows, aggregator: Aggregator) -> OperatorO
 
 
 def session_aggregate(windows: SessionWindows, how: SessionAggregator) -> OperatorOf:
-    """Makes operators for sessions."""
+    """Return a factory of operators for sessions."""
     return lambda store, node: StreamSessionWindowAggregate(
         store.name,
         windows,
@@ -205,4 +205,4 @@ def _closing(store: StoreBuilder) -> ClosingWindows | None:
 
 
 def _nothing() -> None:
-    """The aggregate of no value."""
+    """Return None, the aggregate without values."""

@@ -1,4 +1,4 @@
-"""The low-level API: what users may implement (`Processor`), and what built-in operators implement (`Operator`).
+"""The low-level API: `Processor` for users, and `Operator` for built-in operators.
 
 May import state contracts, serdes and values. Knows neither graphs nor tasks nor Kafka.
 """

@@ -1,4 +1,4 @@
-"""Interfaces for processing records by hand: `Processor`, and the context it is given."""
+"""Interfaces for custom record processing: `Processor`, and its context."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PunctuationType(Enum):
     """The clock that a punctuation follows (`org.apache.kafka.streams.processor.PunctuationType`)."""
 
     STREAM_TIME = "stream-time"
-    """The highest event time the task has seen; stands still without records."""
+    """The highest event time that the task has seen; does not advance without records."""
     WALL_CLOCK_TIME = "wall-clock-time"
     """The host's clock. Results that depend on it cannot be reproduced by a bounded run."""
 
@@ -30,16 +30,16 @@ class Cancellable(Protocol):
     """A scheduled punctuation (`org.apache.kafka.streams.processor.Cancellable`)."""
 
     def cancel(self) -> None:
-        """Stop it; takes effect at once, also from within the punctuator."""
+        """Stop the punctuation; takes effect immediately, also from within the punctuator."""
         ...
 
 
 class ProcessingContext(Protocol):
-    """The task as every processor may ask it (`org.apache.kafka.streams.processor.api.ProcessingContext`)."""
+    """A processor's view of its task (`org.apache.kafka.streams.processor.api.ProcessingContext`)."""
 
     @property
     def application_id(self) -> str:
-        """The application's id."""
+        """The application id."""
         ...
 
     @property
@@ -49,29 +49,29 @@ class ProcessingContext(Protocol):
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """The place that the current record came from; None within a punctuation."""
+        """The origin of the current record; None within a punctuation."""
         ...
 
     @property
     def state_dir(self) -> Path:
-        """The directory of the task's local state, if any. Hosts wipe it, and tasks move: nothing else may rely on it."""
+        """The directory of the task's local state, if any. Do not keep other data there: hosts delete it, and tasks move."""
         ...
 
     @property
     def metrics(self) -> StreamsMetrics:
-        """Measurements of processors; hosts show them beside their own figures. Sensors end with the task."""
+        """Metrics of processors; hosts show them next to their own. Sensors end with the task."""
         ...
 
     def app_configs(self) -> dict[str, Any]:
-        """The application's settings by their dotted names, defaults and those of `user.` included; no client properties."""
+        """Return the application's settings by dotted name, including defaults and `user.`, but no client properties."""
         ...
 
     def app_configs_with_prefix(self, prefix: str) -> dict[str, Any]:
-        """Those that begin with the prefix, without it."""
+        """Return the settings that begin with the prefix, without the prefix."""
         ...
 
     def get_state_store(self, name: str) -> Any:
-        """A store connected to this processor, or a global one (read only).
+        """Return a store connected to this processor, or a global store (read only).
 
         Raises:
             InvalidStateStoreError: If the store is not connected to this processor.
@@ -86,16 +86,16 @@ class ProcessingContext(Protocol):
         *,
         start_ms: int | None = None,
     ) -> Cancellable:
-        """Call `punctuator(time_ms)` at every interval; missed intervals are not caught up.
+        """Call `punctuator(time_ms)` at every interval; missed intervals are skipped.
 
-        Stream time: first with the first record. Wall clock: first after one interval.
+        By stream time, the first call comes with the first record. By the wall clock, it comes after one interval.
 
         Args:
-            interval: From one call to the next.
-            punctuation_type: Which clock it follows.
-            punctuator: What to call.
-            start_ms: Instead, first at this time (ms since the epoch), or, if that is over, when the next interval since then
-                ends (KIP-1146).
+            interval: Time between two calls.
+            punctuation_type: The clock that it follows.
+            punctuator: The function to call.
+            start_ms: Time of the first call, ms since the epoch. If it has passed, the first call comes at the end of
+                the current interval counted from it (KIP-1146).
 
         Raises:
             TopologyError: If the interval is below 1 ms, or the start before the epoch; in the processor of a global store.
@@ -107,11 +107,11 @@ class ProcessingContext(Protocol):
         ...
 
     def current_system_time_ms(self) -> int:
-        """The host's clock, as cached at the start of the current record or punctuation, ms."""
+        """Return the host's clock, as cached at the start of the current record or punctuation, ms."""
         ...
 
     def current_stream_time_ms(self) -> int:
-        """The task's stream time, ms; -1 before the first record."""
+        """Return the task's stream time, ms; -1 before the first record."""
         ...
 
 
@@ -122,7 +122,7 @@ class ProcessorContext(ProcessingContext, Protocol):
         """Send a record to all children, or to one of them.
 
         Raises:
-            TopologyError: If there is no child of that name.
+            TopologyError: If there is no child with this name.
         """
         ...
 
@@ -133,16 +133,16 @@ VOut_co = TypeVar("VOut_co", covariant=True)
 
 
 class ValueTransformerWithKey(Protocol[K_contra, V_contra, VOut_co]):
-    """Makes a table's value of another's (`org.apache.kafka.streams.kstream.ValueTransformerWithKey`).
+    """Computes a table's value from another table's (`org.apache.kafka.streams.kstream.ValueTransformerWithKey`).
 
-    A supplier must give a new instance on each call: every task has its own.
+    A supplier must return a new instance on each call: every task has its own.
     """
 
     def init(self, context: ProcessorContext) -> None:
-        """Called once, before the first value. The context does not forward."""
+        """Called once, before the first value. The context cannot forward."""
 
     def transform(self, key: K_contra, value: V_contra | None) -> VOut_co | None:
-        """The new value; None, which it is also given for deletions, deletes the row."""
+        """Return the new value; None deletes the row. For deletions, `value` is None."""
         ...
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class ValueTransformerWithKey(Protocol[K_contra, V_contra, VOut_co]):
 
 
 class Processor(Protocol[KIn, VIn]):
-    """Handles one record after the other (`org.apache.kafka.streams.processor.api.Processor`).
+    """Processes one record at a time (`org.apache.kafka.streams.processor.api.Processor`).
 
     >>> from pipeline import Record
     >>> class Shout(Processor[str, str]):
@@ -160,14 +160,14 @@ class Processor(Protocol[KIn, VIn]):
     ...     def process(self, record: Record[str, str]) -> None:
     ...         self.context.forward(record.with_value(record.value.upper()))
 
-    A supplier must give a new instance on each call: every task has its own.
+    A supplier must return a new instance on each call: every task has its own.
     """
 
     def init(self, context: ProcessorContext) -> None:
         """Called once, before the first record."""
 
     def process(self, record: Record[KIn, VIn]) -> None:
-        """Handle one record; `context.forward` sends results on."""
+        """Process one record; `context.forward` sends results on."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Interfaces for processing records without touching their keys (`FixedKeyProcessor`)."""
+"""Interfaces for processing records without changing their keys (`FixedKeyProcessor`)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ VIn = TypeVar("VIn")
 
 @dataclass(frozen=True)
 class FixedKeyRecord(Generic[K, V]):
-    """A record whose key stays as it is (`org.apache.kafka.streams.processor.api.FixedKeyRecord`).
+    """A record whose key cannot change (`org.apache.kafka.streams.processor.api.FixedKeyRecord`).
 
-    The task makes them; a processor derives others by `with_…`, which is why its key can be trusted downstream.
+    The task creates it, and a processor derives others by `with_…`. So downstream nodes can rely on the key.
 
     Args:
         key: Key, or None.
@@ -31,7 +31,7 @@ class FixedKeyRecord(Generic[K, V]):
         headers: Headers, shared with the record this one was made from.
 
     Raises:
-        ProcessingError: If the timestamp is negative, or no whole number; or if headers are no names with bytes or None.
+        ProcessingError: If the timestamp is negative or not a whole number, or if a header is not a name with bytes or None.
     """
 
     key: K
@@ -40,7 +40,7 @@ class FixedKeyRecord(Generic[K, V]):
     headers: Headers = ()
 
     def __post_init__(self) -> None:
-        """Refuse negative timestamps, and what are no headers."""
+        """Refuse negative timestamps, and malformed headers."""
         if not isinstance(self.timestamp, int):
             message = f"Malformed record: timestamp {self.timestamp!r} is not a whole number of ms"
             raise ProcessingError(message)
@@ -64,28 +64,28 @@ class FixedKeyRecord(Generic[K, V]):
 
 
 class FixedKeyProcessorContext(ProcessingContext, Protocol):
-    """The context of such a processor (`org.apache.kafka.streams.processor.api.FixedKeyProcessorContext`)."""
+    """The context of a `FixedKeyProcessor` (`org.apache.kafka.streams.processor.api.FixedKeyProcessorContext`)."""
 
     def forward(self, record: FixedKeyRecord[Any, Any], child: str | None = None) -> None:
         """Send a record to all children, or to one of them.
 
         Raises:
-            TopologyError: If there is no child of that name.
+            TopologyError: If there is no child with this name.
         """
         ...
 
 
 class FixedKeyProcessor(Protocol[KIn, VIn]):
-    """Handles one record after the other (`org.apache.kafka.streams.processor.api.FixedKeyProcessor`).
+    """Processes one record at a time (`org.apache.kafka.streams.processor.api.FixedKeyProcessor`).
 
-    A supplier must give a new instance on each call: every task has its own.
+    A supplier must return a new instance on each call: every task has its own.
     """
 
     def init(self, context: FixedKeyProcessorContext) -> None:
         """Called once, before the first record."""
 
     def process(self, record: FixedKeyRecord[KIn, VIn]) -> None:
-        """Handle one record; `context.forward` sends results on."""
+        """Process one record; `context.forward` sends results on."""
         ...
 
     def close(self) -> None:

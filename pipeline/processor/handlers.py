@@ -1,6 +1,6 @@
-"""Handlers of records that cannot be read, processed or written; users choose or write them.
+"""Handlers for records that cannot be read, processed or written: built in, or written by users.
 
-A handler is called with the place of the failure, the record and the exception, and answers with a `Response`:
+A handler receives the context of the failure, the record and the exception, and returns a `Response`:
 
 >>> def skip_and_keep(context, record, exception):
 ...     letter = dead_letter_queue_record("dead-letters", context, exception)
@@ -45,20 +45,20 @@ class SerializationExceptionOrigin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorHandlerContext:
-    """The place of a failure (`org.apache.kafka.streams.errors.ErrorHandlerContext`).
+    """The context of a failure (`org.apache.kafka.streams.errors.ErrorHandlerContext`).
 
     Args:
         topic: Topic of the input record; None within a punctuation.
         partition: Its partition; -1 within a punctuation.
         offset: Its offset; -1 within a punctuation.
-        headers: Headers of the record that was being processed.
+        headers: Headers of the current record.
         processor_node_id: The node that failed.
-        task_id: The task it failed in.
-        timestamp: Event time of the record that was being processed, or the time of the punctuation, ms.
-        source_raw_key: The input record's key as it was read; None as well if there is no such record, as within a punctuation.
-        source_raw_value: Its value, likewise.
-        serialization_origin: What a sink could not serialise; None wherever something else failed. Kafka Streams gives it to
-            `ProductionExceptionHandler.handleSerializationError`, and calls `handleError` for all else.
+        task_id: The task in which it failed.
+        timestamp: Event time of the current record, or the time of the punctuation, ms.
+        source_raw_key: The serialized key of the input record; None if it has none, or within a punctuation.
+        source_raw_value: The serialized value of the input record; None if it has none, or within a punctuation.
+        serialization_origin: The part that a sink could not serialise; None for other failures. Kafka Streams passes it to
+            `ProductionExceptionHandler.handleSerializationError`, and calls `handleError` for other failures.
     """
 
     topic: str | None
@@ -78,15 +78,15 @@ class ProducerRecord:
     """A record to be written (`org.apache.kafka.clients.producer.ProducerRecord`).
 
     Args:
-        topic: Where to.
-        key: Key: bytes, or what could not be written as bytes.
-        value: Value, likewise.
+        topic: The topic.
+        key: Serialized key, or an object that could not be serialised.
+        value: Serialized value, or an object that could not be serialised.
         timestamp: Event time, ms.
         headers: Headers.
-        partition: The partition; None leaves it to Kafka's default.
+        partition: The partition; None for Kafka's default.
 
     Raises:
-        ProcessingError: If headers are no names with bytes or None.
+        ProcessingError: If a header is not a name with bytes or None.
     """
 
     topic: str
@@ -97,7 +97,7 @@ class ProducerRecord:
     partition: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what are no headers."""
+        """Refuse malformed headers."""
         if self.headers != ():
             check_headers(self.headers)
 
@@ -106,20 +106,20 @@ class Result(Enum):
     """A handler's decision."""
 
     RESUME = "resume"
-    """Drop the record, count it, and go on."""
+    """Drop and count the record, and continue."""
     FAIL = "fail"
     """Stop the task."""
     RETRY = "retry"
-    """Try again. Hosts try again by themselves whatever can be tried again, so this is `FAIL` (as in Kafka Streams)."""
+    """Retry. Hosts retry by themselves where that can help, so this equals `FAIL` (as in Kafka Streams)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A handler's answer (`ProcessingExceptionHandler.Response` and its like).
+    """A handler's decision, with records for dead letter topics (`ProcessingExceptionHandler.Response` and its like).
 
     Args:
-        result: What to do.
-        dead_letter_queue_records: Bytes to write within the task's transaction. If the task stops, that is aborted.
+        result: The decision.
+        dead_letter_queue_records: Records to write in the task's transaction. If the task stops, it aborts the transaction.
     """
 
     result: Result
@@ -127,7 +127,7 @@ class Response:
 
     @classmethod
     def resume(cls, *, dead_letter_queue_records: Iterable[ProducerRecord] = ()) -> Response:
-        """Drop the record and go on."""
+        """Drop the record and continue."""
         return cls(Result.RESUME, tuple(dead_letter_queue_records))
 
     @classmethod
@@ -137,17 +137,17 @@ class Response:
 
     @classmethod
     def retry(cls) -> Response:
-        """Try again, if that can help; else stop the task."""
+        """Retry if that can help; otherwise stop the task."""
         return cls(Result.RETRY)
 
 
 class DeserializationExceptionHandler(Protocol):
-    """Called for a record that cannot be decoded (`org.apache.kafka.streams.errors.DeserializationExceptionHandler`)."""
+    """Called for a record that cannot be deserialised (`org.apache.kafka.streams.errors.DeserializationExceptionHandler`)."""
 
     def __call__(
         self, context: ErrorHandlerContext, record: ConsumerRecord[bytes | None, bytes | None], exception: Exception, /
     ) -> Response:
-        """Decide what to do about it."""
+        """Decide how to proceed."""
         ...
 
 
@@ -157,21 +157,26 @@ class ProcessingExceptionHandler(Protocol):
     def __call__(
         self, context: ErrorHandlerContext, record: Record[Any, Any] | None, exception: Exception, /
     ) -> Response:
-        """Decide what to do about it; the record is the one this node was given, None within a punctuation."""
+        """Decide how to proceed. The record is this node's input, None within a punctuation."""
         ...
 
 
 class ProductionExceptionHandler(Protocol):
     """Called at a sink (`org.apache.kafka.streams.errors.ProductionExceptionHandler`).
 
-    For what cannot be serialised the record has key and value as they reached the sink, and the context says which of them
-    it is (`serialization_origin`); for what the client refuses before it is sent (too large), it has bytes. Nothing of either
-    is in the transaction, so exactly that record can be skipped. What brokers refuse after it was sent always stops the task:
-    they refuse a batch, not a record, and the transaction is lost.
+    If serialization fails, the record has key and value as they reached the sink, and `serialization_origin` in the
+    context says
+    which of them failed. If the client refuses the record before sending it (too large), key and value are bytes. In
+    both cases
+    nothing is in the transaction yet, so exactly this record can be skipped.
+
+    A record that brokers refuse after it was sent always stops the task. Brokers refuse a batch, not a record, and the
+    transaction
+    is lost.
     """
 
     def __call__(self, context: ErrorHandlerContext, record: ProducerRecord, exception: Exception, /) -> Response:
-        """Decide what to do about it."""
+        """Decide how to proceed."""
         ...
 
 
@@ -186,16 +191,16 @@ class ErrorHandlers:
 
 @dataclass(frozen=True, slots=True)
 class LogAndContinue:
-    """Logs, drops the record and goes on (`LogAndContinueExceptionHandler`, `LogAndContinueProcessingExceptionHandler`).
+    """Logs, drops the record and continues (`LogAndContinueExceptionHandler`, `LogAndContinueProcessingExceptionHandler`).
 
     Args:
-        dead_letter_topic: Where the input record is kept; None keeps it nowhere.
+        dead_letter_topic: Topic that receives the input record; None for none.
     """
 
     dead_letter_topic: str | None = None
 
     def __call__(self, context: ErrorHandlerContext, _record: object, exception: Exception, /) -> Response:
-        """Go on."""
+        """Drop the record and continue."""
         log.warning("%s", _text(context, exception))
         return Response.resume(dead_letter_queue_records=_letters(self.dead_letter_topic, context, exception))
 
@@ -205,13 +210,13 @@ class LogAndFail:
     """Logs and stops the task (`LogAndFailExceptionHandler`, `LogAndFailProcessingExceptionHandler`).
 
     Args:
-        dead_letter_topic: Where the input record is kept, if what the task has written so far is committed after all.
+        dead_letter_topic: Topic that receives the input record, if the task's output so far is committed after all.
     """
 
     dead_letter_topic: str
 
     def __call__(self, context: ErrorHandlerContext, _record: object, exception: Exception, /) -> Response:
-        """Stop."""
+        """Stop the task."""
         log.error("%s", _text(context, exception))
         return Response.fail(dead_letter_queue_records=_letters(self.dead_letter_topic, context, exception))
 
@@ -220,10 +225,10 @@ Handler: TypeAlias = "DeserializationExceptionHandler | ProcessingExceptionHandl
 
 
 def error_handlers(streams: StreamsConfig) -> ErrorHandlers:
-    """The handlers that are configured.
+    """Return the configured handlers.
 
     Raises:
-        ConfigError: If one cannot be imported, or cannot be called.
+        ConfigError: If a handler cannot be imported or called.
     """
     topic = streams.errors_dead_letter_queue_topic_name
     return ErrorHandlers(
@@ -234,12 +239,14 @@ def error_handlers(streams: StreamsConfig) -> ErrorHandlers:
 
 
 def global_error_handlers(streams: StreamsConfig) -> ErrorHandlers:
-    """The handlers of global tables and stores: that of failures in processors only if it is to be asked there, too.
+    """Return the handlers of global tables and stores.
 
-    That is `processing.exception.handler.global.enabled`, as in Kafka Streams (`GlobalStateManagerImpl`).
+    They include the handler of processing failures only if `processing.exception.handler.global.enabled` is set, as in
+    Kafka Streams
+    (`GlobalStateManagerImpl`).
 
     Raises:
-        ConfigError: If one cannot be imported, or cannot be called.
+        ConfigError: If a handler cannot be imported or called.
     """
     handlers = error_handlers(streams)
     processing = handlers.processing if streams.processing_exception_handler_global_enabled else None
@@ -247,7 +254,7 @@ def global_error_handlers(streams: StreamsConfig) -> ErrorHandlers:
 
 
 def may_keep_letters(streams: StreamsConfig) -> bool:
-    """Whether dead letters may be written: there is a topic for them, or a handler of the user's may choose one."""
+    """Return whether dead letters may be written: a topic is configured, or a user's handler may choose one."""
     chosen = (
         streams.deserialization_exception_handler,
         streams.processing_exception_handler,
@@ -265,31 +272,31 @@ def _handler(chosen: str, topic: str | None) -> Any:
     handler = found() if isinstance(found, type) else found
     if not (callable(handler) and _takes_three(handler)):
         message = f"{chosen} is {handler!r}, which cannot be called as an exception handler"
-        raise ConfigError(message, hint="Write a function of (context, record, exception) that gives a Response.")
+        raise ConfigError(message, hint="Write a function of (context, record, exception) that returns a Response.")
     return handler
 
 
 def _takes_three(handler: Any) -> bool:
-    """Whether it can be called with three arguments, as far as it says which it takes."""
+    """Return whether a handler accepts three arguments, as far as its signature is known."""
     try:
         inspect.signature(handler).bind(None, None, None)
     except TypeError:
         return False
-    except ValueError:  # it does not say
+    except ValueError:  # no signature
         return True
     return True
 
 
 def dead_letter_queue_record(topic: str, context: ErrorHandlerContext, exception: Exception) -> ProducerRecord:
-    """The input record as it is kept in a dead letter topic (`ExceptionHandlerUtils.buildDeadLetterQueueRecord`).
+    """Return the input record in the form for a dead letter topic (`ExceptionHandlerUtils.buildDeadLetterQueueRecord`).
 
-    Its headers are those of the record that was being processed, then what failed, its message and stack trace, and the
-    topic, partition and offset of the input record, as text.
+    Its headers are those of the current record, then the exception with message and stack trace, and the topic, partition and
+    offset of the input record as text.
 
     Args:
         topic: The dead letter topic.
-        context: Where something failed.
-        exception: What failed.
+        context: Where the failure happened.
+        exception: The failure.
     """
     trace = "".join(traceback.format_exception(exception))
     texts = (
@@ -301,7 +308,7 @@ def dead_letter_queue_record(topic: str, context: ErrorHandlerContext, exception
         (ERRORS_OFFSET, str(context.offset)),
     )
     added = tuple((name, None if text is None else text.encode()) for name, text in texts)
-    timestamp = max(context.timestamp, 0)  # whatever was wrong with the record, its letter can be written
+    timestamp = max(context.timestamp, 0)  # a letter can be written even if the record is malformed
     return ProducerRecord(
         topic, context.source_raw_key, context.source_raw_value, timestamp, (*context.headers, *added)
     )
@@ -312,12 +319,12 @@ def _letters(topic: str | None, context: ErrorHandlerContext, exception: Excepti
 
 
 def _class_name(exception: Exception) -> str:
-    """The name as a stack trace shows it: with its module, unless it is built in."""
+    """Return the name as in a stack trace: with its module, unless it is built in."""
     kind = type(exception)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _text(context: ErrorHandlerContext, exception: Exception) -> str:
-    """No headers, keys or values: they are the user's data."""
+    """Describe a failure for the log, without headers, keys or values: they are the user's data."""
     where = f"topic {context.topic}, partition {context.partition}, offset {context.offset}"
     return f"{context.processor_node_id} in task {context.task_id} failed: {type(exception).__name__}: {exception} ({where})"

@@ -1,4 +1,4 @@
-"""Figures that processors take of their own work (`org.apache.kafka.streams.StreamsMetrics`)."""
+"""Metrics that processors record about their own work (`org.apache.kafka.streams.StreamsMetrics`)."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ _BUILT_IN_GROUPS = {
     "stream-task-metrics",
     "stream-thread-metrics",
 }
-"""Whose figures hosts report themselves."""
+"""Groups of metrics that hosts report themselves."""
 _TASK_TAG = "task-id"
 
 
 @dataclass(frozen=True, slots=True)
 class MetricName:
-    """Names a figure (`org.apache.kafka.common.MetricName`). Two are equal if name, group and tags are.
+    """Name of a metric (`org.apache.kafka.common.MetricName`). Names are equal if name, group and tags are.
 
     >>> str(MetricName("hits", "stream-cache-metrics", tags={"cache-id": "eu"}))
     'stream-cache-metrics:hits{cache-id=eu}'
 
     Args:
-        name: What is measured: a letter, then letters, digits, `_`, `.` and `-`. So for groups, and for names of tags.
-        group: What it belongs to.
-        description: In words.
-        tags: What tells it from other figures of that name.
+        name: A letter, then letters, digits, `_`, `.` and `-`. The rule holds for groups and names of tags as well.
+        group: Its group.
+        description: Description in words.
+        tags: Distinguish it from other metrics with the name.
 
     Raises:
-        TopologyError: If a name cannot be one, or the group is that of built-in figures.
+        TopologyError: If a name is illegal, or the group is one of built-in metrics.
     """
 
     name: str
@@ -56,31 +56,31 @@ class MetricName:
     tags: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse what Prometheus could not show beside the built-in figures."""
+        """Refuse names that Prometheus could not show next to built-in metrics."""
         for name in (self.name, self.group, *self.tags):
             if not _NAME.fullmatch(name):
                 message = f"{name!r} cannot name a metric, a group or a tag"
                 raise TopologyError(message, hint="Begin with a letter; use letters, digits, '_', '.' and '-'.")
         object.__setattr__(self, "tags", {tag: str(value) for tag, value in self.tags.items()})
         if self.group in _BUILT_IN_GROUPS:
-            message = f"The group {self.group} is that of built-in metrics"
+            message = f"The group {self.group} is reserved for built-in metrics"
             raise TopologyError(message, hint="Choose another scope or group.")
 
     def __hash__(self) -> int:
         return hash((self.name, self.group, frozenset(self.tags.items())))
 
     def __str__(self) -> str:
-        """As summaries show it."""
+        """Return the name as summaries show it."""
         tags = ",".join(f"{tag}={value}" for tag, value in self.tags.items())
         return f"{self.group}:{self.name}{{{tags}}}" if tags else f"{self.group}:{self.name}"
 
     def of_task(self, task: str) -> MetricName:
-        """Return metrics with the tag `task-id` besides: figures of different tasks are different ones."""
+        """Return the name with the tag `task-id` added: metrics of different tasks stay separate."""
         return replace(self, tags={**self.tags, _TASK_TAG: task})
 
 
 class Measurement(NamedTuple):
-    """The value of a figure, and whether it is a total: those of several tasks can be added up."""
+    """The value of a metric, and whether it is a total, so that values of several tasks can be added."""
 
     name: MetricName
     value: float
@@ -88,15 +88,15 @@ class Measurement(NamedTuple):
 
 
 class Sensor:
-    """Takes values, and keeps the figures made of them (`org.apache.kafka.common.metrics.Sensor`).
+    """Records values, and computes metrics from them (`org.apache.kafka.common.metrics.Sensor`).
 
-    `StreamsMetrics` makes them.
+    Created by `StreamsMetrics`.
     """
 
     def __init__(
         self, name: str, metrics: StreamsMetrics, recording_level: RecordingLevel, parents: tuple[Sensor, ...]
     ) -> None:
-        """It has no figures yet."""
+        """Start without metrics."""
         self.name = name
         self.parents = parents
         self.stats: dict[MetricName, MeasurableStat] = {}
@@ -108,19 +108,19 @@ class Sensor:
 
     @property
     def has_metrics(self) -> bool:
-        """Whether any figure is made of its values."""
+        """Return whether the sensor has any metric."""
         return bool(self.stats)
 
     @property
     def should_record(self) -> bool:
-        """Whether its level is recorded at all; `record` asks as well."""
+        """Return whether its level is recorded; `record` checks this, too."""
         return self._records
 
     def add(self, name: MetricName, stat: MeasurableStat) -> None:
-        """Make a figure of the values from now on. If the sensor has one of that name already, that one stays.
+        """Add a metric of future values. If the sensor already has a metric with this name, that one stays.
 
         Raises:
-            TopologyError: If another sensor of the task has a figure of that name.
+            TopologyError: If another sensor of the task has a metric with this name.
         """
         if name not in self.stats:
             self._metrics.claim(name)
@@ -128,11 +128,11 @@ class Sensor:
             self._recorders.append(stat.record)
 
     def record(self, value: float = 1.0, time_ms: int | None = None) -> None:
-        """Take a value, and hand it to the parents.
+        """Record a value, and pass it to the parents.
 
         Args:
             value: The value.
-            time_ms: When it was measured, ms since the epoch; now if left out.
+            time_ms: Time of the measurement, ms since the epoch; now by default.
         """
         if not self._records:
             return
@@ -147,32 +147,29 @@ class StreamsMetrics:
     """The sensors of one task's processors (`org.apache.kafka.streams.StreamsMetrics`).
 
     Args:
-        now_ms: What time it is, ms since the epoch.
-        config: How figures are taken.
+        now_ms: Returns the current time, ms since the epoch.
+        config: Settings of samples and levels.
     """
 
     def __init__(self, now_ms: Callable[[], int], config: MetricConfig | None = None) -> None:
-        """There are none."""
+        """Start without sensors."""
         self.now_ms = now_ms
         self.config = config or MetricConfig()
         self._sensors: dict[str, Sensor] = {}
 
     def metrics(self) -> dict[MetricName, float]:
-        """All figures of the task's sensors, as they are now."""
+        """Return all metrics of the task's sensors with their current values."""
         return {measured.name: measured.value for measured in self.measured()}
 
     def add_sensor(
         self, name: str, recording_level: RecordingLevel = RecordingLevel.INFO, *, parents: Sequence[Sensor] = ()
     ) -> Sensor:
-        """A sensor without figures; if there is one of that name, that one.
+        """Return a sensor without metrics, or the existing one with this name.
 
         Args:
             name: Unique within the task.
-            recording_level: It records if `metrics.recording.level` is not below.
-            parents: What it records, these record as well.
-
-        Raises:
-            TopologyError: If a value would reach a parent in more than one way.
+            recording_level: Lowest `metrics.recording.level` at which it records.
+            parents: Sensors that record its values as well.
         """
         if name not in self._sensors:
             _check_forest(name, parents, set())
@@ -188,17 +185,17 @@ class StreamsMetrics:
         recording_level: RecordingLevel = RecordingLevel.INFO,
         tags: Mapping[str, str] | None = None,
     ) -> Sensor:
-        """A sensor with the figures `<operation>-rate`, per second, and `<operation>-total`, one for each `record()`.
+        """Return a sensor with the metrics `<operation>-rate`, per second, and `<operation>-total`: one for each `record()`.
 
         Args:
-            scope_name: What kind of thing is measured; the group is `stream-<scope>-metrics`.
-            entity_name: Which thing: the tag `<scope>-id`.
-            operation_name: What it does.
-            recording_level: It records if `metrics.recording.level` is not below.
+            scope_name: Kind of the measured thing; the group is `stream-<scope>-metrics`.
+            entity_name: The measured thing: the tag `<scope>-id`.
+            operation_name: The measured operation.
+            recording_level: Lowest `metrics.recording.level` at which it records.
             tags: Further tags.
 
         Raises:
-            TopologyError: If a name cannot be one, or another sensor has a figure of that name.
+            TopologyError: If a name is illegal, or another sensor has a metric with this name.
         """
         group, all_tags = _entity(scope_name, entity_name, tags)
         rate, total = (
@@ -222,17 +219,17 @@ class StreamsMetrics:
         recording_level: RecordingLevel = RecordingLevel.INFO,
         tags: Mapping[str, str] | None = None,
     ) -> Sensor:
-        """Add a rate and total sensor with `<operation>-latency-avg` and `<operation>-latency-max` of recorded values.
+        """Return a rate and total sensor with `<operation>-latency-avg` and `<operation>-latency-max` of its values.
 
         Args:
-            scope_name: What kind of thing is measured; the group is `stream-<scope>-metrics`.
-            entity_name: Which thing: the tag `<scope>-id`.
-            operation_name: What it does.
-            recording_level: It records if `metrics.recording.level` is not below.
+            scope_name: Kind of the measured thing; the group is `stream-<scope>-metrics`.
+            entity_name: The measured thing: the tag `<scope>-id`.
+            operation_name: The measured operation.
+            recording_level: Lowest `metrics.recording.level` at which it records.
             tags: Further tags.
 
         Raises:
-            TopologyError: If a name cannot be one, or another sensor has a figure of that name.
+            TopologyError: If a name is illegal, or another sensor has a metric with this name.
         """
         sensor = self.add_rate_total_sensor(
             scope_name, entity_name, operation_name=operation_name, recording_level=recording_level, tags=tags
@@ -247,7 +244,7 @@ class StreamsMetrics:
         return sensor
 
     def remove_sensor(self, sensor: Sensor) -> None:
-        """Forget a sensor with its figures, and those whose parent it is."""
+        """Remove a sensor with its metrics, and the sensors whose parent it is."""
         if self._sensors.get(sensor.name) is not sensor:
             return
         del self._sensors[sensor.name]
@@ -255,17 +252,17 @@ class StreamsMetrics:
             self.remove_sensor(child)
 
     def claim(self, name: MetricName) -> None:
-        """Make sure that no sensor has a figure of that name.
+        """Check that no sensor has a metric with this name.
 
         Raises:
-            TopologyError: If one has.
+            TopologyError: If a sensor has.
         """
         if any(name in sensor.stats for sensor in self._sensors.values()):
             message = f"A metric named '{name}' already exists, can't register another one."
             raise TopologyError(message)
 
     def measured(self) -> tuple[Measurement, ...]:
-        """All figures, for hosts."""
+        """Return all metrics, for hosts."""
         now_ms = self.now_ms()
         return tuple(
             Measurement(name, stat.measure(self.config, now_ms), isinstance(stat, CumulativeCount | CumulativeSum))
@@ -275,7 +272,7 @@ class StreamsMetrics:
 
 
 def metric_config(settings: Mapping[str, Any]) -> MetricConfig:
-    """How figures are taken, out of an application's settings by their dotted names."""
+    """Return the configuration of metrics from an application's settings by dotted name."""
     usual = MetricConfig()
     return MetricConfig(
         settings.get("metrics.num.samples", usual.samples),
@@ -285,7 +282,7 @@ def metric_config(settings: Mapping[str, Any]) -> MetricConfig:
 
 
 def totals(measured: Iterable[Measurement]) -> dict[str, float]:
-    """The totals by the text of their names, those of equal names added up."""
+    """Return the totals by the text of their names, with equal names added up."""
     found: dict[str, float] = {}
     for name, value, is_total in measured:
         if is_total:
@@ -294,19 +291,19 @@ def totals(measured: Iterable[Measurement]) -> dict[str, float]:
 
 
 def added(*parts: Mapping[str, float]) -> dict[str, float]:
-    """Several totals as one."""
+    """Add several sets of totals."""
     return {name: sum(part.get(name, 0.0) for part in parts) for name in sorted(set().union(*parts))}
 
 
 def _entity(scope: str, entity: str, tags: Mapping[str, str] | None) -> tuple[str, dict[str, str]]:
-    """Group and tags of the figures of one thing of a kind."""
+    """Return group and tags for the metrics of one thing."""
     return f"stream-{scope}-metrics", {f"{scope}-id": entity, **(tags or {})}
 
 
 def _check_forest(name: str, parents: Iterable[Sensor], seen: set[str]) -> None:
     for parent in parents:
         if parent.name in seen:
-            message = f"Circular dependency in sensors: {name} would give its values to {parent.name} twice"
+            message = f"Circular dependency in sensors: {name} would send its values to {parent.name} twice"
             raise TopologyError(message)
         seen.add(parent.name)
         _check_forest(name, parent.parents, seen)

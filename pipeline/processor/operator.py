@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class OperatorContext(ProcessingContext, Protocol):
-    """The task as an operator may ask it. The attributes of the current record change with every record."""
+    """An operator's view of its task. The attributes of the current record change with every record."""
 
     @property
     def forward(self) -> Callable[[Any, Any, int, Headers], None]:
@@ -54,36 +54,36 @@ class OperatorContext(ProcessingContext, Protocol):
         timestamp: int,
         headers: Headers,
     ) -> None:
-        """Forward what was held back, as if the record of the held-back update were the current one."""
+        """Forward a held-back update as if its original record were the current one."""
         ...
 
     def forward_flushed(self, updates: Sequence[CachedUpdate], key_of: Callable[[Any], Any]) -> None:
-        """Forward an update that a cache held back, as a `Change`.
+        """Forward updates that a cache held back, as `Change`s.
 
         Args:
-            updates: What the cache gives.
-            key_of: Makes the forwarded key of the store's key.
+            updates: The updates from the cache.
+            key_of: Converts a store's key to the forwarded key.
         """
         ...
 
     def processor_metadata(self, key: str) -> int | None:
-        """A time (ms) that was kept with the committed offsets (`InternalProcessorContext.processorMetadataForKey`)."""
+        """Return a time (ms) stored with the committed offsets (`InternalProcessorContext.processorMetadataForKey`)."""
         ...
 
     def set_processor_metadata(self, key: str, time_ms: int) -> None:
-        """Keep a time with the offsets of the next commit. `key` is unique within the task: the name of a store."""
+        """Store a time with the offsets of the next commit. `key`, the name of a store, is unique within the task."""
         ...
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
-        """Return an object that operators of one task share besides stores: the first that asks makes it, the task loses it."""
+        """Return an object that operators of one task share. The first caller creates it; it lives as long as the task."""
         ...
 
     def close_with(self, close: Callable[[], None]) -> None:
-        """Call this once the operator has been closed: it ends what the operator has opened (`KTableValueGetter.close`)."""
+        """Register a function to call when the operator closes, to close what it opened (`KTableValueGetter.close`)."""
         ...
 
     def drop(self, reason: DropReason) -> None:
-        """Count a record that is not processed further."""
+        """Count a record that is dropped."""
         ...
 
 
@@ -95,7 +95,7 @@ class Operator(Protocol):
         ...
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Handle one record."""
+        """Process one record."""
         ...
 
     def close(self) -> None:
@@ -105,10 +105,10 @@ class Operator(Protocol):
 
 @runtime_checkable
 class FollowsStreamTime(Protocol):
-    """An operator that holds results back until stream time lets them go: a host may move its time on without a record."""
+    """An operator that holds back results until stream time reaches a point. Hosts may advance its time without a record."""
 
     def advance_stream_time(self, time_ms: int) -> None:
-        """Behave as if a record of this event time (ms) had been seen; earlier times change nothing."""
+        """Advance as if a record with this event time (ms) had been seen; earlier times have no effect."""
         ...
 
 

@@ -1,6 +1,7 @@
-"""Statistics that a sensor makes of its values (`org.apache.kafka.common.metrics.stats`).
+"""Statistics of a sensor's values (`org.apache.kafka.common.metrics.stats`).
 
-Sampled ones look at the last `metrics.num.samples` samples of `metrics.sample.window.ms` each, cumulative ones at everything.
+Sampled statistics cover the last `metrics.num.samples` samples of `metrics.sample.window.ms` each, cumulative ones all
+values.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RecordingLevel(IntEnum):
-    """How much is measured (`Sensor.RecordingLevel`): a sensor records if its level is at most `metrics.recording.level`."""
+    """Level of detail (`Sensor.RecordingLevel`): a sensor records if its level is at most `metrics.recording.level`."""
 
     INFO = 0
     DEBUG = 1
@@ -25,11 +26,11 @@ class RecordingLevel(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetricConfig:
-    """How metrics are taken (`org.apache.kafka.common.metrics.MetricConfig`).
+    """Settings of metrics (`org.apache.kafka.common.MetricConfig`).
 
     Args:
-        samples: How many samples are kept.
-        time_window_ms: How long each of them is, ms.
+        samples: Number of samples to keep.
+        time_window_ms: Length of a sample, ms.
         record_level: Sensors of higher levels record nothing.
     """
 
@@ -39,50 +40,50 @@ class MetricConfig:
 
 
 class MeasurableStat(Protocol):
-    """A figure made of recorded values (`org.apache.kafka.common.metrics.MeasurableStat`)."""
+    """A statistic of recorded values (`org.apache.kafka.common.metrics.MeasurableStat`)."""
 
     def record(self, config: MetricConfig, value: float, time_ms: int) -> None:
-        """Take a value that was recorded at a time (ms) into account."""
+        """Add a value that was recorded at a time (ms)."""
         ...
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
-        """The figure at a time (ms)."""
+        """Return the statistic at a time (ms)."""
         ...
 
 
 class Sample:
-    """The values of one stretch of time, as one (`SampledStat.Sample`)."""
+    """The values of one period, aggregated to one number (`SampledStat.Sample`)."""
 
     __slots__ = ("count", "last_ms", "start_ms", "value")
 
     def __init__(self, initial: float, start_ms: int) -> None:
-        """Empty."""
+        """Start empty."""
         self.reset(initial, start_ms)
 
     def reset(self, initial: float, start_ms: int) -> None:
-        """Begin anew."""
+        """Start over."""
         self.value = initial
         self.count = 0
         self.start_ms = self.last_ms = start_ms
 
 
 class Samples:
-    """The last samples, the one that is being filled among them (`SampledStat`).
+    """The latest samples, including the current one (`SampledStat`).
 
     Args:
-        initial: What an empty sample holds.
-        add: Makes what a sample holds of that and another value.
+        initial: Content of an empty sample.
+        add: Combines the content of a sample with a value.
     """
 
     def __init__(self, initial: float, add: Callable[[float, float], float]) -> None:
-        """There are none yet."""
+        """Start without samples."""
         self._initial = initial
         self._add = add
         self._kept: list[Sample] = []
         self._current = 0
 
     def record(self, config: MetricConfig, value: float, time_ms: int) -> None:
-        """Add a value to the current sample, or to the next one if that is complete."""
+        """Add a value to the current sample, or to a new one if that is complete."""
         sample = self._kept[self._current] if self._kept else self._new(time_ms)
         if time_ms - sample.start_ms >= config.time_window_ms:
             sample = self._advanced(config, time_ms)
@@ -91,14 +92,14 @@ class Samples:
         sample.last_ms = time_ms
 
     def at(self, config: MetricConfig, now_ms: int) -> list[Sample]:
-        """All samples; those that are too old are empty."""
+        """Return all samples; outdated ones are empty."""
         for sample in self._kept:
             if now_ms - sample.last_ms >= config.samples * config.time_window_ms:
                 sample.reset(self._initial, now_ms)
         return self._kept
 
     def elapsed_ms(self, config: MetricConfig, now_ms: int) -> int:
-        """The time that the samples stand for, ms: at least all of them but one in full (`Rate.windowSize`)."""
+        """Return the period that the samples cover, ms: at least all but one in full (`Rate.windowSize`)."""
         kept = self.at(config, now_ms) or [self._new(now_ms)]
         elapsed = now_ms - min(sample.start_ms for sample in kept)
         full = elapsed // config.time_window_ms
@@ -110,7 +111,9 @@ class Samples:
         return sample
 
     def _advanced(self, config: MetricConfig, time_ms: int) -> Sample:
-        self._current = (self._current + 1) % (config.samples + 1)  # one more: the oldest overlaps the time looked at
+        self._current = (self._current + 1) % (
+            config.samples + 1
+        )  # one more: the oldest overlaps the start of the period
         if self._current >= len(self._kept):
             return self._new(time_ms)
         sample = self._kept[self._current]
@@ -119,40 +122,40 @@ class Samples:
 
 
 class Avg:
-    """The mean of the sampled values; NaN if there are none (`Avg`)."""
+    """The mean of the sampled values; NaN without values (`Avg`)."""
 
     def __init__(self) -> None:
         self._samples = Samples(0.0, operator.add)
         self.record = self._samples.record
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
-        """The mean."""
+        """Return the mean."""
         samples = self._samples.at(config, now_ms)
         count = sum(sample.count for sample in samples)
         return sum(sample.value for sample in samples) / count if count else math.nan
 
 
 class Max:
-    """The highest of the sampled values; NaN if there are none (`Max`)."""
+    """The maximum of the sampled values; NaN without values (`Max`)."""
 
     def __init__(self) -> None:
         self._samples = Samples(-math.inf, max)
         self.record = self._samples.record
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
-        """The highest."""
+        """Return the maximum."""
         return max((sample.value for sample in self._samples.at(config, now_ms) if sample.count), default=math.nan)
 
 
 class Min:
-    """The lowest of the sampled values; NaN if there are none (`Min`)."""
+    """The minimum of the sampled values; NaN without values (`Min`)."""
 
     def __init__(self) -> None:
         self._samples = Samples(math.inf, min)
         self.record = self._samples.record
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
-        """The lowest."""
+        """Return the minimum."""
         return min((sample.value for sample in self._samples.at(config, now_ms) if sample.count), default=math.nan)
 
 
@@ -164,19 +167,19 @@ class WindowedSum:
         self.record = self.samples.record
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
-        """The sum."""
+        """Return the sum."""
         return sum(sample.value for sample in self.samples.at(config, now_ms))
 
 
 class WindowedCount:
-    """How many values were sampled (`WindowedCount`)."""
+    """The number of sampled values (`WindowedCount`)."""
 
     def __init__(self) -> None:
         self.samples = Samples(0.0, _one_more)
         self.record = self.samples.record
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
-        """The number."""
+        """Return the number."""
         return sum(sample.value for sample in self.samples.at(config, now_ms))
 
 
@@ -184,7 +187,7 @@ class Rate:
     """A windowed sum or count per second (`Rate`).
 
     Args:
-        stat: Of what; of the values themselves if left out.
+        stat: The sum or count; by default the sum of the values.
     """
 
     def __init__(self, stat: WindowedSum | WindowedCount | None = None) -> None:
@@ -192,7 +195,7 @@ class Rate:
         self.record = self._stat.record
 
     def measure(self, config: MetricConfig, now_ms: int) -> float:
-        """The rate, per second."""
+        """Return the rate, per second."""
         value = self._stat.measure(config, now_ms)
         return value * 1000 / self._stat.samples.elapsed_ms(config, now_ms)
 
@@ -208,12 +211,12 @@ class CumulativeSum:
         self._total += value
 
     def measure(self, _config: MetricConfig, _now_ms: int) -> float:
-        """The sum."""
+        """Return the sum."""
         return self._total
 
 
 class CumulativeCount:
-    """How many values there were (`CumulativeCount`)."""
+    """The number of all values (`CumulativeCount`)."""
 
     def __init__(self) -> None:
         self._total = 0
@@ -223,7 +226,7 @@ class CumulativeCount:
         self._total += 1
 
     def measure(self, _config: MetricConfig, _now_ms: int) -> float:
-        """The number."""
+        """Return the number."""
         return float(self._total)
 
 
@@ -231,15 +234,15 @@ class Value:
     """The last value (`Value`)."""
 
     def __init__(self) -> None:
-        """Zero."""
+        """Start with zero."""
         self._value = 0.0
 
     def record(self, _config: MetricConfig, value: float, _time_ms: int) -> None:
-        """Keep a value."""
+        """Replace the value."""
         self._value = value
 
     def measure(self, _config: MetricConfig, _now_ms: int) -> float:
-        """The last one."""
+        """Return the last value."""
         return self._value
 
 

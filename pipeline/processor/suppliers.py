@@ -14,22 +14,23 @@ if TYPE_CHECKING:
 
 
 def check_supplier(supplier: Callable[[], Any]) -> None:
-    """Make sure that a supplier gives a new instance on each call (`ApiUtils.checkSupplier`).
+    """Check that a supplier returns a new instance on each call (`ApiUtils.checkSupplier`).
 
     Raises:
-        TopologyError: If it gives the same one twice: tasks would share it.
+        TopologyError: If it returns one instance twice, which tasks would share.
     """
     if not isinstance(supplier, type) and supplier() is supplier():
         name = getattr(supplier, "__qualname__", type(supplier).__qualname__)
         message = f"{name} generates single reference. Supplier#get() must return a new object each time it is called."
-        raise TopologyError(message, hint="Pass the class, or a function that makes a new one.")
+        raise TopologyError(message, hint="Pass the class, or a function that creates a new one.")
 
 
 def connected_stores(supplier: Callable[[], Any]) -> tuple[StoreBuilder, ...]:
-    """The stores that a supplier brings along (`org.apache.kafka.streams.processor.ConnectedStoreProvider`).
+    """Return the stores that a supplier brings (`org.apache.kafka.streams.processor.ConnectedStoreProvider`).
 
-    A supplier brings stores if it has a method `stores()` that gives their builders. If the supplier is a class, it must be a
-    method of the class (`@staticmethod` or `@classmethod`): there is no instance yet.
+    A supplier brings stores if it has a method `stores()` that returns their builders. If the supplier is a class, it
+    must be a
+    method of the class (`@staticmethod` or `@classmethod`), as there is no instance yet.
     """
     if isinstance(supplier, type):
         declared = inspect.getattr_static(supplier, "stores", None)

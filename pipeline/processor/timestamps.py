@@ -1,7 +1,7 @@
-"""Ready-made timestamp extractors (`org.apache.kafka.streams.processor.TimestampExtractor`).
+"""Built-in timestamp extractors (`org.apache.kafka.streams.processor.TimestampExtractor`).
 
-An extractor gets the record and the highest event time of its partition so far (-1 before the first), and gives the record's
-event time in ms. A record whose time is negative is dropped and counted.
+An extractor receives the record and the highest event time of its partition so far (-1 before the first), and returns the
+record's event time in ms. A record with a negative time is dropped and counted.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NEGATIVE = "Input record has invalid (negative) timestamp {}"
-"""The complaint, for whoever knows the record's coordinates."""
-USE_ANOTHER = "Use a timestamp_extractor that finds the event time elsewhere."
+"""The message, for callers that know the record's coordinates."""
+USE_ANOTHER = "Use a timestamp_extractor that takes the event time from elsewhere."
 
 
 @dataclass(frozen=True, slots=True)
 class FailOnInvalidTimestamp:
-    """The record's own timestamp; a negative one stops the task (the default)."""
+    """Returns the record's own timestamp; a negative one stops the task (the default)."""
 
     def __call__(self, record: ConsumerRecord[Any, Any], partition_time: int) -> int:  # noqa: ARG002 - as all extractors
-        """The timestamp, ms.
+        """Return the timestamp, ms.
 
         Raises:
             DeserializationError: If it is negative.
@@ -44,10 +44,10 @@ class FailOnInvalidTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class LogAndSkipOnInvalidTimestamp:
-    """The record's own timestamp; a record with a negative one is logged and dropped."""
+    """Returns the record's own timestamp; logs and drops records with a negative one."""
 
     def __call__(self, record: ConsumerRecord[Any, Any], partition_time: int) -> int:  # noqa: ARG002 - as all extractors
-        """The timestamp, ms."""
+        """Return the timestamp, ms."""
         if record.timestamp < 0:
             where = f"{record.topic}-{record.partition}, offset {record.offset}"
             log.warning("skipped: timestamp %d is negative (%s)", record.timestamp, where)
@@ -56,13 +56,13 @@ class LogAndSkipOnInvalidTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class UsePartitionTimeOnInvalidTimestamp:
-    """The record's own timestamp; in place of a negative one, the highest of its partition so far."""
+    """Returns the record's own timestamp, or the highest of its partition so far if it is negative."""
 
     def __call__(self, record: ConsumerRecord[Any, Any], partition_time: int) -> int:
-        """The timestamp, ms.
+        """Return the timestamp, ms.
 
         Raises:
-            DeserializationError: If there was no valid one before.
+            DeserializationError: If no earlier record had a valid one.
         """
         if record.timestamp >= 0:
             return record.timestamp
@@ -74,16 +74,16 @@ class UsePartitionTimeOnInvalidTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class WallclockTimestampExtractor:
-    """The time at which the record is read, by the clock of its host. Results cannot be reproduced by a bounded run.
+    """Returns the host's clock when the record is read. Bounded runs cannot reproduce such results.
 
     Args:
-        now_ms: What time it is; set by the task.
+        now_ms: Returns the current time; set by the task.
     """
 
     now_ms: Callable[[], int] | None = None
 
     def __call__(self, record: ConsumerRecord[Any, Any], partition_time: int) -> int:  # noqa: ARG002 - as all extractors
-        """Now, ms; -1 outside of a task."""
+        """Return the current time, ms; -1 outside a task."""
         return -1 if self.now_ms is None else self.now_ms()
 
 
@@ -99,12 +99,13 @@ _READY_MADE = {
 
 
 def timestamp_extractor(name: str) -> TimestampExtractor | None:
-    """The extractor that `default.timestamp.extractor` names: Kafka Streams' class name, or `module:attribute`.
+    """Return the extractor that `default.timestamp.extractor` names: Kafka Streams' class name, or `module:attribute`.
 
-    None is the quickest way to say `FailOnInvalidTimestamp`.
+    Returns:
+        None for `FailOnInvalidTimestamp`, which has the fastest path.
 
     Raises:
-        ConfigError: If there is none of that name, or it cannot be called.
+        ConfigError: If there is no such extractor, or it cannot be called.
     """
     if name == "FailOnInvalidTimestamp":
         return None
@@ -112,5 +113,5 @@ def timestamp_extractor(name: str) -> TimestampExtractor | None:
     extractor = found() if isinstance(found, type) else found
     if not callable(extractor):
         message = f"{name} is {extractor!r}, which cannot be called as a timestamp extractor"
-        raise ConfigError(message, hint="Write a function of (record, partition_time_ms) that gives a time in ms.")
+        raise ConfigError(message, hint="Write a function of (record, partition_time_ms) that returns a time in ms.")
     return extractor  # type: ignore[no-any-return]  # what a name stands for is not known beforehand

@@ -1,7 +1,7 @@
 """The in-memory host, shipped to users: `TopologyTestDriver` with input and output topics, and `MockProcessorContext`.
 
-It runs the same tasks as the worker and the Spark host, without a broker. May import the runtime, memory state and what
-lies below; knows neither the DSL nor Kafka.
+It runs the tasks of the worker and the Spark host without a broker. May import the runtime, memory state and the layers
+below; knows neither the DSL nor Kafka.
 
 >>> from pipeline import Consumed, Produced, STRING, StreamsBuilder
 >>> from pipeline.testing import TopologyTestDriver

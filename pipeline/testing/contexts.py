@@ -1,4 +1,4 @@
-"""`MockProcessorContext`: what a processor is given in a test of its own, without a topology around it."""
+"""`MockProcessorContext`: the context of a processor in a unit test, without a topology."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CapturedForward:
-    """A record that was forwarded (`MockProcessorContext.CapturedForward`).
+    """A forwarded record (`MockProcessorContext.CapturedForward`).
 
     Args:
         record: The record.
-        child_name: The child it was sent to; None if to all.
+        child_name: The child that received it; None for all.
     """
 
     record: Record[Any, Any] | FixedKeyRecord[Any, Any]
@@ -43,13 +43,13 @@ class CapturedForward:
 
 @dataclass(slots=True)
 class CapturedPunctuator:
-    """A punctuation that was scheduled (`MockProcessorContext.CapturedPunctuator`); a test calls `punctuator` itself.
+    """A scheduled punctuation (`MockProcessorContext.CapturedPunctuator`); a test calls `punctuator` itself.
 
     Args:
-        interval: From one call to the next.
-        punctuation_type: Which clock it follows.
-        punctuator: What was to be called, with the time in ms.
-        start_ms: When it was to be called first, ms since the epoch; None if nothing was said.
+        interval: Time between two calls.
+        punctuation_type: The clock that it follows.
+        punctuator: The function to call with the time in ms.
+        start_ms: Time of the first call, ms since the epoch; None by default.
         cancelled: Whether the processor has cancelled it.
     """
 
@@ -60,7 +60,7 @@ class CapturedPunctuator:
     cancelled: bool = False
 
     def cancel(self) -> None:
-        """Note that it is not to be called any more."""
+        """Record the cancellation."""
         self.cancelled = True
 
 
@@ -68,9 +68,8 @@ class MockProcessorContext:
     """Captures what a processor does (`org.apache.kafka.streams.processor.api.MockProcessorContext`).
 
     For `Processor`, `FixedKeyProcessor` and `ValueTransformerWithKey`. The test is the host: it calls `init` and `process`,
-    sets times and the place of the current record, and calls punctuators. When the test looks at what was captured, it is
-    warned of what the processor has changed in place (`ChangedValueWarning`): a record after it was forwarded, or what is out
-    of a store.
+    sets times and the origin of the current record, and calls punctuators. Reading the captured calls warns of values
+    that the processor changed in place (`ChangedValueWarning`): a forwarded record, or a value from a store.
 
     >>> from pipeline import Processor, Record
     >>> class Shout(Processor[str, str]):
@@ -88,8 +87,8 @@ class MockProcessorContext:
     Args:
         config: Settings for the processor to read, also under Kafka Streams' dotted names.
         application_id: The application's id.
-        task_id: The task's.
-        state_dir: Where the processor is told that local state is; only needed if it asks.
+        task_id: The task's id.
+        state_dir: Directory of local state; needed only if the processor asks for it.
 
     Raises:
         ConfigError: If a setting is unknown or impossible.
@@ -122,7 +121,7 @@ class MockProcessorContext:
 
     @property
     def application_id(self) -> str:
-        """The application's id."""
+        """The application id."""
         return self._application_id
 
     @property
@@ -132,10 +131,10 @@ class MockProcessorContext:
 
     @property
     def state_dir(self) -> Path:
-        """The directory of local state, as the test says.
+        """The directory of local state that the test has set.
 
         Raises:
-            StreamsError: If the test has not said so.
+            StreamsError: If the test has not set it.
         """
         if self._state_dir is None:
             message = "The context was made without a state_dir"
@@ -144,7 +143,7 @@ class MockProcessorContext:
 
     @property
     def metrics(self) -> StreamsMetrics:
-        """The processor's sensors; those of level DEBUG record as well. `metrics.metrics()` gives their figures."""
+        """The processor's sensors, which record up to level DEBUG. `metrics.metrics()` returns their values."""
         return self._metrics
 
     @property
@@ -153,35 +152,35 @@ class MockProcessorContext:
         return self._task.record_metadata
 
     def set_record_metadata(self, topic: str, partition: int, *, offset: int) -> None:
-        """Say where the records come from that are processed from now on."""
+        """Set the origin of the records that are processed next."""
         self._tell_changes()
         self._task.topic, self._task.partition, self._task.offset = topic, partition, offset
 
     def app_configs(self) -> dict[str, Any]:
-        """The settings, defaults included."""
+        """Return the settings, including defaults."""
         return dict(self._configs)
 
     def app_configs_with_prefix(self, prefix: str) -> dict[str, Any]:
-        """Those that begin with the prefix, without it."""
+        """Return the settings that begin with the prefix, without the prefix."""
         return {key.removeprefix(prefix): value for key, value in self._configs.items() if key.startswith(prefix)}
 
     def current_system_time_ms(self) -> int:
-        """The time that the test has set.
+        """Return the clock that the test has set.
 
         Raises:
-            StreamsError: If it has not.
+            StreamsError: If the test has not set it.
         """
         return _given(self._system_time_ms, "System time", "set_current_system_time_ms")
 
     def set_current_system_time_ms(self, time_ms: int) -> None:
-        """Set the host's clock, ms since the epoch; sensors take their time from it as well."""
+        """Set the host's clock, ms since the epoch; sensors use it as well."""
         self._system_time_ms = self._clock.time_ms = time_ms
 
     def current_stream_time_ms(self) -> int:
-        """The time that the test has set.
+        """Return the stream time that the test has set.
 
         Raises:
-            StreamsError: If it has not.
+            StreamsError: If the test has not set it.
         """
         return _given(self._stream_time_ms, "Stream time", "set_current_stream_time_ms")
 
@@ -190,11 +189,14 @@ class MockProcessorContext:
         self._stream_time_ms = time_ms
 
     def add_state_store(self, store: Any) -> Any:
-        """Let the processor have a store; gives the store, to be looked at.
+        """Add a store for the processor.
 
         Args:
-            store: What `Stores` describes: it is opened in memory, whatever it says, without a changelog. Or any object with a
-                `name`.
+            store: A description from `Stores`: the store is created in memory, whatever its kind, without a changelog. Or any
+                object with a `name`.
+
+        Returns:
+            The store, for inspection.
         """
         opened = store
         if isinstance(store, StoreBuilder):
@@ -204,10 +206,10 @@ class MockProcessorContext:
         return opened
 
     def get_state_store(self, name: str) -> Any:
-        """A store that was added.
+        """Return a store that was added.
 
         Raises:
-            InvalidStateStoreError: If there is none of that name.
+            InvalidStateStoreError: If there is no such store.
         """
         if name not in self._stores:
             message = f"The context has no StateStore {name}"
@@ -222,7 +224,7 @@ class MockProcessorContext:
         *,
         start_ms: int | None = None,
     ) -> CapturedPunctuator:
-        """Capture a punctuation; nobody calls it but the test."""
+        """Capture a punctuation; only the test calls it."""
         captured = CapturedPunctuator(interval, punctuation_type, punctuator, start_ms)
         self._punctuators.append(captured)
         return captured
@@ -240,7 +242,7 @@ class MockProcessorContext:
         """Return the records forwarded so far, in order.
 
         Args:
-            child_name: Only what this child would have received: what was sent to it, or to all.
+            child_name: Selects the records that this child would have received.
         """
         self._tell_changes()
         if child_name is None:
@@ -253,7 +255,7 @@ class MockProcessorContext:
         self._forwarded.clear()
 
     def commit(self) -> None:
-        """Note that the processor has asked for a commit."""
+        """Record that the processor asked for a commit."""
         self._committed = True
 
     def committed(self) -> bool:
@@ -262,14 +264,14 @@ class MockProcessorContext:
         return self._committed
 
     def reset_commit(self) -> None:
-        """Forget that."""
+        """Forget that the processor asked for a commit."""
         self._committed = False
 
     def _begin_to_watch(self) -> None:
         self._watch.enter("The processor", None, None, None)
 
     def _tell_changes(self) -> None:
-        """The test has its turn: the processor's last call has ended."""
+        """Report changes: the processor's last call has ended."""
         self._watch.leave(0)
         self._begin_to_watch()
         self._watch.tell()

@@ -1,4 +1,4 @@
-"""`TopologyTestDriver`: a topology in memory, one record at a time."""
+"""`TopologyTestDriver`: runs a topology in memory, one record at a time."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _DRIVERS = count()
-"""Names for their schema registries."""
+"""Numbers for the names of their schema registries."""
 _MOST_ROUNDS = 10_000
-"""How often in turn a topology may write to what it reads because of one record: further on it would never end."""
+"""Number of rounds in which a topology may write to its own inputs because of one record; beyond that it would never end."""
 
 
 @dataclass(slots=True)
 class MockClock:
-    """A wall clock that moves only when told to; times in ms."""
+    """A wall clock that moves only when set; times in ms."""
 
     time_ms: int = 0
 
     def now_ms(self) -> int:
-        """The time it was set to."""
+        """Return the time that was set."""
         return self.time_ms
 
 
 @dataclass(slots=True)
 class MemoryTopics:
-    """Every topic of the driver: one partition each, all records kept. A `RecordCollector`."""
+    """All topics of the driver: one partition each, with all records kept. A `RecordCollector`."""
 
     logs: dict[str, list[RawRecord]] = field(default_factory=dict)
     read: Counter[str] = field(default_factory=Counter)
@@ -78,7 +78,7 @@ class MemoryTopics:
         headers: Headers,
         partition: int | None,  # noqa: ARG002 - there is one
     ) -> None:
-        """Append a record; what tasks read themselves is queued for them."""
+        """Append a record, and queue it for tasks that read the topic."""
         log = self.logs.setdefault(topic, [])
         log.append(RawRecord(key, value, timestamp, len(log), headers))
         if topic in self.inputs:
@@ -90,15 +90,15 @@ class MemoryTopics:
         self._input_offsets[topic] += 1
 
     def end(self, topic: str) -> int:
-        """Offset behind the last record that was queued."""
+        """Return the offset behind the last queued record."""
         return self._input_offsets[topic]
 
     def partitions(self, topic: str) -> int:  # noqa: ARG002 - all are alike
-        """Every topic has one."""
+        """Return 1: every topic has one partition."""
         return 1
 
     def take(self, topic: str) -> RawRecord | None:
-        """The next record nobody has read."""
+        """Return the next unread record, or None."""
         log, at = self.logs.get(topic, []), self.read[topic]
         if at >= len(log):
             return None
@@ -106,16 +106,16 @@ class MemoryTopics:
         return log[at]
 
     def size(self, topic: str) -> int:
-        """Number of records nobody has read."""
+        """Return the number of unread records."""
         return len(self.logs.get(topic, [])) - self.read[topic]
 
 
 class TopologyTestDriver:
     """Runs a topology in memory (`org.apache.kafka.streams.TopologyTestDriver`).
 
-    Each topic has one partition. After every input record the driver processes it, punctuates stream time, commits - so
-    caches never hold anything back - and feeds what went to internal topics back in, until nothing is left. The wall
-    clock stands still unless it is advanced.
+    Each topic has one partition. For every input record, the driver processes it, punctuates by stream time and commits, so
+    caches never hold anything back. It then feeds records of internal topics back in until none is left. The wall clock
+    stands still unless it is advanced.
 
     >>> from pipeline import STRING, Consumed, Produced, StreamsBuilder
     >>> builder = StreamsBuilder()
@@ -126,17 +126,17 @@ class TopologyTestDriver:
     Record(key='a', value='B', timestamp=5, headers=())
 
     Args:
-        topology: What to run.
-        config: Settings, also under Kafka Streams' dotted names. Those count that decide what a topology gives: handlers, the
-            dead letter topic, the timestamp extractor, whether stores cache at all (`statestore.cache.max.bytes`), and how
-            long inputs wait for each other (`max.task.idle.ms`).
+        topology: The topology to run.
+        config: Settings, also under Kafka Streams' dotted names. Those that affect results have an effect: handlers, the dead
+            letter topic, the timestamp extractor, whether stores cache at all (`statestore.cache.max.bytes`), and how long
+            inputs wait for each other (`max.task.idle.ms`).
         application_id: Prefix of internal topics.
-        initial_wall_clock_time_ms: Where the wall clock starts, ms since the epoch.
-        schema_registry: Settings of the schema registry; one in memory, of this driver alone, if left out.
+        initial_wall_clock_time_ms: Start of the wall clock, ms since the epoch.
+        schema_registry: Settings of the schema registry; by default one in memory, for this driver only.
 
     Raises:
         TopologyError: If the topology cannot run.
-        ConfigError: If a setting is unknown or impossible, or what it names cannot be imported.
+        ConfigError: If a setting is unknown or impossible, or refers to something that cannot be imported.
     """
 
     def __init__(
@@ -180,11 +180,11 @@ class TopologyTestDriver:
             task.start({})
 
     def __enter__(self) -> Self:
-        """The driver itself."""
+        """Return the driver itself."""
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Close it."""
+        """Close the driver."""
         self.close()
 
     def input_topic(
@@ -196,17 +196,14 @@ class TopologyTestDriver:
         start_ms: int = 0,
         auto_advance: timedelta | None = None,
     ) -> TestInputTopic[K, V]:
-        """An input topic to write to.
+        """Return an input topic to write to.
 
         Args:
-            topic: A source topic, also one that a pattern matches, or the topic of a global table.
-            key_serde: How keys are written.
-            value_serde: How values are written.
+            topic: A source topic (also one that a pattern matches), or the topic of a global table.
+            key_serde: Serializes keys.
+            value_serde: Serializes values.
             start_ms: Time of the first record without a timestamp.
-            auto_advance: How far that time moves with each such record.
-
-        Raises:
-            StreamsError: If nothing reads that topic.
+            auto_advance: How far the topic's time moves with each such record.
         """
         if not self._readers_of(topic) and topic not in self._global.topics:
             message = f"No source reads topic {topic}"
@@ -216,19 +213,19 @@ class TopologyTestDriver:
         return TestInputTopic(topic, *self._placed(topic, key_serde, value_serde), self._pipe, start_ms, advance_ms)
 
     def output_topic(self, topic: str, key_serde: Serde[K], value_serde: Serde[V]) -> TestOutputTopic[K, V]:
-        """An output topic to read from; internal topics and changelogs by their full names."""
+        """Return an output topic to read from; internal topics and changelogs have their full names."""
         serdes = self._placed(topic, key_serde, value_serde)
         return TestOutputTopic(topic, *serdes, self._topics.take, self._topics.size, self._why_empty)
 
     def read_raw(self, topic: str) -> list[RawRecord]:
-        """All records of a topic that nobody has read, as bytes."""
+        """Return all unread records of a topic, serialized."""
         records = []
         while (record := self._topics.take(topic)) is not None:
             records.append(record)
         return records
 
     def produced_topic_names(self) -> set[str]:
-        """Every topic written to, internal ones and changelogs included."""
+        """Return every topic written to, including internal topics and changelogs."""
         return set(self._topics.logs)
 
     def advance_wall_clock_time(self, by: timedelta) -> None:
@@ -243,7 +240,7 @@ class TopologyTestDriver:
         self._watch.tell()
 
     def get_state_store(self, name: str) -> Any:
-        """A store by name, of whatever kind, for reading and for setting up a test.
+        """Return a store of any kind, to read it or to set up a test.
 
         Raises:
             InvalidStateStoreError: If the topology has no such store.
@@ -255,49 +252,50 @@ class TopologyTestDriver:
         return stores[name]
 
     def get_all_state_stores(self) -> Mapping[str, Any]:
-        """All stores by name, global ones included."""
+        """Return all stores by name, including global ones."""
         stores = dict(self._global.stores)
         for task in self._tasks.values():
             stores |= task.stores()
         return stores
 
     def get_key_value_store(self, name: str) -> KeyValueStore[Any, Any]:
-        """A key-value store; of a timestamped one the values alone.
+        """Return a key-value store; a timestamped store without its timestamps.
 
         Raises:
-            InvalidStateStoreError: If there is none of that name, or it is of another kind. So for all of these.
+            InvalidStateStoreError: If there is no such store, or it has another kind. The other methods for stores
+                raise it, too.
         """
         store = self._store_of(name, StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE)
         is_timestamped = self._kinds[name] is StoreKind.TIMESTAMPED_KEY_VALUE
         return PlainKeyValueStore(store) if is_timestamped else store
 
     def get_timestamped_key_value_store(self, name: str) -> KeyValueStore[Any, ValueAndTimestamp[Any]]:
-        """A timestamped key-value store, as tables and aggregations have."""
+        """Return a timestamped key-value store, the kind of tables and aggregations."""
         return self._store_of(name, StoreKind.TIMESTAMPED_KEY_VALUE)  # type: ignore[no-any-return]
 
     def get_versioned_key_value_store(self, name: str) -> VersionedKeyValueStore[Any, Any]:
-        """A versioned store."""
+        """Return a versioned store."""
         return self._store_of(name, StoreKind.VERSIONED)  # type: ignore[no-any-return]
 
     def get_window_store(self, name: str) -> WindowStore[Any, Any]:
-        """A window store; of a timestamped one the values alone."""
+        """Return a window store; a timestamped store without its timestamps."""
         store = self._store_of(name, StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
         is_timestamped = self._kinds[name] is StoreKind.TIMESTAMPED_WINDOW
         return PlainWindowStore(store) if is_timestamped else store
 
     def get_timestamped_window_store(self, name: str) -> WindowStore[Any, ValueAndTimestamp[Any]]:
-        """A timestamped window store, as windowed aggregations have."""
+        """Return a timestamped window store, the kind of windowed aggregations."""
         return self._store_of(name, StoreKind.TIMESTAMPED_WINDOW)  # type: ignore[no-any-return]
 
     def get_session_store(self, name: str) -> SessionStore[Any, Any]:
-        """A session store."""
+        """Return a session store."""
         return self._store_of(name, StoreKind.SESSION)  # type: ignore[no-any-return]
 
     def metrics(self) -> dict[str, float]:
         """Return the counts by Kafka Streams' names: `process-total`, `dropped-records-total`.
 
-        Dropped records are there by reason as well: `dropped-records-total{reason=late}`. So are the figures of processors'
-        sensors (`context.metrics`), by group, name and tags: `stream-cache-metrics:hit-total{cache-id=eu,task-id=0_0}`.
+        Dropped records also appear by reason: `dropped-records-total{reason=late}`. Metrics of processors' sensors
+        (`context.metrics`) appear by group, name and tags: `stream-cache-metrics:hit-total{cache-id=eu,task-id=0_0}`.
         """
         dropped = self.dropped()
         by_reason = {f"dropped-records-total{{reason={reason}}}": count for reason, count in sorted(dropped.items())}
@@ -307,11 +305,11 @@ class TopologyTestDriver:
         return {"process-total": self._processed, "dropped-records-total": dropped.total(), **by_reason, **own}
 
     def dropped(self) -> Counter[str]:
-        """Records that were not processed, by reason (`DropReason`)."""
+        """Return the number of dropped records by reason (`DropReason`)."""
         return sum((task.dropped for task in self._tasks.values()), self._global.dropped)
 
     def close(self) -> None:
-        """Close the tasks and their processors; nothing can be piped any more. Idempotent."""
+        """Close the tasks and their processors; no further records can be piped. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -332,7 +330,7 @@ class TopologyTestDriver:
         return store
 
     def _why_empty(self, topic: str) -> str | None:
-        """Say why a topic may have no records, if none are ever written to it."""
+        """Return why a topic may have no records, if none are ever written to it."""
         sinks = [n for task in self._tasks.values() for n in task.spec.sub_topology.nodes if isinstance(n, SinkNode)]
         chosen = [sink.topic for sink in sinks if isinstance(sink.topic, str)]
         if topic in {*self._topics.logs, *chosen} or len(chosen) < len(sinks):
@@ -345,7 +343,7 @@ class TopologyTestDriver:
             raise StreamsError(message)
 
     def _readers_of(self, topic: str) -> list[Task]:
-        """The tasks that read a topic, by its name or by a pattern."""
+        """Return the tasks that read a topic, by its name or by a pattern."""
         if topic not in self._readers:
             sources = ((task, source) for task in self._tasks.values() for source in task.spec.sub_topology.sources)
             readers = [task for task, source in sources if source.pattern and source.pattern.fullmatch(topic)]
@@ -363,7 +361,7 @@ class TopologyTestDriver:
         self._watch.tell()
 
     def _drain(self) -> None:
-        """Process what has arrived, then what came of it, and so on."""
+        """Process all records that have arrived, then the records that follow from them, and so on."""
         for _ in range(_MOST_ROUNDS):
             if not self._topics.arrived:
                 return
@@ -372,7 +370,7 @@ class TopologyTestDriver:
         topics = sorted({topic for topic, _ in self._topics.arrived})
         if topics:
             message = f"The topology has written to its own input {_MOST_ROUNDS} times in turn: {', '.join(topics)}"
-            raise StreamsError(message, hint="Write to another topic, or make sure that records stop at some time.")
+            raise StreamsError(message, hint="Write to another topic, or make sure that the loop ends.")
 
     def _take_in(self, topic: str, record: RawRecord) -> None:
         tp = TopicPartition(topic, 0)
@@ -383,7 +381,7 @@ class TopologyTestDriver:
             self._process(task)
 
     def _process(self, task: Task) -> None:
-        """Process what does not wait for other inputs, and commit."""
+        """Process records that need not wait for other inputs, and commit."""
         if task.spec.max_task_idle_ms < 0:
             self._processed += task.process_all()
         else:
@@ -403,7 +401,7 @@ class TopologyTestDriver:
 def _task_specs(
     topology: Topology, settings: StreamsConfig, application_id: str, environment: Callable[[str], Environment]
 ) -> Iterator[TaskSpec]:
-    """Return the description of each task; patterns that match nothing yet have tasks with no inputs."""
+    """Return the description of each task; a task of patterns that match nothing yet has no inputs."""
     handlers, extractor = error_handlers(settings), timestamp_extractor(settings.default_timestamp_extractor)
     layout = plan_layout(topology, application_id, dict.fromkeys(topology.external_topics, 1))
     subs = {sub.id: sub for sub in topology.sub_topologies()}
@@ -412,7 +410,7 @@ def _task_specs(
     waiting = {TaskId(number, 0): () for number, sub in subs.items() if any(s.pattern for s in sub.sources)}
     for task_id, inputs in {**waiting, **layout.tasks}.items():
         if task_id.partition:
-            continue  # a repartition topic may ask for several partitions; here each has one
+            continue  # a repartition topic may ask for several partitions, but has one here
         yield TaskSpec(
             task_id,
             subs[task_id.sub_topology],
@@ -420,7 +418,7 @@ def _task_specs(
             inputs,
             handlers=handlers,
             timestamp_extractor=extractor,
-            # Inputs without records have none, unless there is to be waited.
+            # Empty inputs count as complete, unless the task is to wait for them.
             max_task_idle_ms=settings.max_task_idle_ms or -1,
             environment=environment(str(task_id)),
         )

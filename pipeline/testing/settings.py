@@ -1,4 +1,4 @@
-"""Settings as tests give them."""
+"""Converts the settings that tests pass."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def given_settings(config: StreamsConfig | Mapping[str, Any] | None, reader: str) -> StreamsConfig:
-    """Settings, also out of Kafka Streams' dotted names.
+    """Return settings, also from Kafka Streams' dotted names.
 
     Args:
-        config: As a test gives them; None for the defaults.
-        reader: Who was given them, for messages.
+        config: The test's settings; None for the defaults.
+        reader: Their receiver, for messages.
 
     Raises:
-        ConfigError: If one is unknown, or its value impossible.
+        ConfigError: If a setting is unknown, or its value impossible.
     """
     if config is None or isinstance(config, StreamsConfig):
         return config or StreamsConfig()

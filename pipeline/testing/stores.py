@@ -1,4 +1,4 @@
-"""Timestamped stores as tests want to see them: without the timestamps (`KeyValueStoreFacade`, `WindowStoreFacade`)."""
+"""Timestamped stores without their timestamps, for tests (`KeyValueStoreFacade`, `WindowStoreFacade`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pipeline.state.api import KeyValueStore, WindowStore
 
 _UNKNOWN_MS = -1
-"""The time of a value that was put without one (`ConsumerRecord.NO_TIMESTAMP`)."""
+"""The timestamp of a value that was put without one (`ConsumerRecord.NO_TIMESTAMP`)."""
 
 
 def _plain(stored: ValueAndTimestamp[Any] | None) -> Any:
@@ -31,15 +31,15 @@ class PlainKeyValueStore:
         self._inner = inner
 
     def get(self, key: Any) -> Any:
-        """The value, or None."""
+        """Return the value, or None."""
         return _plain(self._inner.get(key))
 
     def put(self, key: Any, value: Any) -> None:
-        """Set the value, at no known time; None deletes."""
+        """Set the value, without a timestamp; None deletes."""
         self._inner.put(key, _timed(value))
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
-        """Set the value if there is none; returns what was there."""
+        """Set the value if there is none; return the previous value."""
         return _plain(self._inner.put_if_absent(key, ValueAndTimestamp(value, _UNKNOWN_MS)))
 
     def put_all(self, entries: Iterable[tuple[Any, Any]]) -> None:
@@ -47,31 +47,31 @@ class PlainKeyValueStore:
         self._inner.put_all((key, _timed(value)) for key, value in entries)
 
     def delete(self, key: Any) -> Any:
-        """Delete, and return what was there."""
+        """Delete the value, and return it."""
         return _plain(self._inner.delete(key))
 
     def range(self, from_key: Any = None, to_key: Any = None) -> Iterator[tuple[Any, Any]]:
-        """Entries from `from_key` to `to_key`, both inclusive."""
+        """Return entries from `from_key` to `to_key`, both inclusive."""
         return _pairs(self._inner.range(from_key, to_key))
 
     def reverse_range(self, from_key: Any = None, to_key: Any = None) -> Iterator[tuple[Any, Any]]:
-        """Scan a range backwards."""
+        """Return the entries of a range in reverse order."""
         return _pairs(self._inner.reverse_range(from_key, to_key))
 
     def all(self) -> Iterator[tuple[Any, Any]]:
-        """All entries."""
+        """Return all entries."""
         return _pairs(self._inner.all())
 
     def reverse_all(self) -> Iterator[tuple[Any, Any]]:
-        """All entries, backwards."""
+        """Return all entries in reverse order."""
         return _pairs(self._inner.reverse_all())
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, Any]]:
-        """Entries whose serialized key starts with `prefix`."""
+        """Return entries whose serialized key starts with `prefix`."""
         return _pairs(self._inner.prefix_scan(prefix))
 
     def approximate_num_entries(self) -> int:
-        """Number of entries."""
+        """Return the number of entries."""
         return self._inner.approximate_num_entries()
 
 
@@ -83,45 +83,45 @@ class PlainWindowStore:
         self._inner = inner
 
     def put(self, key: Any, value: Any, window_start: int) -> None:
-        """Set the value of a window, at no known time; None deletes."""
+        """Set the value of a window, without a timestamp; None deletes."""
         self._inner.put(key, _timed(value), window_start)
 
     def fetch(self, key: Any, time: int) -> Any:
-        """The value of the window that starts at `time`."""
+        """Return the value of the window that starts at `time`."""
         return _plain(self._inner.fetch(key, time))
 
     def fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
-        """`(start, value)` of the key's windows that start in `[time_from, time_to]`, ascending."""
+        """Return `(start, value)` of the key's windows that start in `[time_from, time_to]`, ascending."""
         return _pairs(self._inner.fetch_range(key, time_from, time_to))
 
     def backward_fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
-        """Fetch a range in descending order."""
+        """Return a key's windows in descending order."""
         return _pairs(self._inner.backward_fetch_range(key, time_from, time_to))
 
     def fetch_keys(self, key_from: Any, key_to: Any, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
-        """`(key, start, value)` of a range of keys and of times, all inclusive."""
+        """Return `(key, start, value)` of a range of keys and of times, all bounds inclusive."""
         return _triples(self._inner.fetch_keys(key_from, key_to, time_from, time_to))
 
     def backward_fetch_keys(
         self, key_from: Any, key_to: Any, time_from: int, time_to: int
     ) -> Iterator[tuple[Any, int, Any]]:
-        """Fetch a range of keys backwards."""
+        """Return a range of keys in reverse order."""
         return _triples(self._inner.backward_fetch_keys(key_from, key_to, time_from, time_to))
 
     def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
-        """`(key, start, value)` of all keys within a range of times."""
+        """Return `(key, start, value)` of all keys within a range of times."""
         return _triples(self._inner.fetch_all(time_from, time_to))
 
     def backward_fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
-        """Fetch all backwards."""
+        """Return all keys within a range of times in reverse order."""
         return _triples(self._inner.backward_fetch_all(time_from, time_to))
 
     def all(self) -> Iterator[tuple[Any, int, Any]]:
-        """`(key, start, value)` of everything that has not expired."""
+        """Return `(key, start, value)` of all windows that have not expired."""
         return _triples(self._inner.all())
 
     def backward_all(self) -> Iterator[tuple[Any, int, Any]]:
-        """Scan all backwards."""
+        """Return all windows in reverse order."""
         return _triples(self._inner.backward_all())
 
 

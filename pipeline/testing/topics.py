@@ -1,4 +1,4 @@
-"""Typed ends of a `TopologyTestDriver`: where records go in, and where they come out."""
+"""Input and output topics of a `TopologyTestDriver`, with serdes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ V = TypeVar("V")
 class TestInputTopic(Generic[K, V]):
     """Writes records into one input topic (`org.apache.kafka.streams.TestInputTopic`).
 
-    Records without a timestamp of their own get the topic's time, which starts at `start_ms` and advances by
-    `auto_advance` after each of them.
+    Records without a timestamp get the topic's time, which starts at `start_ms` and advances by `auto_advance` after each of
+    them.
     """
 
     __test__ = False
@@ -40,22 +40,22 @@ class TestInputTopic(Generic[K, V]):
     def pipe_input(
         self, key: K | None, value: V | None, *, timestamp: int | None = None, headers: Headers = ()
     ) -> None:
-        """Write one record and process it, with everything that follows from it.
+        """Write one record, and process it with all records that follow from it.
 
         Args:
             key: Key, or None.
             value: Value, or None.
-            timestamp: Event time, ms since the epoch; the topic's time if left out.
+            timestamp: Event time, ms since the epoch; by default the topic's time.
             headers: Headers.
 
         Raises:
-            RecordError: If it, or a record that follows from it, cannot be handled, and the driver is not to skip such records.
-                Also if headers are none that can be written.
+            RecordError: If the record, or one that follows from it, cannot be handled and no handler skips it. Also if
+                headers cannot be written.
         """
         check_headers(headers)
         if not isinstance(timestamp, int | None):
             message = f"timestamp must be ms since the epoch, an int, not {timestamp!r}"
-            raise StreamsError(message, hint="round(moment.timestamp() * 1000) for a datetime with a time zone.")
+            raise StreamsError(message, hint="Use round(moment.timestamp() * 1000) for a datetime with a time zone.")
         if timestamp is not None and timestamp > MAX_TIME_MS:
             message = f"timestamp {timestamp} does not fit into 64 bits"
             raise StreamsError(message, hint="Times are ms since the epoch.")
@@ -76,7 +76,7 @@ class TestInputTopic(Generic[K, V]):
             raise SerializationError(message) from error
 
     def pipe_record_list(self, records: Iterable[Record[K, V]]) -> None:
-        """Write records one after the other. Errors are those of `pipe_input`."""
+        """Write several records in order. Raises as `pipe_input` does."""
         for record in records:
             self.pipe_input(record.key, record.value, timestamp=record.timestamp, headers=record.headers)
 
@@ -87,12 +87,12 @@ class TestInputTopic(Generic[K, V]):
         start_ms: int | None = None,
         advance: timedelta = timedelta(),
     ) -> None:
-        """Write records one after the other.
+        """Write several records in order.
 
         Args:
             pairs: Their keys and values.
-            start_ms: Event time of the first, ms; left out, all are written at the topic's time.
-            advance: How much later than the one before each is.
+            start_ms: Event time of the first record, ms; by default, all have the topic's time.
+            advance: Difference between the times of two successive records.
         """
         if start_ms is None:
             for key, value in pairs:
@@ -124,10 +124,10 @@ class TestOutputTopic(Generic[K, V]):
     _take: Callable[[str], RawRecord | None]
     _size: Callable[[str], int]
     _hint: Callable[[str], str | None] = lambda _topic: None
-    """What may be wrong with a topic that has no records."""
+    """Explains why a topic may have no records."""
 
     def read_record(self) -> Record[K | None, V | None]:
-        """The next record.
+        """Return the next record.
 
         Raises:
             StreamsError: If there is none.
@@ -147,10 +147,10 @@ class TestOutputTopic(Generic[K, V]):
         except Exception as error:
             refused = f"serde {serde.name} refuses it ({type(error).__name__}: {error})"
             message = f"The {part} {data!r} of a record of output topic {self.topic} cannot be read: {refused}"
-            raise DeserializationError(message, hint="Name the serde that the topology writes with.") from error
+            raise DeserializationError(message, hint="Pass the serde with which the topology writes.") from error
 
     def read_key_value(self) -> tuple[K | None, V | None]:
-        """Key and value of the next record.
+        """Return key and value of the next record.
 
         Raises:
             StreamsError: If there is none.
@@ -159,7 +159,7 @@ class TestOutputTopic(Generic[K, V]):
         return record.key, record.value
 
     def read_value(self) -> V | None:
-        """Value of the next record.
+        """Return the value of the next record.
 
         Raises:
             StreamsError: If there is none.
@@ -167,22 +167,22 @@ class TestOutputTopic(Generic[K, V]):
         return self.read_record().value
 
     def read_records_to_list(self) -> list[Record[K | None, V | None]]:
-        """All records not read yet."""
+        """Return all unread records."""
         return [self.read_record() for _ in range(self.queue_size())]
 
     def read_values_to_list(self) -> list[V | None]:
-        """Values of all records not read yet."""
+        """Return the values of all unread records."""
         return [record.value for record in self.read_records_to_list()]
 
     def read_key_values_to_list(self) -> list[tuple[K | None, V | None]]:
-        """Keys and values of all records not read yet."""
+        """Return keys and values of all unread records."""
         return [(record.key, record.value) for record in self.read_records_to_list()]
 
     def read_key_values_to_map(self) -> dict[K, V | None]:
-        """The last value of each key among the records not read yet.
+        """Return the last value of each key among the unread records.
 
         Raises:
-            StreamsError: If one of them has no key.
+            StreamsError: If a record has no key.
         """
         found: dict[K, V | None] = {}
         for key, value in self.read_key_values_to_list():
@@ -193,9 +193,9 @@ class TestOutputTopic(Generic[K, V]):
         return found
 
     def queue_size(self) -> int:
-        """Number of records not read yet."""
+        """Return the number of unread records."""
         return self._size(self.topic)
 
     def is_empty(self) -> bool:
-        """Whether all records have been read."""
+        """Return whether all records have been read."""
         return self.queue_size() == 0

@@ -1,4 +1,4 @@
-"""Lets a watch look on at the values that go out of a store, and come into it, without a class around each kind of store."""
+"""Lets an observer see the values that leave and enter a store, without a wrapper class per kind of store."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ _READING = (
 )
 """Methods that return a value, or an iterator whose items end with one."""
 _OF_ONE_KEY = ("fetch_range", "backward_fetch_range")
-"""Those whose items do not name the key that was asked for."""
+"""Methods whose items do not contain the requested key."""
 
 
 class Observer(Protocol):
-    """Is told of values."""
+    """Receives the values."""
 
     def was_read(self, store: str, value: Any, encode: Callable[[Any], bytes | None], words: str) -> None:
-        """A value was read from a store; `encode` returns its bytes, `words` name it."""
+        """Handle a value that was read from a store; `encode` returns its bytes, `words` describes it."""
         ...
 
     def was_found(self, store: str, key: Any, words: str) -> None:
-        """A key was found in a store; `words` name it."""
+        """Handle a key that was found in a store; `words` describes it."""
         ...
 
     def was_put(self, value: Any) -> None:
-        """A value was put."""
+        """Handle a value that was put."""
         ...
 
     def was_left(self, store: str, words: str, before: bytes | None, now: bytes | None) -> None:
-        """An aggregator has changed an aggregate, but returned something else."""
+        """Handle an aggregator that changed an aggregate but returned something else."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedStore:
-    """Replaces methods of one store by ones that tell an observer."""
+    """Replaces methods of one store by methods that notify an observer."""
 
     observer: Observer
     builder: StoreBuilder
 
     def attach(self, store: StateStore) -> None:
-        """Replace the methods that the store has."""
+        """Replace those methods that the store has."""
         makers: dict[str, Callable[[Any], Any]] = dict.fromkeys(_READING, self._reading)
         makers |= dict.fromkeys(_OF_ONE_KEY, self._reading_one_key)
         makers |= {"put": self._putting, "cached_lookup": self._looking_up}
@@ -69,14 +69,14 @@ class WatchedStore:
                 setattr(store, name, make(method))
 
     def encode(self, value: Any) -> bytes | None:
-        """The value as the store would hold it; None if its serde refuses it."""
+        """Return the value as the store would hold it; None if its serde refuses it."""
         with suppress(Exception):
             return self.builder.value_serde.serialize(value)
         return None
 
     def words(self, *key: Any) -> str:
         """Describe the value of a key."""
-        return f"the value of key {', '.join(map(repr, key))} out of store {self.builder.name}"
+        return f"the value of key {', '.join(map(repr, key))} from store {self.builder.name}"
 
     def _reading(self, method: Callable[..., Any], *, names_key: bool = True) -> Callable[..., Any]:
         @wraps(method)
@@ -129,7 +129,7 @@ class WatchedStore:
         for item in items:
             self._was_read((*asked, *item[:-1]), item[-1])
             for key in item[:-1]:
-                self.observer.was_found(self.builder.name, key, f"the key {key!r} out of store {self.builder.name}")
+                self.observer.was_found(self.builder.name, key, f"the key {key!r} from store {self.builder.name}")
             yield item
 
     def _was_read(self, key: tuple[Any, ...], value: Any) -> None:
@@ -138,18 +138,18 @@ class WatchedStore:
 
 @dataclass(frozen=True, slots=True)
 class _WatchedFold:
-    """An aggregation whose aggregates are compared before and after: the changed one must be the one that is returned."""
+    """Compares aggregates before and after an aggregation: a changed aggregate must be the returned one."""
 
     inner: Fold
     store: WatchedStore
     code: None = None
 
     def first(self, key: Any, value: Any) -> Any:
-        """There is no aggregate yet."""
+        """Aggregate without an earlier aggregate."""
         return self.inner.first(key, value)
 
     def add(self, key: Any, value: Any, aggregate: Any) -> Any:
-        """Aggregate both."""
+        """Add a value to an aggregate."""
         if is_atom(aggregate):
             return self.inner.add(key, value, aggregate)
         before = self.store.encode(aggregate)
@@ -161,5 +161,5 @@ class _WatchedFold:
 
 
 def _inner(value: Any) -> Any:
-    """A value without its time."""
+    """Return a value without its timestamp."""
     return value.value if isinstance(value, ValueAndTimestamp | VersionedRecord) else value

@@ -1,4 +1,4 @@
-"""A topology out of parts: after an optimisation has changed those of another one."""
+"""Assembles a topology from parts that an optimisation has changed."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def put_together(parts: Parts) -> Topology:
 
 
 def add_node(topology: Topology, node: Node) -> None:
-    """Add a source, processor or sink as it is described.
+    """Add a source, processor or sink from its description.
 
     Raises:
-        TopologyError: If it lacks its parents, or does not fit.
+        TopologyError: If its parents are missing, or it does not fit.
     """
     match node:
         case SourceNode():

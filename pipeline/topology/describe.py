@@ -1,4 +1,4 @@
-"""The text of Kafka Streams' `Topology.describe()`, to the letter."""
+"""Produces the text of Kafka Streams' `Topology.describe()`, character by character."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _describe_node(node: Node, family: _Family, sub: SubTopology) -> str:
         case _:
             accessed = sub.store_access.get(node.name, ())
             added = hash_order([store.name for store in sub.stores if store.name in accessed])
-            stores = ", ".join(hash_order(added, room_for_all=True))  # a copy of the set that it was filled into
+            stores = ", ".join(hash_order(added, room_for_all=True))  # a copy of the set into which it was filled
             head = f"    Processor: {node.name} (stores: [{stores}])\n"
             return f"{head}      --> {children}\n      <-- {parents}\n"
 
@@ -68,8 +68,8 @@ def _names(names: Iterable[str]) -> str:
 class _Family:
     """Parents and children of each node in the order in which Kafka Streams prints them.
 
-    It keeps them in sets sorted by the size of the subtree, largest first, then by name; but sizes still grow while the
-    sets are being filled, in the order of a hash table. So the order within a line is that of the sizes at that moment.
+    Kafka Streams keeps them in sets sorted by the size of the subtree, largest first, then by name. Sizes still grow
+    while the sets are filled, in the order of a hash table. So the order within a line depends on the sizes at that moment.
     """
 
     sizes: dict[str, int]

@@ -1,4 +1,4 @@
-"""Digests of a topology: of its structure, and of the user's functions within it."""
+"""Digests of a topology: its structure, and the user's functions in it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _STANDARD_LIBRARY = str(Path(inspect.getfile(functools)).parent)
 
 
 def fingerprint(parts: Parts) -> str:
-    """One digest of everything, 16 hex digits."""
+    """Return one digest of the whole topology, 16 hex digits."""
     groups = sorted(sorted(group) for group in parts.copartitioned_topics())
     return _digest(sorted(node_fingerprints(parts).items()), groups)
 
 
 def node_fingerprints(parts: Parts) -> dict[str, str]:
-    """A digest per node, store and global store, by name."""
+    """Return a digest per node, store and global store, by name."""
     users = parts.users
     prints = {
         name: _node(node, tuple(sorted(s for s in users if name in users[s]))) for name, node in parts.nodes.items()
@@ -58,7 +58,7 @@ def _store(builder: StoreBuilder) -> str:
 
 
 GENERATED_FROM = "generated_from"
-"""Names the attribute of a generated function that stands for its body, whose bytecode depends on the version of Python."""
+"""Name of an attribute that replaces the body of a generated function, whose bytecode depends on the version of Python."""
 
 
 def _digest(*parts: object) -> str:
@@ -66,10 +66,11 @@ def _digest(*parts: object) -> str:
 
 
 def code_of(function: Any, seen: frozenset[int] = frozenset()) -> object:
-    """Return what makes a function behave as it does: its code, defaults, captured values and the module's own functions.
+    """Return everything that determines a function's behaviour: code, defaults, captured values, and functions of its module.
 
-    Never an address, nothing whose order changes from process to process, and nothing that depends on the version of Python,
-    as far as the source is at hand.
+    The result never contains addresses, and nothing whose order changes from process to process. If the source is
+    available, it
+    does not depend on the version of Python.
     """
     if id(function) in seen:
         return "recursion"
@@ -96,9 +97,9 @@ def code_of(function: Any, seen: frozenset[int] = frozenset()) -> object:
 
 
 def _body(function: FunctionType) -> object:
-    """Return the body of a function: as it is written, or its bytecode where the source is not at hand.
+    """Return the body of a function: its source, or its bytecode if the source is not available.
 
-    Functions of the standard library are what their names say, whatever version of Python they are of.
+    Functions of the standard library are represented by their names, whatever the version of Python.
     """
     if _is_pythons(function):
         return f"{function.__module__}.{function.__qualname__}"
@@ -114,7 +115,7 @@ def _is_pythons(function: FunctionType) -> bool:
 
 
 def _is_users_object(value: Any) -> bool:
-    """Whether it is an object of a class that can be called, which is not Millrace's, nor Python's."""
+    """Return whether an object is callable and its class is the user's, not Millrace's or Python's."""
     call = vars(type(value)).get("__call__")
     return (
         isinstance(call, FunctionType)
@@ -124,7 +125,7 @@ def _is_users_object(value: Any) -> bool:
 
 
 def _captured(function: FunctionType) -> list[Any]:
-    """Values of the closure, and the functions and classes of the same module that the code names, by their names."""
+    """Return the values of the closure, and the functions and classes of the module that the code refers to, by name."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     values = [cell.cell_contents for _, cell in sorted(cells.items()) if cell != CellType()]
     if _is_pythons(function):
@@ -137,13 +138,13 @@ def _captured(function: FunctionType) -> list[Any]:
 
 
 def _names(code: CodeType) -> set[str]:
-    """Return the names in a function and those within it: versions of Python differ in making functions of comprehensions."""
+    """Return the names in a function and its inner functions. Versions of Python differ in the functions of comprehensions."""
     within = (_names(constant) for constant in code.co_consts if isinstance(constant, CodeType))
     return set(code.co_names).union(*within)
 
 
 def _methods(owner: type) -> list[tuple[str, FunctionType]]:
-    """The methods a user wrote, by name; generated ones (dataclasses) have no file, or are Python's."""
+    """Return the methods that a user wrote, by name. Generated ones (dataclasses) have no file, or belong to Python."""
     found = {name: getattr(member, "__func__", member) for name, member in vars(owner).items()}
     return sorted(
         (name, member)

@@ -1,4 +1,4 @@
-"""A topology as a graph to be drawn: sub-topologies, their nodes with the stores they use, and the topics between them."""
+"""A topology as a graph to draw: sub-topologies, their nodes and stores, and the topics between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pipeline.topology.nodes import GlobalStore, Node, SubTopology
 
 CHOSEN = "a topic per record"
-"""Stands for the topics of a sink that chooses."""
+"""Stands for the topics of a sink that chooses one per record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Drawn:
 
     Args:
         name: Its name.
-        parents: Names of nodes of its sub-topology that it receives records from.
+        parents: Nodes of its sub-topology from which it receives records.
         reads: Topics that it reads, or the pattern of their names.
         writes: Topics that it writes.
         stores: Names of the stores it may use.
@@ -37,7 +37,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A sub-topology, or what fills a global store.
+    """A sub-topology, or the nodes of a global store.
 
     Args:
         title: Its name.
@@ -50,11 +50,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A topology to be drawn.
+    """A topology to draw.
 
     Args:
         groups: Sub-topologies, then global stores.
-        internal: Topics of the application's own, without its prefix.
+        internal: Internal topics, without the application's prefix.
     """
 
     groups: tuple[Group, ...]

@@ -1,4 +1,4 @@
-"""Splitting a topology into sub-topologies, and sub-topologies into levels."""
+"""Splits a topology into sub-topologies, and sub-topologies into levels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def group_ids(parts: Parts) -> tuple[dict[str, int], dict[str, int]]:
     """Number the groups of connected nodes.
 
     Groups are numbered by their first member, in the order in which nodes were added
-    (`InternalTopologyBuilder.makeNodeGroups`). Those of global stores count as well.
+    (`InternalTopologyBuilder.makeNodeGroups`). Groups of global stores count as well.
 
     Returns:
         Node name to group id, and global store name to group id.
@@ -56,7 +56,7 @@ def _connected_roots(parts: Parts) -> dict[str, str]:
 
 
 def sub_topologies(parts: Parts) -> tuple[SubTopology, ...]:
-    """The groups that run as tasks, by id."""
+    """Return the groups that run as tasks, by id."""
     ids, _ = group_ids(parts)
     members: dict[int, list[Node]] = {}
     for name, node in parts.nodes.items():
@@ -82,9 +82,9 @@ def _sub_topology(parts: Parts, group: int, nodes: tuple[Node, ...]) -> SubTopol
 
 
 def levels(subs: Collection[SubTopology]) -> tuple[tuple[SubTopology, ...], ...]:
-    """Sub-topologies grouped so that whoever reads a repartition topic comes after all who write it.
+    """Return sub-topologies in levels, so that readers of a repartition topic come after all of its writers.
 
-    Those that write to each other (joins by foreign key ask and are answered) are in one level; see `is_cyclic`.
+    Sub-topologies that write to each other (both sides of foreign-key joins) are in one level; see `is_cyclic`.
     """
     waiting = list(subs)
     above = _ancestors(waiting)
@@ -99,14 +99,14 @@ def levels(subs: Collection[SubTopology]) -> tuple[tuple[SubTopology, ...], ...]
 
 
 def is_cyclic(level: tuple[SubTopology, ...]) -> bool:
-    """Whether sub-topologies of a level write to each other: then it is complete only when nothing is left to read."""
+    """Return whether sub-topologies of a level write to each other, so that it ends only when nothing is left to read."""
     return any(sub.written_repartition_topics.intersection(other.source_topics) for sub in level for other in level)
 
 
 def loops(subs: Collection[SubTopology]) -> tuple[tuple[int, ...], ...]:
-    """Per level whose sub-topologies write to each other, or to themselves, their ids, sorted.
+    """Return, per level whose sub-topologies write to each other or to themselves, their sorted ids.
 
-    Joins by foreign key are left out: their results do not depend on when they are answered.
+    Foreign-key joins are left out: their results do not depend on the time of the answers.
     """
     mended = [
         replace(sub, repartition_topics=frozenset(t for t in sub.repartition_topics if not _FOREIGN_KEY.search(t)))
@@ -116,13 +116,13 @@ def loops(subs: Collection[SubTopology]) -> tuple[tuple[int, ...], ...]:
 
 
 def upstream(subs: Collection[SubTopology], sub: SubTopology) -> tuple[SubTopology, ...]:
-    """Of all sub-topologies one, and those that write to its repartition topics, directly or through others; by id."""
+    """Return a sub-topology and those that write to its repartition topics, directly or indirectly, by id."""
     wanted = _ancestors(subs)[sub.id] | {sub.id}
     return tuple(other for other in subs if other.id in wanted)
 
 
 def _ancestors(subs: Collection[SubTopology]) -> dict[int, set[int]]:
-    """Per sub-topology all that write, directly or through others, to what it reads; itself only if in a cycle."""
+    """Return, per sub-topology, all that write to its inputs, directly or indirectly; itself only if in a cycle."""
     above = {
         sub.id: {other.id for other in subs if other.written_repartition_topics.intersection(sub.source_topics)}
         for sub in subs

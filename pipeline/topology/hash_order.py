@@ -1,4 +1,4 @@
-"""The order in which Java's `HashSet` of strings is iterated: Kafka Streams prints some names in that order."""
+"""The iteration order of Java's `HashSet` of strings, in which Kafka Streams prints some names."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ _SMALLEST_TABLE = 16
 
 
 def hash_order(names: Collection[str], *, room_for_all: bool = False) -> list[str]:
-    """The names as a `HashSet` gives them that they were added to one by one.
+    """Return names in the iteration order of a `HashSet` to which they were added one by one.
 
     >>> hash_order(["in", "other"])
     ['other', 'in']
 
     Args:
-        names: In the order of adding.
-        room_for_all: The set was made of a collection, and its table sized for it at once.
+        names: The names in the order of adding.
+        room_for_all: Whether the set was created from a collection, with a table of sufficient size.
     """
     buckets = _SMALLEST_TABLE
     while buckets < int(len(names) / 0.75) + 1 if room_for_all else len(names) > 0.75 * buckets:
         buckets *= 2
     return sorted(
         names, key=lambda name: _spread(name) & (buckets - 1)
-    )  # stable: within a bucket the older comes first
+    )  # stable: within a bucket, insertion order decides
 
 
 def _spread(name: str) -> int:
-    """`HashMap.hash` of a string."""
+    """Compute `HashMap.hash` of a string."""
     code = 0
     for unit in memoryview(name.encode("utf-16-le")).cast("H"):
         code = (31 * code + unit) & 0xFFFFFFFF

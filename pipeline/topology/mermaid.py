@@ -17,10 +17,10 @@ _STYLES = (
 
 
 def mermaid(graph: Graph) -> str:
-    """Return the text of a flowchart. Users' names are labels only: none becomes a part of Mermaid's language.
+    """Return the text of a flowchart. Users' names are only labels, so none can act as Mermaid syntax.
 
     Args:
-        graph: What is drawn.
+        graph: The graph to draw.
     """
     topics = sorted({topic for group in graph.groups for node in group.nodes for topic in (*node.reads, *node.writes)})
     ids = {topic: f"t{number}" for number, topic in enumerate(topics)}
@@ -51,5 +51,5 @@ def _links(node: Drawn, nodes: dict[str, str], topics: dict[str, str]) -> Iterat
 
 
 def _label(text: str) -> str:
-    """Text in which nothing means anything to Mermaid, or to the page that shows it."""
+    """Escape a text so that neither Mermaid nor the surrounding page interprets any of it."""
     return "".join(each if each.isalnum() or each in " .-_" else f"#{ord(each)};" for each in text)

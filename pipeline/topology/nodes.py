@@ -1,4 +1,4 @@
-"""The nodes of a topology: immutable, and nothing in them is running."""
+"""The immutable nodes of a topology."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class SourceNode:
 
     Args:
         name: Unique within the topology.
-        topics: Topics it reads; repartition topics without the application's prefix. With a pattern, those that were found.
-        key_serde: How keys are read.
-        value_serde: How values are read.
-        timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; None leaves it to
-            `default.timestamp.extractor`. A record with a negative result is dropped.
-        reset: Where to start without committed offsets; None leaves it to `auto.offset.reset`. Repartition topics are read from
-            their beginning.
-        pattern: Reads all topics whose whole name it matches, as hosts find them.
+        topics: Topics to read; repartition topics without the application's prefix. With a pattern, the topics found.
+        key_serde: Reads keys.
+        value_serde: Reads values.
+        timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; None for `default.timestamp.extractor`. Records
+            with a negative result are dropped.
+        reset: Where to start without committed offsets; None for `auto.offset.reset`. Repartition topics are read from their
+            beginning.
+        pattern: Matches the whole names of topics to read, as hosts find them.
     """
 
     name: str
@@ -44,19 +44,19 @@ class SourceNode:
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """Sources have none."""
+        """Return no parents: sources have none."""
         return ()
 
 
 class Lineage(Enum):
-    """The records that a processor forwards, compared with those that it receives."""
+    """Compares the records that a processor forwards with those that it receives."""
 
     TABLE = "table"
-    """The updates of a table: the last one of each key is its row."""
+    """Updates of a table: the last one of each key is a row."""
     KEPT = "kept"
-    """Exactly one record for each that it receives, under its key."""
+    """Exactly one record per input record, with its key."""
     OTHER = "other"
-    """Anything else: records less or more, or under other keys."""
+    """Anything else: fewer or more records, or other keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class ProcessorNode:
 
     Args:
         name: Unique within the topology.
-        parents: Names of the nodes it receives records from.
-        supplier: Gives a new instance on each call.
-        functions: The user's functions within it; part of the fingerprint.
-        lineage: What it forwards, compared with what it receives.
+        parents: Names of the nodes from which it receives records.
+        supplier: Returns a new instance on each call.
+        functions: The user's functions in it; part of the fingerprint.
+        lineage: Compares the records that it forwards with those that it receives.
     """
 
     name: str
@@ -84,11 +84,11 @@ class SinkNode:
 
     Args:
         name: Unique within the topology.
-        parents: Names of the nodes it receives records from.
+        parents: Names of the nodes from which it receives records.
         topic: A topic, or `(key, value, timestamp_ms) -> topic` for a choice per record.
-        key_serde: How keys are written.
-        value_serde: How values are written.
-        partitioner: `(topic, key, value, number_of_partitions) -> partition`, or several; None means Kafka's default.
+        key_serde: Writes keys.
+        value_serde: Writes values.
+        partitioner: `(topic, key, value, number_of_partitions) -> partition`, or several; None for Kafka's default.
     """
 
     name: str
@@ -112,7 +112,7 @@ class RepartitionTopic:
 
 @dataclass(frozen=True, slots=True)
 class GlobalStore:
-    """A store that every instance holds completely, and the source that fills it."""
+    """A store of which every instance holds a full copy, and the source that fills it."""
 
     source: SourceNode
     processor: ProcessorNode
@@ -128,7 +128,7 @@ class SubTopology:
         nodes: Its nodes, parents before children.
         stores: Its stores.
         store_access: Node name to the names of the stores it may use.
-        repartition_topics: Which of its topics are internal, without the application's prefix.
+        repartition_topics: Its internal topics, without the application's prefix.
     """
 
     id: int
@@ -149,11 +149,11 @@ class SubTopology:
 
     @property
     def sink_topics(self) -> tuple[str, ...]:
-        """The topics it writes and that are known beforehand, sorted."""
+        """The sorted topics that it writes and that are known in advance."""
         sinks = (node for node in self.nodes if isinstance(node, SinkNode))
         return tuple(sorted({sink.topic for sink in sinks if isinstance(sink.topic, str)}))
 
     @property
     def written_repartition_topics(self) -> frozenset[str]:
-        """The topics of the application's own that it writes; others, or itself, read them."""
+        """The internal topics that it writes, for other sub-topologies or for itself."""
         return self.repartition_topics.intersection(self.sink_topics)

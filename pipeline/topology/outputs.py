@@ -1,8 +1,9 @@
-"""Whether what a topology writes to a topic is a table or a log, by where it comes from.
+"""Derives whether an output topic is a table or a log from the nodes that write it.
 
-A table's topic has one rule: the last record of each key is its row as it is now. It holds below `KTable.to_stream()` as long
-as each update leads to exactly one record under the same key. A filter breaks it: a row that does not pass any more leaves its
-last record behind, where `KTable.filter` deletes it. So do new keys, several records for one, and records of another stream.
+In a table's topic, the last record of each key is the current row. That holds below `KTable.to_stream()` as long as
+each update
+leads to exactly one record with its key. A filter breaks it: a row that no longer passes leaves its last record behind, where
+`KTable.filter` deletes it. So do new keys, several records for one, and records of another stream.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ class Output:
 
     Args:
         topic: Its name.
-        kind: What its records mean.
-        why: What makes it that, for people.
+        kind: Whether it is a table or a log.
+        why: The reason, for people.
     """
 
     topic: str
@@ -46,7 +47,7 @@ def _output(topology: Topology, writers: dict[str, list[SinkNode]], topic: str) 
 
 
 def _breach(topology: Topology, writers: dict[str, list[SinkNode]], topic: str, seen: frozenset[str]) -> str | None:
-    """Say what keeps a topic from being a table; None if nothing does."""
+    """Return why a topic is not a table; None if it is."""
     sinks = writers.get(topic, [])
     if topic in seen or not sinks:
         return f"it has the records of {topic}"

@@ -25,12 +25,12 @@ _COLUMNS = "Sub-topology", "Reads", "Keeps", "Writes"
 
 
 def page(title: str, fingerprint: str, picture: str, description: str, subs: Iterable[SubTopology]) -> str:
-    """Return a page that needs nothing else: no script, no picture or style from elsewhere.
+    """Return a self-contained page: no script, no external picture or style.
 
     Args:
-        title: The heading: the application, for example.
-        fingerprint: The topology's.
-        picture: An SVG document, which is put into the page.
+        title: The heading, for example the application.
+        fingerprint: The topology's fingerprint.
+        picture: An SVG document to embed.
         description: Kafka Streams' text.
         subs: The sub-topologies, for the table.
     """

@@ -1,4 +1,4 @@
-"""Everything a topology is made of, for others to read, and for optimisations to change before it is put together again."""
+"""The parts of a topology, for others to read, and for optimisations to change before reassembly."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Parts:
-    """The parts of one topology. Whoever changes them keeps them consistent; `put_together` checks.
+    """The parts of one topology. Code that changes them keeps them consistent; `put_together` checks.
 
     Args:
-        order: Names of all nodes, parents before children, with those of global stores.
-        nodes: Nodes by name; without those of global stores.
-        stores: Stores by name, in the order in which they were added; without global ones.
+        order: Names of all nodes, including those of global stores, parents before children.
+        nodes: Nodes by name, except those of global stores.
+        stores: Stores by name, in order of addition, except global stores.
         users: The processors connected to each store.
         global_stores: Global stores by name.
         repartition_topics: Repartition topics by name, without the application's prefix.
@@ -35,7 +35,7 @@ class Parts:
     copartitioned: list[frozenset[str]] = field(default_factory=list)
 
     def copy(self) -> Parts:
-        """Return a copy, to be changed."""
+        """Return a copy that may be changed."""
         return Parts(
             list(self.order),
             dict(self.nodes),
@@ -55,17 +55,17 @@ class Parts:
         return tuple(groups)
 
     def add(self, node: Node) -> None:
-        """Add a node, as the last one."""
+        """Add a node at the end."""
         self.nodes[node.name] = node
         self.order.append(node.name)
 
     def insert(self, node: Node, after: str) -> None:
-        """Add a node, behind another one in the order."""
+        """Insert a node after another one."""
         self.nodes[node.name] = node
         self.order.insert(self.order.index(after) + 1, node.name)
 
     def remove(self, *names: str) -> None:
-        """Drop nodes, and their use of stores. Their children are the caller's to move."""
+        """Remove nodes, and their connections to stores. The caller moves their children."""
         for name in names:
             del self.nodes[name]
             self.order.remove(name)
@@ -73,18 +73,18 @@ class Parts:
                 users.discard(name)
 
     def remove_stores(self, *names: str) -> None:
-        """Drop stores."""
+        """Remove stores."""
         for name in names:
             del self.stores[name], self.users[name]
 
     def move(self, name: str, parents: tuple[str, ...]) -> None:
-        """Let a processor or a sink receive from other parents."""
+        """Connect a processor or a sink to other parents."""
         node = self.nodes[name]
         if not isinstance(node, SourceNode):
             self.nodes[name] = replace(node, parents=parents)
 
     def rename_source(self, old: str, new: str) -> None:
-        """Let another source take the place of one among those that need equal partitions."""
+        """Replace one source by another in the groups that need equal partitions."""
         self.copartitioned = [
             frozenset(new if source == old else source for source in group) for group in self.copartitioned
         ]

@@ -1,6 +1,6 @@
-"""Places of a topology's boxes in a picture: sub-topologies side by side, rows of nodes from top to bottom.
+"""Layout of a topology's picture: sub-topologies side by side, rows of nodes from top to bottom.
 
-An edge that skips rows has a lane in each of these. A lane takes room as a box does, so no edge runs behind a node.
+An edge that skips rows has a lane in each of them. A lane takes as much room as a box, so no edge runs behind a node.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pipeline.topology.graph import Drawn, Graph, Group
 
 LETTER, LINE, PADDING = 7.4, 18, 12
-"""The width of a letter, the height of a line, and the room around text; all lengths are in pixels."""
+"""Width of a letter, height of a line, and padding around text; all lengths are in pixels."""
 _ROW, _GAP, MARGIN = 56, 24, 24
 _LANE = 8
-"""The distance of lines that run side by side."""
+"""Distance between parallel lines."""
 _TITLE = 36
-"""The room of a title above the topics that are read."""
+"""Height of a title above the input topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Box:
     """A rectangle with lines of text, from the upper left corner of the picture. A lane has no lines.
 
     Args:
-        kind: What it stands for: `node`, `state`, `topic`, `internal` or `lane`.
+        kind: Its kind: `node`, `state`, `topic`, `internal` or `lane`.
         lines: Its text.
         left: Its left side.
         top: Its upper side.
@@ -58,12 +58,12 @@ class Box:
 
 
 Edge = tuple[str, ...]
-"""The keys of the boxes that an edge passes: where it begins, its lanes, where it ends."""
+"""Keys of the boxes that an edge passes: its start, its lanes, its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A sub-topology in its place, with the topics it reads above it and those it writes below.
+    """A sub-topology with its layout: input topics above it, output topics below.
 
     Args:
         group: The sub-topology.
@@ -88,14 +88,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Far:
-    """A line from where a topic of the application's own is written to where it is read.
+    """A line from an internal topic below its writer to that topic above its reader.
 
     Args:
         writer: The topic's box below the sub-topology that writes it.
         reader: Its box above the one that reads it.
-        floor: The height at which the line runs below everything.
-        lane: Where it rises, between two sub-topologies.
-        roof: The height at which it runs to the reader.
+        floor: Vertical position of the part below everything.
+        lane: Horizontal position of the rise between two sub-topologies.
+        roof: Vertical position of the part that leads to the reader.
     """
 
     writer: Box
@@ -107,7 +107,7 @@ class Far:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Everything in its place.
+    """A complete layout.
 
     Args:
         blocks: Sub-topologies and global stores.
@@ -123,10 +123,10 @@ class Picture:
 
 
 def placed(graph: Graph) -> Picture:
-    """Return a graph with a place for each part.
+    """Lay out a graph.
 
     Args:
-        graph: What is drawn.
+        graph: The graph to draw.
     """
     internal = graph.internal
     pairs = [
@@ -192,7 +192,7 @@ def _depths(nodes: Sequence[Drawn]) -> dict[str, int]:
 
 
 def _rows(nodes: Sequence[Drawn]) -> tuple[list[list[tuple[str, Box]]], list[Edge]]:
-    """Order nodes and lanes: each below its parents, near the middle of these."""
+    """Order nodes and lanes: each below its parents, close to their middle."""
     depth = _depths(nodes)
     rows: list[list[tuple[str, Box]]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
     above: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""A topology as an SVG picture: sub-topologies side by side, records flow downwards."""
+"""A topology as an SVG picture: sub-topologies side by side, with records that flow downwards."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ _HEAD = """<defs>
 <marker id="millrace-head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">
 <path class="head" d="M0 0L10 5L0 10z"/></marker></defs>"""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-"""What XML cannot hold, and what breaks a line."""
+"""Characters that XML cannot hold, or that break a line."""
 _PICTURES = 0x2400
-"""Unicode has a visible picture of each control character from here on."""
+"""Start of the visible pictures of control characters in Unicode."""
 _FIRST_PRINTED = 0x20
 _CORNER = 6
 
 
 def svg(graph: Graph) -> str:
-    """Return the picture as a document of its own, in light or dark colours as the reader's browser asks for.
+    """Return the picture as a document, in light or dark colours according to the reader's browser.
 
-    It may also be put into a page: its rules apply to nothing else there. Screen readers get its content as a text.
+    It may also be embedded in a page: its rules apply to nothing else there. Screen readers read its content as text.
 
     Args:
-        graph: What is drawn.
+        graph: The graph to draw.
     """
     picture = placed(graph)
     size = f'viewBox="0 0 {picture.width:.0f} {picture.height:.0f}" width="{picture.width:.0f}"'
@@ -67,7 +67,7 @@ def svg(graph: Graph) -> str:
 
 
 def _told(group: Group) -> str:
-    """Say what a picture shows."""
+    """Describe the content of the picture in words."""
     said = [group.title]
     for verb, things in (
         ("reads", [topic for node in group.nodes for topic in node.reads]),
@@ -104,7 +104,7 @@ def _box(key: str, box: Box) -> str:
 
 
 def _edge(stops: Sequence[Box]) -> str:
-    """Draw an edge: straight along boxes and lanes of a row, curved in the free room between two rows."""
+    """Draw an edge: straight along boxes and lanes of a row, curved between two rows."""
     x, y = stops[0].middle, stops[0].top + stops[0].height
     path = [f"M{x:.0f} {y:.0f}V{stops[0].floor:.0f}"]
     for one, other in itertools.pairwise(stops):
@@ -117,7 +117,7 @@ def _edge(stops: Sequence[Box]) -> str:
 
 
 def _far(far: Far) -> str:
-    """Draw a line below all sub-topologies, up between two of them, and down to a topic: it passes no node."""
+    """Draw a line below all sub-topologies, up between two of them, and down to a topic: it crosses no node."""
     corners = [
         (far.writer.middle, far.floor),
         (far.lane, far.floor),
@@ -137,7 +137,7 @@ def _far(far: Far) -> str:
 
 
 def _towards(corner: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    """Return the point where a rounded corner begins; lines are level or upright."""
+    """Return the point where a rounded corner begins; lines are horizontal or vertical."""
 
     def step(own: float, far: float) -> float:
         return own + max(-_CORNER, min(_CORNER, (far - own) / 2))

@@ -1,4 +1,4 @@
-"""`Topology`: what a user builds, by the DSL or node by node, and what every host receives."""
+"""`Topology`: built by a user, through the DSL or node by node, and run by every host."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def is_legal_topic(name: str) -> bool:
-    """Whether a topic may have the name (`Topic.validate`)."""
+    """Return whether a topic may have the name (`Topic.validate`)."""
     return _LEGAL_TOPIC.fullmatch(name) is not None and name not in {".", ".."}
 
 
 class Topology:
     """A graph of sources, processors, stores and sinks (`org.apache.kafka.streams.Topology`).
 
-    Each `add_…` returns the topology, so calls chain; names must be unique and parents must exist. Nodes themselves
-    are immutable. Adding to a topology that already runs has no effect on what runs.
+    Each `add_…` returns the topology, so calls chain; names must be unique and parents must exist. Nodes are immutable.
+    Additions to a topology that already runs have no effect on it.
 
     >>> from pipeline import STRING, Topology
     >>> topology = Topology().add_source("in", "words", key_serde=STRING, value_serde=STRING)
@@ -70,7 +70,7 @@ class Topology:
     """
 
     def __init__(self) -> None:
-        """An empty topology."""
+        """Start with an empty topology."""
         self._parts = Parts()
 
     @takes(key_serde=SERDE, value_serde=SERDE, timestamp_extractor=EXTRACTOR)
@@ -83,12 +83,14 @@ class Topology:
         timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
         reset: AutoOffsetReset | None = None,
     ) -> Topology:
-        """Read topics, or all topics that match one pattern as a whole.
+        """Read topics, or all topics whose whole names match one pattern.
 
-        Topics that match are looked up when a host starts; workers find those made later as well (`metadata.max.age.ms`).
+        Hosts look up matching topics when they start; workers also find topics that are created later
+        (`metadata.max.age.ms`).
 
         Raises:
-            TopologyError: If the name is taken, no topic is named, or one twice, or a topic has, or may have, another source.
+            TopologyError: If the name is taken, no topic is given, one is given twice, or a topic has, or may have,
+                another source.
         """
         self._check_new_name(name)
         named = tuple(topic for topic in topics if isinstance(topic, str))
@@ -108,10 +110,10 @@ class Topology:
         return self
 
     def resolved(self, topics: Iterable[str]) -> Topology:
-        """Return the topology with its patterns replaced by those of the given topics that match.
+        """Return the topology with patterns replaced by the matching topics.
 
         Raises:
-            TopologyError: If two patterns match the same topic.
+            TopologyError: If two patterns match one topic.
         """
         patterns = {n.name: n for n in self.nodes.values() if isinstance(n, SourceNode) and n.pattern is not None}
         if not patterns:
@@ -131,7 +133,7 @@ class Topology:
 
     @property
     def has_patterns(self) -> bool:
-        """Whether topics must be looked up before it can run."""
+        """Return whether topics must be looked up before it can run."""
         return any(isinstance(node, SourceNode) and node.pattern is not None for node in self.nodes.values())
 
     @takes(supplier=SUPPLIER)
@@ -143,18 +145,21 @@ class Topology:
         functions: tuple[Any, ...] | None = None,
         lineage: Lineage = Lineage.OTHER,
     ) -> Topology:
-        """Run a processor on what its parents forward.
+        """Run a processor on the output of its parents.
 
         Args:
             name: Unique within the topology.
-            supplier: Called once per task; must give a new instance each time. A class will do. The stores that its
-                `stores()` gives, if it has that (of a class: a static method), are added and connected.
-            parents: The nodes to receive records from.
-            functions: What the fingerprint covers; the supplier itself if left out.
-            lineage: What it forwards, compared with what it receives; topics below it are tables or logs for releases.
+            supplier: Called once per task; must return a new instance each time. A class will do. If it has `stores()`
+                (a static
+                method of a class), the stores that it returns are added and connected.
+            parents: Nodes from which it receives records.
+            functions: The functions that the fingerprint covers; by default the supplier.
+            lineage: Compares the records that it forwards with those that it receives. Releases derive from it whether
+                topics are
+                tables or logs.
 
         Raises:
-            TopologyError: If the name is taken, or a parent is missing or a sink; if the supplier gives an instance twice.
+            TopologyError: If the name is taken, a parent is missing or a sink, or the supplier returns one instance twice.
         """
         if functions is None:
             check_supplier(supplier)
@@ -165,7 +170,7 @@ class Topology:
         return self
 
     def keep_processor(self, node: ProcessorNode) -> Topology:
-        """Add a processor as it is described, without the stores that its supplier brings.
+        """Add a processor from its description, without the stores that its supplier brings.
 
         Raises:
             TopologyError: If the name is taken, or a parent is missing or a sink.
@@ -190,7 +195,7 @@ class Topology:
         value_serde: Serde[Any],
         partitioner: StreamPartitioner | None = None,
     ) -> Topology:
-        """Write what the parents forward to a topic, or to the topic a function chooses per record.
+        """Write the output of the parents to a topic, or to the topic that a function chooses per record.
 
         Raises:
             TopologyError: If the name is taken, or a parent is missing or a sink.
@@ -198,7 +203,7 @@ class Topology:
         self._check_new_name(name)
         self._check_parents(name, parents)
         if isinstance(topic, str) and not is_legal_topic(topic):
-            message = f"{topic!r} is no legal topic name"
+            message = f"{topic!r} is not a legal topic name"
             raise TopologyError(message)
         self._parts.add(SinkNode(name, parents, topic, key_serde, value_serde, partitioner))
         return self
@@ -208,7 +213,7 @@ class Topology:
         """Add a store and connect it to processors. To share it, add one builder twice, or connect the others by its name.
 
         Raises:
-            TopologyError: If another builder's store has the name, even one that is alike, or a processor is missing.
+            TopologyError: If a store of another builder has the name, even an equal one, or a processor is missing.
         """
         known = self._parts.stores.get(builder.name, builder)
         if known is not builder or builder.name in self._parts.global_stores:
@@ -223,13 +228,13 @@ class Topology:
         """Let a processor use stores; processors that share a store share their tasks.
 
         Raises:
-            TopologyError: If the processor or a store is missing, no store is named, or one is global.
+            TopologyError: If the processor or a store is missing, no store is given, or one is global.
         """
         if not stores:
             message = f"{processor} must be connected to at least one state store"
             raise TopologyError(message)
         if not isinstance(self._parts.nodes.get(processor), ProcessorNode):
-            message = f"{processor} is no processor of this topology"
+            message = f"{processor} is not a processor of this topology"
             raise TopologyError(message)
         for store in stores:
             if store in self._parts.global_stores:
@@ -254,33 +259,33 @@ class Topology:
         value_serde: Serde[Any],
         timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
     ) -> Topology:
-        """Add a store that every instance holds completely, filled from all partitions of a topic by a processor.
+        """Add a store of which every instance holds a full copy. A processor fills it from all partitions of a topic.
 
-        Every processor may read it by name, without being connected.
+        Every processor may read it by name, without a connection.
 
         Args:
-            builder: The store. It does not log: its topic is its changelog.
+            builder: The store. It has no changelog, as its topic serves as one.
             topic: The topic.
             source_name: Name of the source that reads it.
-            processor_name: Name of the processor that fills the store, and forwards nothing.
-            supplier: Gives that processor.
-            key_serde: How keys are read.
-            value_serde: How values are read.
-            timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; left out, the record's own timestamp.
+            processor_name: Name of the processor that fills the store and forwards nothing.
+            supplier: Returns that processor.
+            key_serde: Reads keys.
+            value_serde: Reads values.
+            timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; by default the record's own timestamp.
 
         Raises:
-            TopologyError: If a name or the topic is taken; if the supplier gives an instance twice.
+            TopologyError: If a name or the topic is taken, or the supplier returns one instance twice.
         """
         source = SourceNode(source_name, (topic,), key_serde, value_serde, timestamp_extractor)
         processor = ProcessorNode(processor_name, (source_name,), supplier, (supplier,))
         return self.keep_globally(GlobalStore(source, processor, replace(builder, logging=False)))
 
     def keep_globally(self, global_store: GlobalStore) -> Topology:
-        """Add a global store as it is described.
+        """Add a global store from its description.
 
         Raises:
-            TopologyError: If a name or the topic is taken, or the store logs (its topic is its changelog); if the processor's
-                supplier gives an instance twice.
+            TopologyError: If a name or the topic is taken, the store has a changelog, or the processor's supplier returns one
+                instance twice.
         """
         for name in (global_store.source.name, global_store.processor.name):
             self._check_new_name(name)
@@ -293,7 +298,7 @@ class Topology:
         if global_store.store.name in self._parts.users or global_store.store.name in self._parts.global_stores:
             raise self._taken(global_store.store.name, (global_store.processor.name,))
         if global_store.store.logging:
-            message = f"Global store {global_store.store.name} must not log: its topic is its changelog"
+            message = f"Global store {global_store.store.name} must not have a changelog: its topic is one"
             raise TopologyError(message)
         self._parts.order += [global_store.source.name, global_store.processor.name]
         self._parts.global_stores[global_store.store.name] = global_store
@@ -312,23 +317,21 @@ class Topology:
         value_serde: Serde[Any],
         timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
     ) -> Topology:
-        """Add a store that a processor fills from a topic, which is its changelog as well (KIP-813); from its beginning.
+        """Add a store that a processor fills from the beginning of a topic, which is also its changelog (KIP-813).
 
-        Other processors may be connected to it, and must not write it. A restore applies the topic's records as they are: the
-        processor must put each value under its own key, unchanged.
+        Other processors may be connected to it, but must not write it. A restore applies the topic's records unchanged,
+        so the processor
+        must put each value unchanged under its own key.
 
         Args:
-            builder: The store. It does not log.
-            topic: The topic; compacted, as a rule.
+            builder: The store. It has no changelog of its own.
+            topic: The topic, usually compacted.
             source_name: Name of the source that reads it.
             processor_name: Name of the processor that fills the store.
-            supplier: Gives that processor.
-            key_serde: How keys are read; that of the store.
-            value_serde: How values are read; that of the store.
-            timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; left out, the record's own timestamp.
-
-        Raises:
-            TopologyError: If a name or the topic is taken.
+            supplier: Returns that processor.
+            key_serde: Reads keys; the store's serde.
+            value_serde: Reads values; the store's serde.
+            timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; by default the record's own timestamp.
         """
         self.add_source(
             source_name,
@@ -353,18 +356,18 @@ class Topology:
         return self
 
     def copartition(self, sources: Iterable[str]) -> Topology:
-        """Require that the topics of these sources have the same number of partitions."""
+        """Require that the topics of these sources have equal numbers of partitions."""
         self._parts.copartitioned.append(frozenset(sources))
         return self
 
     @property
     def nodes(self) -> Mapping[str, Node]:
-        """Nodes by name, in the order in which they were added; without those of global stores."""
+        """Nodes by name, in order of addition, except those of global stores."""
         return self._parts.nodes
 
     @property
     def stores(self) -> Mapping[str, StoreBuilder]:
-        """Stores of tasks by name; without global ones."""
+        """Stores of tasks by name, except global stores."""
         return self._parts.stores
 
     @property
@@ -379,18 +382,18 @@ class Topology:
 
     @property
     def source_topics(self) -> tuple[str, ...]:
-        """The topics the application reads and does not own, sorted; without those of global stores."""
+        """The sorted topics that the application reads but does not own, except those of global stores."""
         topics = {t for n in self.nodes.values() if isinstance(n, SourceNode) for t in n.topics}
         return tuple(sorted(topics - self.repartition_topics.keys()))
 
     @property
     def external_topics(self) -> frozenset[str]:
-        """All topics of others that the application reads, those of global stores included."""
+        """All topics of others that the application reads, including those of global stores."""
         return frozenset((*self.source_topics, *(t for g in self.global_stores for t in g.source.topics)))
 
     @property
     def sink_topics(self) -> tuple[str, ...]:
-        """The topics the application writes for others, sorted; without those chosen per record."""
+        """The sorted topics that the application writes for others, except those chosen per record."""
         sinks = (n.topic for n in self.nodes.values() if isinstance(n, SinkNode))
         return tuple(sorted({topic for topic in sinks if isinstance(topic, str)} - self.repartition_topics.keys()))
 
@@ -401,7 +404,7 @@ class Topology:
         return tuple(sorted(sink.name for sink in sinks if not isinstance(sink.topic, str)))
 
     def sink_of(self, topic: str) -> SinkNode | None:
-        """The sink that writes a topic; None if it is chosen per record, or not written at all."""
+        """Return the sink that writes a topic; None if it is chosen per record, or not written."""
         sinks = (node for node in self.nodes.values() if isinstance(node, SinkNode))
         return next((sink for sink in sinks if sink.topic == topic), None)
 
@@ -410,27 +413,27 @@ class Topology:
         return self._parts.copartitioned_topics()
 
     def sub_topologies(self) -> tuple[SubTopology, ...]:
-        """The parts that run as tasks, by id."""
+        """Return the parts that run as tasks, by id."""
         return sub_topologies(self._parts)
 
     def levels(self) -> tuple[tuple[SubTopology, ...], ...]:
-        """Sub-topologies in the order in which a bounded run can complete them; those that write to each other together."""
+        """Return sub-topologies in the order in which bounded runs complete them; members of a cycle are together."""
         return levels(self.sub_topologies())
 
     def describe(self) -> str:
-        """The text of Kafka Streams' `Topology.describe()`."""
+        """Return the text of Kafka Streams' `Topology.describe()`."""
         return describe(self._parts)
 
     def mermaid(self) -> str:
-        """Return the topology as a Mermaid flowchart, as GitHub and many editors draw it."""
+        """Return the topology as a Mermaid flowchart, which GitHub and many editors draw."""
         return mermaid(self._graph())
 
     def svg(self) -> str:
-        """Return the topology as an SVG picture: a document of its own, in light or dark colours as a browser asks for."""
+        """Return the topology as an SVG document, in light or dark colours according to the browser."""
         return svg(self._graph())
 
     def html(self, title: str = "Topology") -> str:
-        """Return a page with the picture, a table of sub-topologies, and Kafka Streams' text. It needs nothing else.
+        """Return a self-contained page with the picture, a table of sub-topologies, and Kafka Streams' text.
 
         Args:
             title: The heading.
@@ -438,18 +441,18 @@ class Topology:
         return page(title, self.fingerprint(), self.svg(), self.describe(), self.sub_topologies())
 
     def fingerprint(self) -> str:
-        """A digest of the structure and of the user's functions; equal means the same results from the same topics.
+        """Return a digest of the structure and of the user's functions. Equal digests mean equal results for equal inputs.
 
-        Which topics a pattern matches at present is no part of it.
+        The topics that a pattern currently matches are not part of it.
         """
         return fingerprint(self.resolved(()).parts())
 
     def node_fingerprints(self) -> dict[str, str]:
-        """The digest of each node and store by name: what a release compares to say what changed."""
+        """Return the digest of each node and store by name, which releases compare to list changes."""
         return node_fingerprints(self._parts)
 
     def parts(self) -> Parts:
-        """A copy of all it is made of, for optimisations to change (`put_together`); it stays as it is."""
+        """Return a copy of its parts, for optimisations to change (`put_together`)."""
         return self._parts.copy()
 
     def _graph(self) -> Graph:
@@ -464,25 +467,27 @@ class Topology:
             raise TopologyError(message)
 
     def _taken(self, store: str, processors: tuple[str, ...]) -> TopologyError:
-        """The error of a second store of one name (`InternalTopologyBuilder.addStateStore`)."""
+        """Return the error for a second store with a name (`InternalTopologyBuilder.addStateStore`)."""
         if store in self._parts.global_stores:
             owner = f"global, filled by {self._parts.global_stores[store].processor.name}"
         else:
             owner = f"used by {', '.join(sorted(self._parts.users.get(store, ()))) or 'no processor so far'}"
         users = f", for {', '.join(processors)}" if processors else ""
         message = f"A different state store {store} has been added already ({owner}): another{users} needs another name"
-        hint = "Stores are not shared by their names alone: processors share one that was added once, or one builder."
+        hint = "A name alone does not share a store: add it once, or pass the same builder."
         return TopologyError(message, hint=hint)
 
     def _check_topic(self, topic: str) -> None:
         if not is_legal_topic(topic):
-            message = f"{topic!r} is no legal topic name"
+            message = f"{topic!r} is not a legal topic name"
             hint = f"re.compile({topic!r}) reads all topics that match." if _PATTERN.search(topic) else None
             raise TopologyError(message, hint=hint)
         for source in self._sources():
             if topic in source.topics or (source.pattern is not None and source.pattern.fullmatch(topic)):
                 message = f"Topic {topic} has already been registered by another source."
-                raise TopologyError(message, hint=f"Use what source {source.name} gives instead of reading it again.")
+                raise TopologyError(
+                    message, hint=f"Use the output of source {source.name} instead of reading the topic again."
+                )
 
     def _check_pattern(self, pattern: re.Pattern[str]) -> None:
         if any(pattern.fullmatch(topic) for source in self._sources() for topic in source.topics):
@@ -492,7 +497,7 @@ class Topology:
             raise TopologyError(message)
 
     def _sources(self) -> list[SourceNode]:
-        """All sources, those of global stores included."""
+        """Return all sources, including those of global stores."""
         sources = [node for node in self._parts.nodes.values() if isinstance(node, SourceNode)]
         return sources + [global_store.source for global_store in self._parts.global_stores.values()]
 

@@ -1,7 +1,7 @@
-"""Java's `TreeSet` of names whose order changes while it is filled: Kafka Streams prints children and parents in its order.
+"""Java's `TreeSet` of names whose order changes while it is filled; Kafka Streams prints children and parents in this order.
 
-A red-black tree compares a new name with those on its way down only, by ranks as they are at that moment. So the order that
-comes out depends on how the tree was balanced before.
+A red-black tree compares a new name only with those on its way down, by their ranks at that moment. So the resulting order
+depends on the earlier shape of the tree.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Entry:
 
     @property
     def side(self) -> int:
-        """The number of the child among its parent's: 0 or 1."""
+        """Return the position of the child under its parent: 0 or 1."""
         return int(self.parent is not None and self.parent.children[1] is self)
 
 
@@ -36,20 +36,20 @@ class TreeSet:
     ['a', 'b', 'c']
 
     Args:
-        rank: What a name is compared by, now.
+        rank: Returns the current rank of a name.
     """
 
     def __init__(self, rank: Callable[[str], Any]) -> None:
-        """It is empty."""
+        """Start with an empty set."""
         self._rank = rank
         self._root: _Entry | None = None
 
     def __iter__(self) -> Iterator[str]:
-        """In order."""
+        """Iterate in order."""
         return _names_below(self._root)
 
     def add(self, name: str) -> None:
-        """Add a name, unless it is met on the way down (`TreeMap.put`)."""
+        """Add a name, unless the search for its place meets an equal one (`TreeMap.put`)."""
         rank, parent, entry, side = self._rank(name), None, self._root, 0
         while entry is not None:
             if entry.name == name:
@@ -64,7 +64,7 @@ class TreeSet:
         self._balance(added)
 
     def _balance(self, entry: _Entry) -> None:
-        """Restore the colours (`TreeMap.fixAfterInsertion`)."""
+        """Restore the balance (`TreeMap.fixAfterInsertion`)."""
         entry.is_black = False
         while (parent := entry.parent) is not None and not parent.is_black:
             grandparent = parent.parent
@@ -88,7 +88,7 @@ class TreeSet:
             self._root.is_black = True
 
     def _rotate(self, entry: _Entry, side: int) -> None:
-        """Let its child on the other side take its place; it goes down to this side."""
+        """Let the child on the other side take its place; the entry moves down to this side."""
         child, parent, own_side = entry.children[1 - side], entry.parent, entry.side
         if child is None:
             return

@@ -1,4 +1,4 @@
-"""Functions as they are written: their syntax trees, which all versions of Python agree on, unlike on bytecode."""
+"""Source code of functions as syntax trees, which do not depend on the version of Python, unlike bytecode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _Written = ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef
 
 _SKIPPED = frozenset({"annotation", "returns", "ctx", "kind", "type_comment", "type_params", "simple"})
-"""Fields of nodes that do not change what a function does, or that not all versions of Python have."""
+"""Fields of nodes that do not affect behaviour, or that some versions of Python lack."""
 
 _PARSINGS = 10
 
@@ -27,17 +27,16 @@ _parsing = threading.Lock()
 
 
 def written(function: FunctionType) -> object | None:
-    """Return a function's source: parameters and body, without comments, docstring, annotations and layout.
+    """Return a function's parameters and body from its source, without comments, docstring, annotations and layout.
 
     Returns:
-        None if it is of no module that others can import, as those of a notebook: where such a function is sent, there is no
-        source. None as well if there is no source here, or several functions begin where this one does and cannot be told
-        apart.
+        None if others cannot import its module, such as functions of notebooks: processes that receive them have no source.
+        None also if there is no source here, or several functions begin at its first line and cannot be told apart.
     """
     code = function.__code__
     if function.__globals__.get("__name__") == "__main__" or code.co_filename.startswith("<"):
         return None
-    linecache.checkcache(code.co_filename)  # a module may have been written and imported anew
+    linecache.checkcache(code.co_filename)  # a module may have been rewritten and reloaded
     lines = linecache.getlines(code.co_filename, function.__globals__)
     found = [
         node for node in _functions("".join(lines)) if _begins(node) == code.co_firstlineno and _may_be(node, code)
@@ -66,7 +65,7 @@ def _parsed(source: str) -> ast.Module:
 
 
 def _begins(node: _Written) -> int:
-    """The first line of its code: that of its first decorator, if it has one."""
+    """Return the first line of its code, or of its first decorator."""
     decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
     return min(part.lineno for part in (node, *decorators))
 
@@ -78,7 +77,7 @@ def _may_be(node: _Written, code: CodeType) -> bool:
 
 
 def _has_all(node: _Written, code: CodeType) -> bool:
-    """Whether all instructions of the code are of its body, and one is the whole body of a lambda."""
+    """Return whether all instructions of the code belong to its body, and one is the whole body of a lambda."""
     if not isinstance(node, ast.Lambda):
         return True
     body = node.body
@@ -103,7 +102,7 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _shape(part: object) -> object:
-    """A node as nested lists: its type and what is in it."""
+    """Convert a node to nested lists: its type and its content."""
     match part:
         case ast.JoinedStr():
             return ["JoinedStr", _joined(part.values)]
@@ -121,7 +120,7 @@ def _shape(part: object) -> object:
 
 
 def _joined(values: list[ast.expr]) -> list[object]:
-    """Return an f-string's parts, with adjacent texts joined: versions of Python cut them differently."""
+    """Return an f-string's parts with adjacent texts joined, as versions of Python split them differently."""
     pieces: list[object] = []
     for is_text, group in groupby(values, lambda value: isinstance(value, ast.Constant)):
         if is_text:

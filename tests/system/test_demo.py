@@ -54,7 +54,7 @@ def test_the_demo_runs_to_a_release_and_back_and_agrees_with_pandas(millrace: li
     assert done.returncode == 0, done.stdout
     assert "Everything agrees" in done.stdout
     assert len(re.findall(r"Checked against pandas, v[12]: [1-9]\d* keys, all equal", done.stdout)) == 3
-    assert re.search(r"Publication paused for \d+\.\d s, the worker writes to staging", done.stdout), (
+    assert re.search(r"Publication paused for \d+\.\d s, the worker now writes to staging", done.stdout), (
         "it ran all the time"
     )
     told = done.stdout.index

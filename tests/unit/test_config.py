@@ -303,7 +303,7 @@ def test_the_environment_tells_instances_on_one_file_apart(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "complaint"), [("missing", "No such file"), (".", "Is a directory"), ("binary", "is no text")]
+    ("name", "complaint"), [("missing", "No such file"), (".", "Is a directory"), ("binary", "is not text")]
 )
 def test_a_secret_whose_file_cannot_be_read_names_the_file(tmp_path: Path, name: str, complaint: str) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")

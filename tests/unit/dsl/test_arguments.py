@@ -122,7 +122,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "grace of a number": (lambda: any_windows.of(SECOND, grace=1), "grace must be a timedelta, not 1 (int)"),
     "windows of joins for an aggregation": (
         lambda: grouped().windowed_by(JoinWindows.of(SECOND)),
-        "windows must be TimeWindows, SlidingWindows, SessionWindows, UnlimitedWindows or Windows of your own",
+        "windows must be TimeWindows, SlidingWindows, SessionWindows, UnlimitedWindows or your own Windows",
     ),
     "the name of a strategy": (
         lambda: grouped().windowed_by(TimeWindows.of(SECOND)).emit_strategy("on-window-close"),
@@ -139,7 +139,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a processor for a supplier": (
         lambda: stream().process(Forward()),
-        "Hint: Pass the class, or a function that makes a new one.",
+        "Hint: Pass the class, or a function that creates a new one.",
     ),
     "a value for an initializer": (
         lambda: grouped().aggregate(0, lambda _k, _v, a: a),
@@ -247,7 +247,7 @@ def test_what_takes_the_arguments_passes_whatever_it_is() -> None:
                 .map_values(len)
                 .suppress(Suppressed.until_time_limit(SECOND, pipeline.BufferConfig.unbounded()))
             ),
-            r"Materialized\(None, key_serde, value_serde\) of the operator that makes the table",
+            r"Materialized\(None, key_serde, value_serde\) of the operator that creates the table",
         ),
     ],
 )

@@ -56,14 +56,14 @@ TOGETHER: dict[str, Callable[[StreamsBuilder, StreamsBuilder], object]] = {
 
 @pytest.mark.parametrize("together", TOGETHER)
 def test_what_is_of_two_builders_cannot_be_brought_together(together: str) -> None:
-    with pytest.raises(TopologyError, match=r"\(of mine\) and .*\(of yours\) are of different StreamsBuilders"):
+    with pytest.raises(TopologyError, match=r"\(of mine\) and .*\(of yours\) belong to different StreamsBuilders"):
         TOGETHER[together](StreamsBuilder(), StreamsBuilder())
 
 
 def test_a_global_table_of_another_builder_cannot_be_joined() -> None:
     everywhere = StreamsBuilder().global_table("yours", TEXTS, Materialized("names"))
     with pytest.raises(
-        TopologyError, match=r"\(of mine\) and GlobalKTable\('names'\) are of different StreamsBuilders"
+        TopologyError, match=r"\(of mine\) and GlobalKTable\('names'\) belong to different StreamsBuilders"
     ):
         a_stream(StreamsBuilder(), "mine").join(everywhere, both, key=lambda key, _value: key)
 

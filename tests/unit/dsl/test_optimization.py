@@ -136,7 +136,7 @@ def test_the_rules_are_those_of_kafka_streams() -> None:
 @pytest.mark.parametrize("text", ["", "none,all", "all,single.store.self.join", "faster"])
 def test_other_rules_are_refused(text: str) -> None:
     builder = StreamsBuilder().add_state_store(Stores.key_value_store("s", STRING, STRING))
-    with pytest.raises(ConfigError, match=r"is no topology\.optimization"):
+    with pytest.raises(ConfigError, match=r"is not a value of topology\.optimization"):
         builder.build(optimization=text)
 
 

@@ -81,20 +81,32 @@ def test_windows_are_kept_for_as_long_as_they_are_supplied() -> None:
 @pytest.mark.parametrize(
     ("supplier", "windows", "complaint"),
     [
-        (Stores.persistent_window_store("s", MINUTE, MINUTE), None, "supplied as a window store, but a key-value"),
-        (Stores.persistent_key_value_store("s"), TimeWindows.of(MINUTE), "supplied as a key-value store, but a window"),
-        (Stores.persistent_session_store("s", HOUR), TimeWindows.of(MINUTE), "as a session store, but a window store"),
-        (Stores.lru_map("s", 3), SessionWindows.of(MINUTE), "as a key-value store, but a session store"),
+        (
+            Stores.persistent_window_store("s", MINUTE, MINUTE),
+            None,
+            "supplied as a window store instead of a key-value",
+        ),
+        (
+            Stores.persistent_key_value_store("s"),
+            TimeWindows.of(MINUTE),
+            "supplied as a key-value store instead of a window",
+        ),
+        (
+            Stores.persistent_session_store("s", HOUR),
+            TimeWindows.of(MINUTE),
+            "as a session store instead of a window store",
+        ),
+        (Stores.lru_map("s", 3), SessionWindows.of(MINUTE), "as a key-value store instead of a session store"),
         (Stores.persistent_window_store("s", HOUR, HOUR), TimeWindows.of(MINUTE), "windows of 3600000 ms, not for"),
         (
             Stores.persistent_session_store("s", SECOND),
             SessionWindows.of(MINUTE),
-            "for 1000 ms, less than the 60000 ms",
+            "for 1000 ms, but they can change for 60000 ms",
         ),
         (
             Stores.persistent_window_store("s", MINUTE, MINUTE),
             TimeWindows.of(MINUTE, grace=SECOND),
-            "for 60000 ms, less than the 61000 ms",
+            "for 60000 ms, but they can change for 61000 ms",
         ),
         (
             Stores.in_memory_window_store("s", MINUTE, MINUTE, retain_duplicates=True),

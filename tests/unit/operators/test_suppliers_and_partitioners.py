@@ -193,7 +193,10 @@ def test_what_is_no_partition_is_refused_and_named(chosen: Any) -> None:
 def test_what_is_no_topics_name_is_refused_and_named(chosen: Any) -> None:
     builder = StreamsBuilder()
     builder.stream("in", TEXTS).to(lambda *_: chosen, TO_TEXTS)
-    with TopologyTestDriver(builder.build()) as driver, pytest.raises(ProcessingError, match="is no legal topic name"):
+    with (
+        TopologyTestDriver(builder.build()) as driver,
+        pytest.raises(ProcessingError, match="is not a legal topic name"),
+    ):
         driver.input_topic("in", STRING, STRING).pipe_input("k", "v")
 
 

@@ -206,7 +206,7 @@ def test_what_would_hide_another_figure_is_refused() -> None:
     metrics.add_rate_total_sensor("cache", "eu", operation_name="lookup")
     with pytest.raises(TopologyError, match="already exists"):
         metrics.add_sensor("other").add(MetricName("lookup-total", GROUP, tags=TAGS), CumulativeCount())
-    with pytest.raises(TopologyError, match="that of built-in metrics"):
+    with pytest.raises(TopologyError, match="reserved for built-in metrics"):
         metrics.add_rate_total_sensor("task", "0_0", operation_name="process")
     for name in ("", "1st", "with space", "a{b"):
         with pytest.raises(TopologyError, match="cannot name"):

@@ -176,7 +176,7 @@ def test_a_schema_that_may_not_be_registered_is_named(url: str) -> None:
 
 
 def test_a_serde_without_a_registry_says_so() -> None:
-    with pytest.raises(ConfigError, match="outside of an application"):
+    with pytest.raises(ConfigError, match="outside an application"):
         Avro(Flight).serialize(Flight("UA"))
     with pytest.raises(ConfigError, match=r"\[schema_registry\]"):
         placed(Avro(Flight), SerdePlace("flights", is_key=False, registry={})).serialize(Flight("UA"))

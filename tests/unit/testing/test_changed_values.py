@@ -145,8 +145,8 @@ def subtract_of_old(builder: StreamsBuilder) -> None:
     again.aggregate(list, append, lambda _key, row, total: changed(row) and total, kept("totals"))
 
 
-GIVEN = "the value of key 'a' that it was given (topic in)"
-STORED = "the value of key 'a' out of store kept"
+GIVEN = "the value of key 'a' of its input (topic in)"
+STORED = "the value of key 'a' from store kept"
 
 
 @pytest.mark.parametrize(
@@ -154,21 +154,21 @@ STORED = "the value of key 'a' out of store kept"
     [
         (
             two_branches,
-            f"""MAPVALUES-0000000001 has changed in place {GIVEN}: b'["x"]' has become b'["x","changed"]'""",
+            f"""MAPVALUES-0000000001 changed in place: {GIVEN}: b'["x"]' has become b'["x","changed"]'""",
         ),
-        (lambda b: stream(b).peek(lambda _key, value: changed(value)), f"PEEK-0000000001 has changed in place {GIVEN}"),
+        (lambda b: stream(b).peek(lambda _key, value: changed(value)), f"PEEK-0000000001 changed in place: {GIVEN}"),
         (
             lambda b: stream(b).filter(lambda _key, value: changed(value)),
-            f"FILTER-0000000001 has changed in place {GIVEN}",
+            f"FILTER-0000000001 changed in place: {GIVEN}",
         ),
         (lambda b: stream(b).flat_map_values(lambda value: [changed(value)]), GIVEN),
         (lambda b: aggregated(b, append_and_copy), f"""{STORED}: b'["x"]' has become b'["x","y"]'"""),
-        (lambda b: aggregated(b).to_stream().map_values(changed), "MAPVALUES-0000000003 has changed in place"),
-        (join_table, f"JOIN-0000000003 has changed in place {STORED}"),
+        (lambda b: aggregated(b).to_stream().map_values(changed), "MAPVALUES-0000000003 changed in place:"),
+        (join_table, f"JOIN-0000000003 changed in place: {STORED}"),
         (join_global, GIVEN),
-        (subtract_of_old, "has changed in place the old value of key 'a'"),
+        (subtract_of_old, "changed in place: the old value of key 'a'"),
         (processed(put_then_change), f"""{STORED}: b'["x"]' has become b'["x","lost"]'"""),
-        (processed(put_again, change_all), f"PROCESSOR-0000000001 has changed in place {STORED}"),
+        (processed(put_again, change_all), f"PROCESSOR-0000000001 changed in place: {STORED}"),
         (processed(lambda _store, record: changed(record.value)), GIVEN),
     ],
 )
@@ -225,15 +225,15 @@ def keyed(work: Callable[[Any, Record[Any, Any]], object]) -> Topology:
 @pytest.mark.parametrize(
     ("topology", "said"),
     [
-        (keyed(lambda _store, record: changed(record.key)), "the key ['a'] that it was given (topic in)"),
-        (keyed(lambda store, _record: change_keys(store)), "the key ['a'] out of store kept"),
+        (keyed(lambda _store, record: changed(record.key)), "the key ['a'] of its input (topic in)"),
+        (keyed(lambda store, _record: change_keys(store)), "the key ['a'] from store kept"),
     ],
 )
 def test_the_driver_says_who_changes_a_key(topology: Topology, said: str) -> None:
     with TopologyTestDriver(topology) as driver, pytest.warns(ChangedValueWarning) as caught:
         driver.input_topic("in", JSON, JSON).pipe_input(["a"], 1)
     (message,) = [str(warning.message) for warning in caught]
-    assert f"""PROCESSOR-0000000001 has changed in place {said}: b'["a"]' has become b'["a","changed"]'""" in message
+    assert f"""PROCESSOR-0000000001 changed in place: {said}: b'["a"]' has become b'["a","changed"]'""" in message
 
 
 def test_a_warning_is_at_the_line_of_the_test_and_may_be_an_error() -> None:

@@ -262,7 +262,7 @@ def put_again(store: Any, _record: Any) -> None:
     [
         (lambda _store, record: record.value.append("late"), "the value ['v'] after it was forwarded"),
         (lambda _store, record: record.key.append("late"), "the key ['k'] after it was forwarded"),
-        (lambda store, _record: store.get("k").append("lost"), "the value of key 'k' out of store kept"),
+        (lambda store, _record: store.get("k").append("lost"), "the value of key 'k' from store kept"),
         (put_again, None),
         (lambda _store, _record: None, None),
     ],
@@ -283,5 +283,5 @@ def test_a_test_hears_of_what_the_processor_changes_in_place(
     found = [str(warning.message) for warning in caught]
     assert len(found) == (said is not None), found
     if said is not None:
-        assert f"The processor has changed in place {said}: b'" in found[0]
+        assert f"The processor changed in place: {said}: b'" in found[0]
         assert caught[0].filename == __file__

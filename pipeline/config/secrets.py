@@ -61,7 +61,7 @@ def expanded(where: str, value: str, environ: Mapping[str, str]) -> str:
         message = f"{where} has a ${{ that does not begin ${{NAME}}"
         hint = (
             "NAME has only letters, digits and _, without a default. ${file:PATH} takes an absolute path."
-                " Put a value that contains ${ into a variable."
+            " Put a value that contains ${ into a variable."
         )
         raise ConfigError(message, hint=hint)
     return found

@@ -109,7 +109,7 @@ PARTITIONER = optional(function("topic, key, value, number_of_partitions"))
 SUPPLIER = Kind(
     "a class, or a function of no arguments",
     function("").complaint,
-    lambda given: None if callable(given) else "Pass the class, or a function that makes a new one.",
+    lambda given: None if callable(given) else "Pass the class, or a function that creates a new one.",
 )
 SINK_TOPIC = Kind(
     "a topic, or a function of (key, value, timestamp_ms)",

@@ -42,7 +42,7 @@ class ChosenTopic:
         name = self.choose(key, value, timestamp)
         if not isinstance(name, str) or name not in self.met:
             if not isinstance(name, str) or not is_legal_topic(name):
-                message = f"The function of sink {self.sink} chose the topic {name!r}, which is no legal topic name"
+                message = f"The function of sink {self.sink} chose the topic {name!r}, which is not a legal topic name"
                 raise ProcessingError(message)
             self.partitions(name)
             self.met.add(name)

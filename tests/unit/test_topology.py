@@ -95,9 +95,9 @@ REFUSED: dict[str, tuple[Callable[[Topology], Any], str]] = {
     "a sink of an unknown parent": (lambda t: write(t, "s", "a", "none"), "none is not added yet"),
     "a sink that is its own parent": (lambda t: write(t, "s", "a", "s"), "s is not added yet"),
     "a sink as a parent": (lambda t: write(t, "s", "a", "sink"), "sink cannot be the parent"),
-    "a store of an unknown processor": (lambda t: t.add_state_store(store("s"), "none"), "none is no processor"),
-    "a store of a source": (lambda t: t.add_state_store(store("s"), "source"), "source is no processor"),
-    "a store of a sink": (lambda t: t.add_state_store(store("s"), "sink"), "sink is no processor"),
+    "a store of an unknown processor": (lambda t: t.add_state_store(store("s"), "none"), "none is not a processor"),
+    "a store of a source": (lambda t: t.add_state_store(store("s"), "source"), "source is not a processor"),
+    "a store of a sink": (lambda t: t.add_state_store(store("s"), "sink"), "sink is not a processor"),
     "another store of a name": (
         lambda t: t.add_state_store(Stores.key_value_store("store", STRING, LONG)),
         "A different state store store has been added",

@@ -20,6 +20,7 @@ from millrace_airflow.approval import (
 )
 from millrace_airflow.assets import outputs_of
 from millrace_airflow.hooks import CONNECTION, located
+from millrace_airflow.notices import LagOperator, Notices
 from millrace_airflow.operators import BoundedRunOperator, QualityOperator, ReleaseOperator
 from millrace_airflow.pools import pool_of
 from millrace_airflow.waiting import AwaitOperator, WatchOperator
@@ -27,6 +28,8 @@ from millrace_airflow.waiting import AwaitOperator, WatchOperator
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from airflow.sdk.definitions.deadline import DeadlineAlert
 
     from pipeline.config import AppConfig
 
@@ -59,6 +62,9 @@ _QUALITY = """
 Judges what the live version of **{app}** has published, by the expectations of its gate: on its schedule, if it has one,
 and after each of its runs in Airflow. The page *Millrace* shows what was found, with Data Docs.
 """
+_LAG = """
+Looks how far the live version of **{app}**, and the candidate of a release, are behind. Fails if one falls further and further.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +75,13 @@ class Place:
         config: Path of `streams.toml`; empty if tasks are to ask the connection.
         connection: The connection.
         default_args: Arguments of all tasks, as Airflow's `default_args`.
+        notices: Others that are told what goes wrong.
     """
 
     config: str
     connection: str
     default_args: Mapping[str, Any] = field(default_factory=dict)
+    notices: Notices = field(default_factory=Notices)
 
     def arguments(self, app: AppConfig) -> dict[str, Any]:
         """Return the arguments that all tasks of an application have."""
@@ -85,6 +93,7 @@ def dags(
     *,
     millrace_conn_id: str = CONNECTION,
     default_args: Mapping[str, Any] | None = None,
+    notices: Notices | None = None,
 ) -> dict[str, DAG]:
     """All DAGs of a project, by id.
 
@@ -92,12 +101,13 @@ def dags(
         config: Path of `streams.toml`; as the connection, the variable `millrace_project` or `MILLRACE_CONFIG` says.
         millrace_conn_id: The connection.
         default_args: Arguments of all tasks: owner, callbacks, retries.
+        notices: Others that are told of failed gates and checks, late runs, and versions that fall behind.
 
     Raises:
         ConfigError: If the project is not found or cannot be used; Airflow shows it as an import error.
     """
     location = located(str(config), millrace_conn_id)
-    place = Place(str(config), millrace_conn_id, {**_RETRIES, **(default_args or {})})
+    place = Place(str(config), millrace_conn_id, {**_RETRIES, **(default_args or {})}, notices or Notices())
     made = []
     for app in location.project().apps.values():
         if app.schedule is not None:
@@ -105,6 +115,8 @@ def dags(
         made += [backfill(place, app), release(place, app)]
         if app.quality is not None:
             made.append(quality(place, app))
+        if place.notices.look_schedule is not None:
+            made.append(lag(place, app))
     return {dag.dag_id: dag for dag in made}
 
 
@@ -117,6 +129,7 @@ def bounded_run(place: Place, app: AppConfig) -> DAG:
         app,
         _RUN,
         schedule=schedule if schedule in _NO_INTERVALS else CronDataIntervalTimetable(schedule, timezone="UTC"),
+        deadline=place.notices.deadline,
         params={
             "from": Param("committed", type="string", description="committed, earliest, a vector or a time"),
             "to": Param(
@@ -173,7 +186,7 @@ def release(place: Place, app: AppConfig) -> DAG:
             computed = _chained(place, app, ("plan", "start", "reprocess"), to="{{ params['version'] }}")
             followed = AwaitOperator(task_id="await", **arguments)
         with TaskGroup("verdict_and_cut", prefix_group_id=False):
-            gate, cut = (_step(place, app, step) for step in ("gate", "cut"))
+            gate, cut = _step(place, app, "gate", **place.notices.of_failures), _step(place, app, "cut")
             cut.trigger_rule = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
             judged = VerdictBranchOperator(
                 task_id="verdict", verdict=_VERDICT, clean="cut", asking="approve", **arguments
@@ -199,7 +212,18 @@ def quality(place: Place, app: AppConfig) -> DAG:
         "since": Param("", type="string", description="last, a vector of public topics or a time; empty: everything")
     }
     with _dag(f"{app.name}__quality", place, app, _QUALITY, schedule=written, params=params) as dag:
-        QualityOperator(task_id="judge", since="{{ params['since'] }}", **place.arguments(app))
+        told = place.notices.of_failures
+        QualityOperator(task_id="judge", since="{{ params['since'] }}", **place.arguments(app), **told)
+    return dag
+
+
+def lag(place: Place, app: AppConfig) -> DAG:
+    """Look how far versions are behind, and tell others if one falls behind further and further."""
+    notices = place.notices
+    times = CronDataIntervalTimetable(notices.look_schedule or "", timezone="UTC")
+    told: dict[str, Any] = {"on_failure_callback": list(notices.behind)} if notices.behind else {}
+    with _dag(f"{app.name}__lag", place, app, _LAG, schedule=times, params={}) as dag:
+        LagOperator(task_id="look", looks=notices.looks, retries=0, **place.arguments(app), **told)
     return dag
 
 
@@ -224,7 +248,14 @@ def _settle(app: AppConfig) -> SettlementOperator:
 
 
 def _dag(
-    dag_id: str, place: Place, app: AppConfig, said: str, *, params: dict[str, Param], schedule: Any = None
+    dag_id: str,
+    place: Place,
+    app: AppConfig,
+    said: str,
+    *,
+    params: dict[str, Param],
+    schedule: Any = None,
+    deadline: DeadlineAlert | None = None,
 ) -> DAG:
     told = said.format(app=app.name, pool=pool_of(app.name)).strip()
     return DAG(
@@ -236,6 +267,7 @@ def _dag(
         start_date=_EPOCH,
         catchup=False,
         max_active_runs=1,
+        deadline=deadline,
         tags=["millrace", app.name],
         default_args=dict(place.default_args),
     )
@@ -248,7 +280,7 @@ def _chained(place: Place, app: AppConfig, steps: Sequence[str], **options: str)
     return tasks
 
 
-def _step(place: Place, app: AppConfig, step: str, **options: str) -> ReleaseOperator:
+def _step(place: Place, app: AppConfig, step: str, **options: Any) -> ReleaseOperator:
     arguments = {**place.arguments(app), **options}
     return ReleaseOperator(task_id=step, step=step, pool=pool_of(app.name), **arguments)
 

@@ -12,16 +12,19 @@ from airflow.sdk.exceptions import AirflowFailException
 from millrace_airflow.acting import acting, end_at_once
 from millrace_airflow.assets import outputs_of, topic_asset
 from millrace_airflow.hooks import CONNECTION, located
+from millrace_airflow.lineage import Lineage, judged_by_topic
 from millrace_airflow.links import ApplicationLink, DocsLink, SparkLink
 from millrace_airflow.sessions import (
     Wish,
     bounded,
     judge_live,
     look,
+    published_by,
     rehearse,
     releaser_of,
     run,
     spark_page,
+    topics_of,
     written_since,
     written_until,
 )
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from pipeline.config import ProjectConfig
     from pipeline.project.bounded import BoundedRun
     from pipeline.releases.releaser import Releaser
+    from pipeline.releases.verdicts import GateVerdict
     from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.spark.ranges import RunRange
 
@@ -101,6 +105,7 @@ class BoundedRunOperator(BaseOperator):
         self.dry = dry
         self.master = master
         self.millrace_conn_id = millrace_conn_id
+        self.lineage = Lineage()
 
     def execute(self, context: Context) -> str:
         """Run, and give the range as text. While another run of the application lives, this one waits without a slot."""
@@ -123,6 +128,10 @@ class BoundedRunOperator(BaseOperator):
     def on_kill(self) -> None:
         """End, and Spark with this process: open transactions are aborted by the next owner of their tasks."""
         end_at_once()
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
+        """Return the topics that were read and written, for OpenLineage."""
+        return self.lineage.told()
 
     def _run(self, context: Context) -> str:
         is_dry = truth("dry", self.dry)
@@ -148,6 +157,8 @@ class BoundedRunOperator(BaseOperator):
         if store.get(_WRITTEN) is None:
             store.set(_WRITTEN, written_until(planned))
         self._tell(run(planned, partial(self._report, context)), chosen)
+        facet = {"app": self.app, "version": application.version, "range": str(chosen)}
+        self.lineage = Lineage(project.kafka["bootstrap.servers"], *topics_of(application), facet)
         if store.get(_TOLD) is None:
             self._tell_readers(context, project, planned, store.get(_WRITTEN))
             store.set(_TOLD, "yes")
@@ -227,7 +238,7 @@ class ReleaseOperator(BaseOperator):
         super().__init__(**documented(self, kwargs))
         self.config = config
         self.app = app
-        self.docs_page = ""
+        self.docs_page, self.lineage = "", Lineage()
         self.step = step
         self.to = to
         self.verdict = verdict
@@ -264,8 +275,24 @@ class ReleaseOperator(BaseOperator):
         finally:
             release = releaser.status()
             if self.step == "gate" and release.verdict is not None:
-                self.docs_page = next(iter(release.verdict.pages.values()), "")
+                self._judged(project, release.verdict)
         return release.verdict.id if self.step == "gate" and release.verdict is not None else release.step.value
+
+    def _judged(self, project: ProjectConfig, verdict: GateVerdict) -> None:
+        """Note where its page is, and what OpenLineage is told of it."""
+        self.docs_page = next(iter(verdict.pages.values()), "")
+        judged = judged_by_topic(verdict.outcomes)
+        facet = {"app": self.app, "verdict": verdict.id, "range": verdict.at}
+        topics = tuple(topic for topic in judged if topic in published_by(project, self.app))
+        self.lineage = Lineage(project.kafka["bootstrap.servers"], topics, (), facet, judged)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
+        """Return the topics that a gate has judged, for OpenLineage."""
+        return self.lineage.told()
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
+        """Return the topics that a gate has judged, and found wanting, for OpenLineage."""
+        return self.lineage.told()
 
 
 class QualityOperator(BaseOperator):
@@ -296,16 +323,20 @@ class QualityOperator(BaseOperator):
         super().__init__(**documented(self, kwargs))
         self.app = app
         self.since = since
-        self.docs_page = ""
+        self.docs_page, self.lineage = "", Lineage()
         self.config = config
         self.master = master
         self.millrace_conn_id = millrace_conn_id
 
     def execute(self, context: Context) -> dict[str, str]:
         """Judge, and return the outcome of each expectation. What fails is not tried again."""
-        project = located(self.config, self.millrace_conn_id).project
+        project = acting(located(self.config, self.millrace_conn_id).project)
         by = f"airflow:{self.dag_id}/{context['run_id']}"
-        found = acting(lambda: judge_live(project(), self.app, self.master, by, self.since))
+        found = acting(lambda: judge_live(project, self.app, self.master, by, self.since))
+        judged = judged_by_topic(found.verdict.outcomes)
+        topics = tuple(sorted({tp.topic for tp in found.at.offsets}))
+        facet = {"app": self.app, "verdict": found.id, "range": str(found.at)}
+        self.lineage = Lineage(project.kafka["bootstrap.servers"], topics, (), facet, judged)
         self.docs_page = next(iter(found.verdict.pages.values()), "")
         self.log.info("check %s: judged up to %s", found.id, found.at)
         for name, outcome in found.verdict.outcomes.items():
@@ -315,6 +346,14 @@ class QualityOperator(BaseOperator):
             message = f"{self.app}: {failures}"
             raise AirflowFailException(message)
         return dict(found.verdict.outcomes)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
+        """Return the topics that were judged, for OpenLineage."""
+        return self.lineage.told()
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
+        """Return the topics that were judged, and found wanting, for OpenLineage."""
+        return self.lineage.told()
 
     def on_kill(self) -> None:
         """End, and Spark with this process; nothing was written."""

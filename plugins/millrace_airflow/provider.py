@@ -36,7 +36,7 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-_OPERATORS = "millrace_airflow.operators", "millrace_airflow.approval", "millrace_airflow.transfers"
+_OPERATORS = tuple(f"millrace_airflow.{name}" for name in ("operators", "approval", "notices", "transfers"))
 _FIELDS = {
     "project": {
         "label": "Project",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.config import ProjectConfig
+    from pipeline.hosting.application import Application
     from pipeline.project.bounded import BoundedRun
     from pipeline.project.millrace import Millrace
     from pipeline.records import TopicPartition
@@ -125,6 +126,22 @@ def releaser_of(project: ProjectConfig, app: str, master: str, by: str) -> Relea
     return front_door(project, master, by).app(app).release().releaser
 
 
+def topics_of(application: Application) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the topics that an application reads, and those that it writes: of a version that is not live, staging topics."""
+    published, topology = application.published or {}, application.topology
+    written = {published.get(topic, topic) for topic in topology.sink_topics}
+    return tuple(sorted(topology.external_topics)), tuple(sorted(written))
+
+
+def published_by(project: ProjectConfig, app: str) -> frozenset[str]:
+    """Return the public topics of an application's live version.
+
+    Raises:
+        StreamsError: If brokers do not answer, or it cannot be loaded.
+    """
+    return frozenset(front_door(project).app(app).topology().sink_topics)
+
+
 def written_until(chosen: BoundedRun) -> str:
     """Return where the topics end that a run writes to, as text. A version that is not live writes to staging topics."""
     from pipeline.records import OffsetVector
@@ -226,6 +243,22 @@ def _idle(project: ProjectConfig, app: str) -> Look:
 
     alive = [run for run in front_door(project).app(app).runs() if run.state == RUNNING]
     return Look(f"{alive[0].by} runs {alive[0].range}" if alive else f"no run of {app} is under way", not alive)
+
+
+def lags_of(project: ProjectConfig, app: str) -> dict[str, int]:
+    """Return how many offsets the live version is behind, and the candidate of a release that is under way.
+
+    Raises:
+        StreamsError: If brokers do not answer, or it cannot be loaded.
+    """
+    from pipeline.releases.registry import SETTLED, release_of
+
+    millrace = front_door(project)
+    release = release_of(millrace.cluster.admin, project.app(app))
+    versions = [release.live]
+    if release.candidate is not None and release.step not in SETTLED:
+        versions.append(release.candidate)
+    return {version: sum(each.lag for each in millrace.app(app, version).lag()) for version in versions}
 
 
 def now_ms() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -163,6 +164,9 @@ def _serve(answers: int) -> None:
     from sqlalchemy.orm import configure_mappers  # noqa: PLC0415
 
     configure_mappers()
+    multiprocessing.set_start_method(
+        "spawn"
+    )  # OpenLineage's pool: this process has threads, which do not survive a fork
     with os.fdopen(answers, "w") as told:
         for line in sys.stdin:
             arguments, answering = json.loads(line)

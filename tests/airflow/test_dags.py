@@ -166,7 +166,7 @@ class Shop:
         self.broker, self.airflow, self.name = broker, airflow, name
         example = (ROOT / "tests" / "system" / "example_app.py").read_text()
         (home / f"{name}.py").write_text(example.replace('"example"', f'"{name}"'))
-        self.path = home / f"{name}.toml"
+        self.path, self.told = home / f"{name}.toml", home / f"{name}.told"
         self.path.write_text(
             f"""
 [kafka]
@@ -182,11 +182,25 @@ v4 = "{name}:build_in_thousandths"
 """
         )
         (home / "dags" / f"{name}_dags.py").write_text(
-            "# airflow dag\nfrom pathlib import Path\nfrom millrace_airflow.dag_factory import dags\n"
-            f"globals().update(dags(Path({str(self.path)!r})))\n"
+            f"""# airflow dag
+from pathlib import Path
+from millrace_airflow.dag_factory import dags
+from millrace_airflow.notices import Notices
+
+def told(context):
+    with Path({str(self.told)!r}).open("a") as file:
+        print(context["ti"].task_id, context["exception"], file=file)
+
+notices = Notices(failed=[told], behind=[told], looks=2, look_schedule="0 * * * *")
+globals().update(dags(Path({str(self.path)!r}), notices=notices))
+"""
         )
         broker.create(2, *(f"{name}.{topic}" for topic in ("payments", "sums", "receipts", "copied")))
-        broker.write(f"{name}.payments", [(b"ann/1", LONG.serialize(5), 1), (b"ann/2", LONG.serialize(-2), 2)])
+        self.pay()
+
+    def pay(self) -> None:
+        records = [(b"ann/1", LONG.serialize(5), 1), (b"ann/2", LONG.serialize(-2), 2)]
+        self.broker.write(f"{self.name}.payments", records)
 
     @property
     def project(self) -> ProjectConfig:
@@ -212,6 +226,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def airflow(home: Path) -> Iterator[CommandLine]:
     environ = environment(home, home / "dags")
+    written = {"type": "file", "log_file_path": str(home / "lineage"), "append": True}
+    environ["AIRFLOW__OPENLINEAGE__TRANSPORT"] = json.dumps(written)
+    environ["AIRFLOW__OPENLINEAGE__EXECUTE_IN_THREAD"] = "True"
     environ["PYTHONPATH"] = os.pathsep.join([str(home), *filter(None, [environ.get("PYTHONPATH")])])
     with running_command_line(environ, home / "log") as commands:
         commands("db", "migrate")
@@ -238,6 +255,7 @@ def test_a_bounded_run_and_a_dry_backfill_run_as_dags(shop: Shop, home: Path, mo
     assert run_again(shop.project, sessions.Wish(shop.name, "committed", "latest"), done.range) == 0
     judged = shop.dag("quality")
     assert f"{shop.name}.sums: it has rows: passed: 1" in judged.shown
+    require_lineage(home / "lineage", shop, done.range)
 
 
 @pytest.mark.broker
@@ -275,6 +293,19 @@ def test_releases_are_approved_and_rolled_back_pass_and_retire_or_are_blocked(
     assert states_of(blocked, "verdict", "approve", "cut", "retire") == ["upstream_failed"] * 4
     assert (registry.read(shop.name, "v1").live, blocked.asked) == ("v3", ())
     assert "expect_column_values_to_be_between" in blocked.shown
+    assert shop.told.read_text().startswith(f"gate {shop.name} v4 does not pass")
+
+
+@pytest.mark.broker
+def test_others_are_told_of_versions_that_fall_behind_at_each_look(shop: Shop) -> None:
+    for _ in range(2):
+        shop.dag("lag")
+        shop.pay()
+    assert not shop.told.exists()
+    shop.dag("lag", code=1)
+    said = f"{shop.name} falls further and further behind, in offsets: v1: 2, 4, 6"
+    assert shop.told.read_text() == f"look {said}\n"
+    shop.dag("lag")
 
 
 @pytest.mark.broker
@@ -299,6 +330,25 @@ with DAG("{shop.name}__transfers", schedule=None):
         assert sorted(r.value for r in shop.broker.read(f"{shop.name}.copied")) == [b'{"id":1}', b'{"id":2}']
         lines = [line for file in (tmp_path / "out").glob("*/*.json") for line in file.read_text().splitlines()]
         assert sorted(json.loads(line)["value"] for line in lines) == ['{"id":1}', '{"id":2}']
+
+
+def require_lineage(written: Path, shop: Shop, chosen: str) -> None:
+    """What OpenLineage is told of a run and a check."""
+    events = [json.loads(line) for line in written.read_text().splitlines()]
+    namespace = f"kafka://{shop.broker.bootstrap_servers}"
+
+    def ended(job: str) -> Any:
+        return next(e for e in events if e["job"]["name"] == f"{shop.name}__{job}" and e["eventType"] == "COMPLETE")
+
+    run, check = ended("run.run"), ended("quality.judge")
+    assert [(each["namespace"], each["name"]) for each in run["inputs"]] == [(namespace, f"{shop.name}.payments")]
+    assert [each["name"] for each in run["outputs"]] == [f"{shop.name}.receipts", f"{shop.name}.sums"]
+    facet = run["run"]["facets"]["millrace"]
+    assert (facet["app"], facet["version"], facet["range"]) == (shop.name, "v1", chosen)
+    (sums,) = (each for each in check["inputs"] if each["name"] == f"{shop.name}.sums")
+    assertions = sums["inputFacets"]["dataQualityAssertions"]["assertions"]
+    assert {each["assertion"]: each["success"] for each in assertions}["it has rows"] is True
+    assert check["run"]["facets"]["millrace"]["verdict"]
 
 
 def states_of(done: Done, *tasks: str) -> list[str]:

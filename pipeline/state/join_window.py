@@ -7,22 +7,22 @@ the order in which they came. There is no cache: the other side must see each re
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from heapq import merge
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import ChangelogRecord
+from pipeline.state.core import StoreCore
 from pipeline.state.keys import stored_keys
-from pipeline.state.pending import written_bytes
 from pipeline.state.recent_entries import RecentEntries
 from pipeline.state.segments import Segments
 from pipeline.state.values import stored_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipeline.state.api import (
         ChangelogBatch,
-        FlushListener,
         Puts,
         StateBackend,
         StateStore,
@@ -35,6 +35,23 @@ _SUFFIX = struct.Struct(">qi")
 """Time and sequence number behind the key (`WindowKeySchema`)."""
 _STATE_KEY = b"state"
 _LAST_SEQUENCE = 0x7FFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class _TimesInKeys:
+    """Changelog records of values whose times are in their keys."""
+
+    time_of: Callable[[bytes], int]
+
+    def to_changelog(
+        self, writes: Mapping[bytes, bytes | None], _times: Mapping[bytes, int]
+    ) -> Iterator[ChangelogRecord]:
+        """Return one record per value, at its own time, in the order of the puts."""
+        return (ChangelogRecord(key, data, self.time_of(key)) for key, data in writes.items())
+
+    def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
+        """Return the bytes unchanged."""
+        return batch.values()
 
 
 class JoinWindowStateStore:
@@ -53,7 +70,9 @@ class JoinWindowStateStore:
         self._keys, self._values = stored_keys(builder), stored_values(builder)
         self._segments = Segments(builder.name, builder.retention_ms, backend, _SUFFIX.size)
         self._state_table = f"{builder.name}.state"
-        self._pending: dict[bytes, bytes] = {}
+        self._core = core = StoreCore(_TimesInKeys(self._segments.time_of), self._segments.find, context)
+        self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
+        self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
         self._recent = RecentEntries()
         """Those written since the last commit among them, whatever their times."""
         state = backend.table(self._state_table).get(_STATE_KEY)
@@ -82,7 +101,7 @@ class JoinWindowStateStore:
             return
         raw, data = self._keys.written(key), self._values.written(key, value)
         suffix = _SUFFIX.pack(time, self._sequence)
-        self._pending[raw + suffix] = data
+        self._core.pending[raw + suffix] = data
         self._recent.put(raw, suffix, data, self.first_kept)
 
     def fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
@@ -102,41 +121,27 @@ class JoinWindowStateStore:
         """`(key, time, value)` of everything that has not expired, in no particular order."""
         first = max(0, self.first_kept)
         stored = (entry for table in self._segments.between(first, self._observed) for entry in table.scan(None, None))
-        for entries in (stored, list(self._pending.items())):
+        for entries in (stored, list(self._core.pending.items())):
             for store_key, data in entries:
                 time = self._segments.time_of(store_key)
-                if time >= first:
+                if time >= first and data is not None:
                     raw = store_key[: -_SUFFIX.size]
                     yield self._keys.read(raw), time, self._values.read(raw, data)
 
-    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:  # noqa: ARG002 - nothing to tell
-        """Nothing is held back."""
-        return False
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def held_back_bytes(self) -> int:
-        """Estimated size of what was put since the last commit."""
-        return written_bytes(self._pending)
-
-    def changelog(self) -> Iterator[ChangelogRecord]:
-        """One record per value put since the last commit, at the value's time, in the order of the puts."""
-        return (ChangelogRecord(key, data, self._segments.time_of(key)) for key, data in self._pending.items())
-
     def pending(self) -> Puts:
         """Return the pending writes as the backend wants them."""
-        return self._puts(self._pending.items(), self.first_kept) if self._pending else {}
+        pending = self._core.pending
+        return self._puts(pending.items(), self.first_kept) if pending else {}
 
     def committed(self) -> None:
         """The pending writes are in the backend; segments of which everything has expired are dropped."""
-        self._pending = {}
+        self._core.committed()
         self._recent.forget(self.first_kept, self._context.kept_bytes)
         self._segments.drop_before(self.first_kept)
 
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them; what has expired is left out."""
-        entries = [(key, value) for key, value in zip(batch.keys(), batch.values(), strict=True) if value is not None]
+        entries = [(key, value) for key, value in self._core.restored(batch) if value is not None]
         if not entries:
             return {}
         self._observed = max(self._observed, *(self._segments.time_of(key) for key, _ in entries))
@@ -146,7 +151,7 @@ class JoinWindowStateStore:
         kept = [(key, data) for key, data in entries if self._segments.time_of(key) >= first]
         return self._puts(kept, first)
 
-    def _puts(self, entries: Iterable[tuple[bytes, bytes]], first_kept: int) -> Puts:
+    def _puts(self, entries: Iterable[tuple[bytes, bytes | None]], first_kept: int) -> Puts:
         state: dict[bytes, bytes | None] = {_STATE_KEY: _SUFFIX.pack(self._observed, self._sequence)}
         return {self._state_table: state, **self._segments.puts(entries, first_kept)}
 

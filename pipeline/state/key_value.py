@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.state.access import CachedFold, CachedLookup
 from pipeline.state.api import idle
-from pipeline.state.cache import NamedCache
 from pipeline.state.codec import TimestampedCodec, codec_of
+from pipeline.state.core import StoreCore
 from pipeline.state.keys import stored_keys
 from pipeline.state.memory_lru_cache import MemoryLRUCache
-from pipeline.state.pending import merged_scan, prefix_end, written_bytes
+from pipeline.state.pending import merged_scan, prefix_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pipeline.state.api import (
         ChangelogBatch,
-        ChangelogRecord,
-        FlushListener,
         KeyValueStore,
         Puts,
         StateBackend,
@@ -50,14 +48,16 @@ class KeyValueStateStore:
         self._fixed_keys = builder.key_serde.immutable_types
         self._codec = codec_of(builder)
         self._table = backend.table(builder.name)
-        self._pending: dict[bytes, bytes | None] = {}
-        self._times: dict[bytes, int] = {}
-        self._cache = (
-            NamedCache(self._codec, self._stored, self._write, pause=pause, writes_at_once=context.keeps_sources)
-            if builder.caching
-            else None
-        )
+        self._core = core = StoreCore(self._codec, self._table.get, context)
+        self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
+        self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
+        self.forget_reads = core.forget_reads
         self._lru = None if builder.max_entries is None else MemoryLRUCache(builder.name, builder.max_entries, backend)
+        self._stored, self._write = core.stored, core.write
+        if self._lru is not None:
+            self._stored, self._write = self._stored_in_lru, self._write_to_lru
+        hold_back = core.hold_back
+        self._cache = hold_back(self._codec, pause, stored=self._stored, write=self._write) if builder.caching else None
 
     def get(self, key: Any) -> Any:
         """The value, or None."""
@@ -127,22 +127,15 @@ class KeyValueStateStore:
         """Number of entries; counted, so not free."""
         return sum(1 for _ in self._scan_bytes(None, None))
 
-    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
-        """Forward held-back updates to `listener`; False without a cache."""
-        if self._cache is None:
-            return False
-        self._cache.listen(listener, send_old_values=send_old_values)
-        return True
-
     def cached_fold(self, fold: Fold) -> CachedFold | None:
         """An aggregation into this store in parts; None without a cache, or where input records or so many keys are kept."""
         cache, keys = self._cache, self._keys
         if cache is None or self._lru is not None or self._context.keeps_sources:
             return None
-        index, committed = cache.new_index(), self._table.get
+        index, committed, core = cache.new_index(), self._table.get, self._core
 
         def find(key_as_bytes: bytes, key: Any) -> CacheEntry:
-            store_key, pending = keys.written(key), self._pending
+            store_key, pending = keys.written(key), core.pending
             entry = cache.entries.get(store_key)
             if entry is None:
                 data = pending[store_key] if store_key in pending else committed(store_key)
@@ -199,56 +192,38 @@ class KeyValueStateStore:
         ):
             return None
         folded, keys, committed = codec.folding(fold, tells_old=tells_old), self._keys, self._table.get
-        key_bytes = keys.serialize
+        key_bytes, core = keys.serialize, self._core
 
         def put(key: Any, value: Any, timestamp: int) -> Folded:
             try:
                 store_key = key_bytes(key)
             except Exception as error:
                 raise keys.refused(key, error) from error
-            pending = self._pending
+            pending = core.pending
             known = pending[store_key] if store_key in pending else committed(store_key)
             update = folded(known, key, value, timestamp)
             pending[store_key] = update[1]
-            self._times[store_key] = context.timestamp
+            core.times[store_key] = context.timestamp
             return update
 
         return put
 
-    def flush(self) -> None:
-        """Give held-back updates to the listener."""
-        if self._cache is not None:
-            self._cache.flush()
-
-    def held_back_bytes(self) -> int:
-        """Estimated size of the updates since the last commit."""
-        held_back = self._cache.dirty_bytes() if self._cache is not None else 0
-        return held_back + written_bytes(self._pending)
-
-    def changelog(self) -> Iterator[ChangelogRecord]:
-        """One record per key written since the last commit."""
-        return self._codec.to_changelog(self._pending, self._times)
-
     def pending(self) -> Puts:
         """Return the pending writes as the backend wants them."""
-        puts: Puts = {self.name: self._pending} if self._pending else {}
+        pending = self._core.pending
+        puts: Puts = {self.name: pending} if pending else {}
         return puts if self._lru is None else {**puts, **self._lru.puts()}
 
     def committed(self) -> None:
         """The pending writes are in the backend."""
-        self._pending, self._times = {}, {}
+        self._core.committed()
         if self._lru is not None:
             self._lru.committed()
         self.forget_reads()
 
-    def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget decoded values that are not held back, if they take more, bytes; if left out, than may be kept."""
-        if self._cache is not None:
-            self._cache.drop_clean(self._context.kept_bytes if limit_bytes is None else limit_bytes)
-
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them."""
-        entries, lru = zip(batch.keys(), self._codec.from_changelog(batch), strict=True), self._lru
+        entries, lru = self._core.restored(batch), self._lru
         if lru is None:
             return {self.name: dict(entries)}
         restored: dict[bytes, bytes | None] = {}
@@ -259,26 +234,19 @@ class KeyValueStateStore:
         lru.committed()
         return puts
 
-    def _stored(self, store_key: bytes) -> bytes | None:
-        if self._lru is not None:
-            self._lru.used(store_key)
-        if store_key in self._pending:
-            return self._pending[store_key]
-        return self._table.get(store_key)
+    def _stored_in_lru(self, store_key: bytes) -> bytes | None:
+        assert self._lru is not None  # noqa: S101 - it is asked there only
+        self._lru.used(store_key)
+        return self._core.stored(store_key)
 
-    def _write(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
-        self._pending[store_key] = data
-        self._times[store_key] = timestamp
-        if self._lru is not None:
-            for eldest in self._lru.written(store_key, data):
-                self._evict(eldest, timestamp)
-
-    def _evict(self, store_key: bytes, timestamp: int) -> None:
-        """Delete what was not used for longest; only the changelog is told (`ChangeLoggingKeyValueBytesStore`)."""
-        self._pending[store_key] = None
-        self._times[store_key] = timestamp
-        if self._cache is not None:
-            self._cache.forget(store_key)
+    def _write_to_lru(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
+        """Write, and delete what was not used for longest; only the changelog is told (`ChangeLoggingKeyValueBytesStore`)."""
+        assert self._lru is not None  # noqa: S101 - it is asked there only
+        self._core.write(store_key, data, timestamp)
+        for eldest in self._lru.written(store_key, data):
+            self._core.write(eldest, None, timestamp)
+            if self._cache is not None:
+                self._cache.forget(eldest)
 
     def _bounds(self, from_key: Any, to_key: Any) -> tuple[bytes | None, bytes | None]:
         lower = None if from_key is None else self._keys.written(from_key)
@@ -292,7 +260,8 @@ class KeyValueStateStore:
     def _scan_bytes(
         self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        changed = self._pending if self._cache is None else self._pending | self._cache.encoded_dirty()
+        pending, cache = self._core.pending, self._cache
+        changed = pending if cache is None else pending | cache.encoded_dirty()
         return merged_scan(changed, self._table, lower, upper, reverse=reverse)
 
 

@@ -91,6 +91,12 @@ class Segments:
         segment = self._segments.get(time // self._segment_ms * self._segment_ms)
         return None if segment is None else segment.get(key)
 
+    def find(self, key: bytes) -> bytes | None:
+        """An entry as the backend has it."""
+        time = _TIME.unpack_from(key, self._time_at)[0]
+        segment = self._segments.get(time // self._segment_ms * self._segment_ms)
+        return None if segment is None else segment.get(key)
+
     def scan(
         self,
         changed: Mapping[bytes, bytes | None],

@@ -6,11 +6,11 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
-from pipeline.state.cache import NamedCache
 from pipeline.state.codec import codec_of
+from pipeline.state.core import StoreCore
 from pipeline.state.kept_times import KeptTimes
 from pipeline.state.keys import stored_keys
-from pipeline.state.pending import ChangedKeys, written_bytes
+from pipeline.state.pending import ChangedKeys
 from pipeline.state.recent_entries import RecentEntries, pack_time
 from pipeline.state.segments import Segments
 from pipeline.windows import MAX_TIME_MS, Window, Windowed
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from pipeline.state.api import (
         ChangelogBatch,
-        ChangelogRecord,
-        FlushListener,
         Puts,
         SessionStore,
         StateBackend,
@@ -62,15 +60,13 @@ class SessionStateStore:
         self._codec = codec_of(builder)
         self._segments = Segments(builder.name, builder.retention_ms, backend, _SUFFIX.size)
         self._kept = KeptTimes(self._segments, builder.retention_ms + 1)
-        self._pending: dict[bytes, bytes | None] = {}
-        self._times: dict[bytes, int] = {}
+        self._core = core = StoreCore(self._codec, self._segments.find, context)
+        self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
+        self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
+        self._stored, self._write = core.stored, core.write
+        self._cache = core.hold_back(self._codec, pause, _session_end) if builder.caching else None
         self._changed = ChangedKeys()
         self._recent = RecentEntries()
-        self._cache = (
-            NamedCache(self._codec, self._stored, self._write, _session_end, pause, context.keeps_sources)
-            if builder.caching
-            else None
-        )
 
     @property
     def expired_puts(self) -> int:
@@ -167,34 +163,13 @@ class SessionStateStore:
         """Everything that has not expired; older segments first."""
         return self.fetch_keys(None, None)
 
-    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
-        """Forward held-back updates to `listener`; False without a cache."""
-        if self._cache is None:
-            return False
-        self._cache.listen(listener, send_old_values=send_old_values)
-        return True
-
-    def flush(self) -> None:
-        """Give held-back updates to the listener."""
-        if self._cache is not None:
-            self._cache.flush()
-
-    def held_back_bytes(self) -> int:
-        """Estimated size of the updates since the last commit."""
-        held_back = self._cache.dirty_bytes() if self._cache is not None else 0
-        return held_back + written_bytes(self._pending)
-
-    def changelog(self) -> Iterator[ChangelogRecord]:
-        """One record per session written since the last commit."""
-        return self._codec.to_changelog(self._pending, self._times)
-
     def pending(self) -> Puts:
         """Return the pending writes as the backend wants them."""
-        return self._segments.puts(self._pending.items(), self._kept.find_first())
+        return self._segments.puts(self._core.pending.items(), self._kept.find_first())
 
     def committed(self) -> None:
         """The pending writes are in the backend; segments of which every session has expired are dropped."""
-        self._pending, self._times = {}, {}
+        self._core.committed()
         self._changed.clear()
         self._segments.drop_before(self._kept.find_first())
         self.forget_reads()
@@ -203,12 +178,11 @@ class SessionStateStore:
         """Forget decoded values that are not held back, if they take more, bytes; if left out, than may be kept."""
         limit_bytes = self._context.kept_bytes if limit_bytes is None else limit_bytes
         self._recent.forget(self._kept.find_first(), limit_bytes)
-        if self._cache is not None:
-            self._cache.drop_clean(limit_bytes)
+        self._core.forget_reads(limit_bytes)
 
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them; the first commit drops what has expired."""
-        entries = dict(zip(batch.keys(), self._codec.from_changelog(batch), strict=True))
+        entries = dict(self._core.restored(batch))
         self._kept.forget()
         self._recent = RecentEntries()
         return self._segments.puts(entries.items())
@@ -275,19 +249,10 @@ class SessionStateStore:
 
     def _laid_over(self, store_keys: Iterable[bytes]) -> Mapping[bytes, bytes | None]:
         """Return the writes since the last commit; of cached values only whether there is one: `_value` has them."""
-        cache, pending = self._cache, self._pending
+        cache, pending = self._cache, self._core.pending
         if cache is None:
             return {key: pending[key] for key in store_keys}
         return {key: _presence(cache.dirty[key]) if key in cache.dirty else pending.get(key) for key in store_keys}
-
-    def _stored(self, store_key: bytes) -> bytes | None:
-        if store_key in self._pending:
-            return self._pending[store_key]
-        return self._segments.get(store_key, self._segments.time_of(store_key))
-
-    def _write(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
-        self._pending[store_key] = data
-        self._times[store_key] = timestamp
 
 
 def _presence(entry: CacheEntry) -> bytes | None:

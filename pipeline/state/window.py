@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.state.access import CachedFold
 from pipeline.state.api import idle
-from pipeline.state.cache import NamedCache
 from pipeline.state.codec import TimestampedCodec, codec_of
+from pipeline.state.core import StoreCore
 from pipeline.state.kept_times import KeptTimes
 from pipeline.state.keys import stored_keys
-from pipeline.state.pending import ChangedKeys, written_bytes
+from pipeline.state.pending import ChangedKeys
 from pipeline.state.segments import Segments
 from pipeline.windows import MAX_TIME_MS
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from pipeline.state.api import (
         ChangelogBatch,
-        ChangelogRecord,
-        FlushListener,
         Puts,
         StateBackend,
         StateStore,
@@ -60,14 +58,13 @@ class WindowStateStore:
         self._codec = codec_of(builder)
         self._segments = Segments(builder.name, builder.retention_ms, backend, WINDOW_SUFFIX.size)
         self._kept = KeptTimes(self._segments, builder.retention_ms + builder.slack_ms)
-        self._pending: dict[bytes, bytes | None] = {}
-        self._times: dict[bytes, int] = {}
+        self._core = core = StoreCore(self._codec, self._segments.find, context)
+        self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
+        self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
+        self._write = core.write
+        self.forget_reads = core.forget_reads
+        self._cache = core.hold_back(self._codec, pause) if builder.caching else None
         self._changed = ChangedKeys(is_kept=False)
-        self._cache = (
-            NamedCache(self._codec, self._stored, self._write, pause=pause, writes_at_once=context.keeps_sources)
-            if builder.caching
-            else None
-        )
         self._last_key: Any = None
         self._last_start = -1
         self._last_store_key = b""
@@ -113,7 +110,7 @@ class WindowStateStore:
         store_key = self._store_key(key, time)
         if self._cache is not None:
             return self._cache.get(store_key)
-        pending = self._pending
+        pending = self._core.pending
         data = pending[store_key] if store_key in pending else self._segments.get(store_key, time)
         return None if data is None else self._codec.decode(key, data)
 
@@ -151,22 +148,15 @@ class WindowStateStore:
         """Scan all backwards."""
         return self._of_keys(None, None, 0, MAX_TIME_MS, reverse=True)
 
-    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
-        """Forward held-back updates to `listener`; False without a cache."""
-        if self._cache is None:
-            return False
-        self._cache.listen(listener, send_old_values=send_old_values)
-        return True
-
     def cached_fold(self, fold: Fold) -> CachedFold | None:
         """An aggregation into this store in parts; None without a cache, or where input records are kept."""
         cache, keys, changed = self._cache, self._keys, self._changed
         if cache is None or self._context.keeps_sources:
             return None
-        index, suffix, committed = cache.new_index(), WINDOW_SUFFIX.pack, self._segments.get
+        index, suffix, committed, core = cache.new_index(), WINDOW_SUFFIX.pack, self._segments.get, self._core
 
         def find(key_as_bytes: bytes, key: Any, start: int) -> CacheEntry:
-            store_key, pending = keys.written(key) + suffix(start, 0), self._pending
+            store_key, pending = keys.written(key) + suffix(start, 0), core.pending
             entry = cache.entries.get(store_key)
             if entry is None:
                 data = pending[store_key] if store_key in pending else committed(store_key, start)
@@ -196,7 +186,7 @@ class WindowStateStore:
         if self._cache is not None or context.keeps_sources or not isinstance(codec, TimestampedCodec):
             return None
         folded, keys, suffix = codec.folding(fold, tells_old=tells_old), self._keys, WINDOW_SUFFIX.pack
-        key_bytes = keys.serialize
+        key_bytes, core = keys.serialize, self._core
         committed, kept = self._segments.get, self._kept
 
         def put(key: Any, value: Any, timestamp: int, start: int) -> Folded:
@@ -206,50 +196,31 @@ class WindowStateStore:
                 store_key = key_bytes(key) + suffix(start, 0)
             except Exception as error:
                 raise keys.refused(key, error) from error
-            pending = self._pending
+            pending = core.pending
             known = pending[store_key] if store_key in pending else committed(store_key, start)
             if self._changed.is_kept:
                 self._changed.add(store_key[: -WINDOW_SUFFIX.size], store_key)
             update = folded(known, key, value, timestamp)
             pending[store_key] = update[1]
-            self._times[store_key] = context.timestamp
+            core.times[store_key] = context.timestamp
             return update
 
         return put
 
-    def flush(self) -> None:
-        """Give held-back updates to the listener."""
-        if self._cache is not None:
-            self._cache.flush()
-
-    def held_back_bytes(self) -> int:
-        """Estimated size of the updates since the last commit."""
-        held_back = self._cache.dirty_bytes() if self._cache is not None else 0
-        return held_back + written_bytes(self._pending)
-
-    def changelog(self) -> Iterator[ChangelogRecord]:
-        """One record per window written since the last commit."""
-        return self._codec.to_changelog(self._pending, self._times)
-
     def pending(self) -> Puts:
         """Return the pending writes as the backend wants them."""
-        return self._segments.puts(self._pending.items(), self._kept.find_first())
+        return self._segments.puts(self._core.pending.items(), self._kept.find_first())
 
     def committed(self) -> None:
         """The pending writes are in the backend; segments of which every window has expired are dropped."""
-        self._pending, self._times = {}, {}
+        self._core.committed()
         self._changed.clear()
         self._segments.drop_before(self._kept.find_first())
         self.forget_reads()
 
-    def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget decoded values that are not held back, if they take more, bytes; if left out, than may be kept."""
-        if self._cache is not None:
-            self._cache.drop_clean(self._context.kept_bytes if limit_bytes is None else limit_bytes)
-
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them; the first commit drops what has expired."""
-        entries = dict(zip(batch.keys(), self._codec.from_changelog(batch), strict=True))
+        entries = dict(self._core.restored(batch))
         self._kept.forget()
         return self._segments.puts(entries.items())
 
@@ -297,25 +268,16 @@ class WindowStateStore:
         """Return the writes since the last commit, by key. Kept from the first search on: most stores are never searched."""
         if not self._changed.is_kept:
             self._changed.is_kept = True
-            for store_key in {*self._pending, *(self._cache.dirty if self._cache is not None else ())}:
+            for store_key in {*self._core.pending, *(self._cache.dirty if self._cache is not None else ())}:
                 self._changed.add(store_key[: -WINDOW_SUFFIX.size], store_key)
         return self._changed
 
     def _laid_over(self, store_keys: Iterable[bytes]) -> Mapping[bytes, bytes | None]:
         """Return the writes of these keys since the last commit."""
-        cache, pending = self._cache, self._pending
+        cache, pending = self._cache, self._core.pending
         if cache is None:
             return {key: pending.get(key) for key in store_keys}
         return {key: cache.encoded(key) if key in cache.dirty else pending.get(key) for key in store_keys}
-
-    def _stored(self, store_key: bytes) -> bytes | None:
-        if store_key in self._pending:
-            return self._pending[store_key]
-        return self._segments.get(store_key, self._segments.time_of(store_key))
-
-    def _write(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
-        self._pending[store_key] = data
-        self._times[store_key] = timestamp
 
 
 if TYPE_CHECKING:

@@ -129,7 +129,7 @@ class RecordQueue:
             (within if record[RAW_OFFSET] < limit else self._beyond).append(record)
         return within
 
-    def follow(self, batches: Iterator[Iterable[RawFields]]) -> None:
+    def add_batches(self, batches: Iterator[Iterable[RawFields]]) -> None:
         """Append records that are fetched when those at hand have been processed."""
         self._batches = batches
 

@@ -237,14 +237,14 @@ class Task:
         """How many records of the pack at the offset that an input begins with have been processed before."""
         return self._packs[tp].begun if tp in self._packs else 0
 
-    def follow(self, tp: TopicPartition, batches: Iterator[Iterable[RawFields]]) -> None:
+    def add_batches(self, tp: TopicPartition, batches: Iterator[Iterable[RawFields]]) -> None:
         """Append records of an input that are fetched batch by batch, when `process_all` needs them.
 
         Args:
             tp: One of the task's inputs. Packs must have been taken apart.
             batches: The records that follow those already added.
         """
-        self._queue(tp).follow(batches)
+        self._queue(tp).add_batches(batches)
 
     def reached_end(self, tp: TopicPartition, offset: int) -> None:
         """All records of an input before `offset` have been added, and there are no more at present."""

@@ -33,7 +33,7 @@ PAUSED_AFTER = 64
 
 
 def idle() -> None:
-    """Nobody wants to look."""
+    """Do nothing."""
 
 
 class Table(Protocol):
@@ -153,9 +153,9 @@ class ChangelogBatch(Protocol):
 
 
 PUT_RETURN_CODE_VALID_TO_UNDEFINED = -1
-"""What `VersionedKeyValueStore.put` gives if the value is the key's latest."""
+"""Returned by `VersionedKeyValueStore.put` if the value is the key's latest."""
 PUT_RETURN_CODE_NOT_PUT = -(2**63)
-"""What it gives if the value came too late: nothing has changed."""
+"""Returned if the value came too late: nothing has changed."""
 
 
 class StoreKind(Enum):
@@ -228,7 +228,7 @@ class CachedUpdate(NamedTuple):
     """An update that a caching store forwards for one key when it is flushed.
 
     `key` is the store's key (of window stores: `(key, window_start)`, of session stores: `Windowed`); `new` and `old` are
-    values without their times; `old` is what the store held before the first held-back update, or None where nobody asked
+    values without their times; `old` is what the store held before the first held-back update, or None where it was not asked
     for it; `headers` and `metadata` are those of the last update; `timestamp` (ms) is the one to forward with.
     """
 
@@ -610,7 +610,7 @@ class VersionedKeyValueStore(Protocol[K_contra, V]):
         ...
 
     def delete(self, key: K_contra, timestamp: int) -> VersionedRecord[V] | None:
-        """Delete from `timestamp` on; gives what held then."""
+        """Delete from `timestamp` on. Returns what held then."""
         ...
 
     def get(self, key: K_contra, as_of: int | None = None) -> VersionedRecord[V] | None:

@@ -29,7 +29,7 @@ ENCODED: Any = object()
 _order = attrgetter("order")
 
 FLUSHED_TOGETHER = 128
-"""So many updates are written to the store, then forwarded: few enough for somebody who waits to look after them."""
+"""So many updates are written to the store, then forwarded: few enough for a query that waits."""
 
 _made = tuple.__new__
 """Makes a named tuple in half the time of a call of its class."""
@@ -39,7 +39,7 @@ _made = tuple.__new__
 class CacheEntry:
     """A value, and the last update of it that was not flushed yet.
 
-    A value that nobody can change is there as it is. Of any other there are the bytes, and perhaps a copy that nobody has yet:
+    A value that cannot be changed is there as it is. Of any other there are the bytes, and perhaps a copy for the next reader:
     `NamedCache.value_of` and `NamedCache.hold` tell them apart (`pipeline.state.values`).
 
     Args:
@@ -49,7 +49,7 @@ class CacheEntry:
         time: The value's own timestamp (ms), where the store has such.
         whole: Both, as readers are given them; None until one asks, and for what can be changed.
         data: The bytes of the value alone.
-        copy: A value made of them, for whoever asks next.
+        copy: A value made of them, for the next reader.
         order: When it was updated last since the last flush, counted in updates; 0 if it was not. That was by a record of this
             `timestamp` (ms) with these `headers`, that came from `place`.
     """
@@ -76,7 +76,7 @@ def stored_time(entry: CacheEntry) -> int:
 class NamedCache:
     """Values by store key; those that were updated are flushed in the order of their last updates.
 
-    Values that are only read may have no entry, but lie in a dict of whoever reads them (`new_reads`).
+    Values that are only read may have no entry, but lie in a dict of their reader (`new_reads`).
 
     Args:
         codec: How values become bytes.
@@ -111,12 +111,12 @@ class NamedCache:
         self._send_old_values = send_old_values
 
     def new_index(self) -> dict[Any, Any]:
-        """An empty dict for somebody who finds entries by other keys; it is cleared when entries are forgotten."""
+        """Return an empty dict for a user that finds entries by other keys; it is cleared when entries are forgotten."""
         self._indexes.append({})
         return self._indexes[-1]
 
     def new_reads(self) -> dict[bytes, Any]:
-        """An empty dict for somebody who keeps values that were read, by store key, without an entry for each.
+        """Return an empty dict for a reader that keeps values, by store key, without an entry for each.
 
         Only for keys that have none: a value is dropped there when its key gets one, and all are when entries are forgotten.
         """
@@ -139,7 +139,7 @@ class NamedCache:
         return entry
 
     def value_of(self, entry: CacheEntry) -> Any:
-        """The value of an entry, for somebody who may change it."""
+        """Return the value of an entry, for a user that may change it."""
         value = entry.value
         if value is not ENCODED:
             return value
@@ -152,7 +152,7 @@ class NamedCache:
             raise self.codec.values.unreadable(entry.key, entry.data, error) from error
 
     def hold(self, entry: CacheEntry, value: Any) -> None:
-        """Set the value of an entry to one that somebody may change later; None deletes.
+        """Set the value of an entry to one that may be changed later; None deletes.
 
         Raises:
             SerializationError: If it cannot be written, or would come back as something else. The entry stays as it was.
@@ -215,7 +215,7 @@ class NamedCache:
         self._flushing = {}
 
     def _written(self, entries: Iterable[CacheEntry]) -> list[CachedUpdate]:
-        """Write entries to the store, which are clean from now on; gives what has become of them."""
+        """Write entries to the store, which are clean from now on. Returns the updates."""
         sends_old, tells, stored, write, time_of, codec = (
             self._send_old_values,
             self._listener is not None,
@@ -232,7 +232,7 @@ class NamedCache:
             if value is None or sends_old:
                 old_data = stored(store_key)
                 if value is None and old_data is None:
-                    continue  # came and went within one commit: nobody has heard of it
+                    continue  # came and went within one commit: no listener knows it
                 if sends_old and old_data is not None:
                     old = codec.parts(store_key, codec.decode(store_key, old_data))[0]
             if value is ENCODED:

@@ -28,7 +28,7 @@ Writes: TypeAlias = "Mapping[bytes, bytes | None]"
 """Stored bytes by store key; None deletes."""
 
 Folded: TypeAlias = "tuple[bytes | None, bytes | None, Any, Any, int]"
-"""What adding a value gives: bytes stored before and now, the new aggregate, the old one if it is told, the time (ms)."""
+"""The result of adding a value: bytes stored before and now, the new aggregate, the old one if it is told, the time (ms)."""
 
 
 class ValueCodec(Protocol):

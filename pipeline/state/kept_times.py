@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class KeptTimes:
     """The times of entries that are kept: those above the highest time ever put, less a span.
 
-    Whoever reads or writes an entry of a time with `first <= time < end` need not call anything here.
+    A reader or writer of an entry of a time with `first <= time < end` need not call anything here.
 
     Args:
         segments: The store's entries.

@@ -179,7 +179,7 @@ class KeyValueStateStore:
         return CachedLookup(values, find)
 
     def writing_fold(self, fold: Fold, *, tells_old: bool) -> Callable[[Any, Any, int], Folded] | None:
-        """A function of key, value and timestamp (ms) that aggregates a record into its key's value: gives what to forward.
+        """Return a function of key, value and timestamp (ms) that aggregates a record and returns what to forward.
 
         None with a cache, of stores that are not timestamped or keep so many keys, or where input records are kept.
         """

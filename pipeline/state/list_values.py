@@ -60,7 +60,7 @@ class ListValueStateStore:
             return
         if self._core.pending.get(store_key) is not None:
             del self._live[bisect_left(self._live, store_key)]
-        if self._table.get(store_key) is None:  # came and went within one commit: nobody has heard of it
+        if self._table.get(store_key) is None:  # came and went within one commit: no reader knows it
             del self._core.pending[store_key], self._core.times[store_key]
         else:
             self._core.write(store_key, None, timestamp)

@@ -206,7 +206,7 @@ class RocksDbBackend:
     def scan(
         self, family: Rdict, lower: bytes | None, upper: bytes | None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Entries of a column family, as `RocksDbTable.scan` gives them."""
+        """Entries of a column family, as `RocksDbTable.scan` returns them."""
         last = upper if reverse else lower
         try:
             if reverse:
@@ -230,7 +230,7 @@ class RocksDbBackend:
         """Translate an error of the library.
 
         Damage is noted in the directory, which is not opened any more then: it holds a copy of what the changelogs have, and
-        whoever opens it next begins anew.
+        the next process that opens it restores it.
         """
         text = str(error)
         if not isinstance(error, OSError) and ("Corruption" in text or "No such file" in text):
@@ -324,7 +324,7 @@ class RocksDbBackend:
 
 
 def delete_unused(directory: Path) -> bool:
-    """Delete a task's directory, unless some process has it open; gives whether it is gone.
+    """Delete a task's directory, unless some process has it open. Returns whether it is gone.
 
     Not for the process that has it open itself: it holds the lock that is asked for.
 

@@ -1,7 +1,7 @@
 """Copies of a task's state on a file store: files by their content, and manifests that say which of them make a state.
 
 A file is kept under its SHA-256 and uploaded once, so that of a large state only what has changed travels. A manifest is
-written when all its files are there, and moved to its place in one step: whoever finds it finds a whole snapshot, and whoever
+written when all its files are there, and moved to its place in one step: a reader finds a whole snapshot, and one that
 reads a file checks its sum. Any URL that fsspec understands will do.
 """
 
@@ -103,7 +103,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
-        """Read `encode`'s form. Whoever can write to the file store can write manifests: nothing in one is taken on trust.
+        """Read `encode`'s form. All that can write to the file store can write manifests: nothing in one is taken on trust.
 
         Raises:
             SnapshotError: If it is not one, or names files outside of the store.
@@ -192,7 +192,7 @@ class SnapshotStore:
         """Upload what is not there yet of a state's files, then its manifest; remove snapshots that are too many.
 
         Args:
-            state: A directory nobody writes to: a checkpoint.
+            state: A directory that does not change: a checkpoint.
             draft: The manifest, without files.
             digests: Sums of files that are known from the last time, and need not be read again; brought up to date.
 

@@ -1,7 +1,7 @@
 """Decides, in this one place, which values a store may hand out again, and which it keeps as bytes.
 
 Users' code may change what it has put, and what it was given. So no object that can be changed is shared between two calls, or
-with a store: the store keeps the bytes, and each reader is given an object of its own. Values that nobody can change, and that
+with a store: the store keeps the bytes, and each reader gets an object of its own. Values that cannot be changed, and that
 come back as they were, are kept and handed out as they are; `Serde.immutable_types` says which these may be.
 """
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 _SHOWN = 100
 """So many characters of a key, or of bytes, are shown in a message."""
 _SCALARS = (int, float, str)
-"""An equal value of another of these classes, or of one made of them, does the same."""
+"""An equal value of another of these classes, or of one made of them, behaves alike."""
 _ATOMS = frozenset({int, float, str, bool, bytes, type(None)})
-"""Classes of values that nobody can change, whatever serde writes them."""
+"""Classes of values that cannot be changed, whatever serde writes them."""
 
 _IDENTITY: Any = object.__eq__
-"""How objects compare of which nobody has said when they are equal."""
+"""How objects compare that do not define equality."""
 
 
 def shown(value: Any) -> str:
@@ -39,7 +39,7 @@ def shown(value: Any) -> str:
 
 
 def is_atom(value: Any) -> bool:
-    """Whether nobody can change a value, as far as its class alone says."""
+    """Whether a value cannot be changed, as far as its class alone says."""
     return type(value) in _ATOMS
 
 
@@ -90,7 +90,7 @@ class StoredValues:
         return data
 
     def verify(self, key: Any, value: Any, data: bytes) -> Any:
-        """Make sure that a value comes back as it was; its class may be shared from now on if it is one that nobody can change.
+        """Make sure that a value comes back as it was; its class may be shared from now on if its values cannot be changed.
 
         Returns:
             What comes back, or None if it was not read.

@@ -78,7 +78,7 @@ class VersionedStateStore:
         return valid_to
 
     def delete(self, key: Any, timestamp: int) -> VersionedRecord[Any] | None:
-        """Delete from `timestamp` on; gives what held then."""
+        """Delete from `timestamp` on. Returns what held then."""
         if timestamp < self._first_kept():
             self.expired_puts += 1
             return None
@@ -189,7 +189,7 @@ class VersionedStateStore:
         return valid_to
 
     def _note_ends(self, raw: bytes, versions: list[Version], changed: int) -> None:
-        """Remember when the versions around a changed one end, for the time when nobody puts their key any more."""
+        """Remember when the versions around a changed one end, for the time when their key is put no more."""
         if 0 < changed < len(versions) or (changed < len(versions) and versions[changed].data is None):
             self._pending_ends[_END + _TIME.pack(versions[changed].timestamp) + raw] = b""
         if changed + 1 < len(versions):

@@ -261,7 +261,7 @@ class WindowStateStore:
         return store_key
 
     def _kept_key(self, key: Any, store_key: bytes) -> Any:
-        """A key that nobody changes later."""
+        """Return a key that cannot be changed later."""
         return key if type(key) in self._fixed_keys else self._key_of(store_key[: -WINDOW_SUFFIX.size])
 
     def _changed_by_key(self) -> ChangedKeys:

@@ -106,6 +106,6 @@ def directories_of(application_id: str, state_directory: Path) -> tuple[Path, ..
 
 
 def task_directories(directory: Path) -> dict[TaskId, Path]:
-    """The directories of tasks that an application has in its own, without those that somebody left who died making one."""
+    """The directories of tasks that an application has in its own, without those that were never completed."""
     found = (path for path in directory.glob("*_*") if re.fullmatch(r"\d+_\d+", path.name))
     return {TaskId.parse(path.name): path for path in found}

@@ -1,4 +1,4 @@
-"""Tells a worker what the control topic says of its application, as soon as it does: where to hold, and who publishes."""
+"""Tells a worker at once what the control topic says of its application: where to hold, and which version publishes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ControlTail:
     """Reads the control topic in a thread of its own, from its start, for as long as a worker runs.
 
     A mark that has been there for longer than it says is given up: its coordinator has died, and nothing has changed. In the
-    middle of a switch that is not so; only whoever completes the switch ends the hold.
+    middle of a switch that is not so; only the completed switch ends the hold.
 
     Args:
         admin: Asks the brokers.

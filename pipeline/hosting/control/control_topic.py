@@ -74,7 +74,7 @@ class ControlTopic:
             producer.close()
 
     def put(self, values: Mapping[str, bytes | None]) -> None:
-        """Write values of names that nobody else writes: without the lock.
+        """Write values of names that have one writer: without the lock.
 
         Raises:
             BrokerError: If brokers refuse or do not answer.

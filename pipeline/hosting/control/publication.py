@@ -1,8 +1,8 @@
 """The right to publish: of an application's versions only the live one writes to its public topics.
 
 A switch writes the control topic first, and then fences the tasks of the version that loses the right. Taking over a task
-fences its previous owner first, and then reads the control topic. So whoever took over before the switch is fenced, and
-whoever takes over afterwards knows of it: there is no third case.
+fences its previous owner first, and then reads the control topic. So an owner from before the switch is fenced, and
+one from afterwards knows of it: there is no third case.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LiveVersion(msgspec.Struct, frozen=True):
         live: The version that has the right.
         step: Where its release stands.
         epoch: Counts the switches.
-        mark: Where versions are to hold; None if nobody is asked to.
+        mark: Where versions are to hold; None if none is to.
         revision: Counts the writes.
     """
 
@@ -112,7 +112,7 @@ def require_never_released(admin: Admin, app: AppConfig) -> None:
     """Make sure that an application of which the control topic knows nothing has no staging topics, which releases make.
 
     Raises:
-        ReleaseError: If it has some. The record is lost, so nobody knows which version is live.
+        ReleaseError: If it has some. The record is lost, so it is unknown which version is live.
         BrokerError: If brokers do not answer.
     """
     prefixes = tuple(staging_name(app.application_id(version), "") for version in {app.version, *app.versions})

@@ -59,7 +59,7 @@ def processing_alone(connected: ConnectedApplication, kind: str, by: str | None 
 
 
 class _Place:
-    """Membership in the group of those who process alone, in a thread."""
+    """Membership in the group of hosts that process alone, in a thread."""
 
     def __init__(self, application: Application, host: SoleHost) -> None:
         """Joins at once."""
@@ -90,7 +90,7 @@ class _Place:
                 raise under_way(self._application.id, SoleHost.parse(decision))
             waited_s = time.monotonic() - began
             if waited_s > patience_s:
-                message = f"Group {self._group} has not decided who may process within {waited_s:.0f} s"
+                message = f"Group {self._group} has not decided which host may process within {waited_s:.0f} s"
                 raise BrokerError(message, retriable=True, hint="Check that the brokers run.")
             if waited_s > _PATIENCE_SECONDS and not is_told:
                 is_told = True

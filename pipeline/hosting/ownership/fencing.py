@@ -35,7 +35,7 @@ def transactional_id(application_id: str, task_id: TaskId) -> str:
 
 
 def fence_owners(application: Application, task_ids: Iterable[TaskId]) -> None:
-    """Take tasks from whoever has them, and abort what they have open, without going on with them.
+    """Fence the owners of tasks, and abort what they have open, without going on with them.
 
     Raises:
         BrokerError: If the brokers do not answer.

@@ -1,7 +1,7 @@
 """Decides which of several hosts may process all of an application alone: values only, without a broker.
 
 Bounded runs, and workers that end once they are caught up, are members of a group of their own. Brokers see within a session
-that one has died, so nobody is locked out by what a crash has left behind.
+that one has died, so a crash leaves nothing behind that locks others out.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class SoleHost:
 
     @classmethod
     def new(cls, kind: str, by: str | None = None) -> SoleHost:
-        """One that begins now, of this user on this machine if nobody is named."""
+        """Make one that begins now, of this user on this machine if none is named."""
         now_ms = SystemClock().now_ms()
         who = by or this_user()
         return cls(kind, who, now_ms, f"{now_ms:013d}-{uuid.uuid4().hex[:6]}")
 
     @property
     def name(self) -> str:
-        """The client id of its member: brokers tell it to whoever asks for the members."""
+        """The client id of its member: brokers tell it with the members."""
         return f"{self.kind}/{self.by}/{self.id}"
 
     @classmethod

@@ -115,7 +115,7 @@ def open_snapshot(application: Application, task_id: TaskId, name: str) -> State
 
 @dataclass(frozen=True, slots=True)
 class TaskCheckpoint:
-    """A copy of a task's state that nobody writes to.
+    """A copy of a task's state that does not change.
 
     Args:
         application: Whose task.

@@ -2,7 +2,7 @@
 
 In slices, and not in a thread of its own as Kafka Streams' `StateUpdater`: both the client and the store hold the
 interpreter's lock while they make and take records, so that a thread would take as much from the tasks that run, at moments
-that nobody chooses.
+that cannot be chosen.
 """
 
 from __future__ import annotations

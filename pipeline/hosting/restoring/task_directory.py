@@ -1,4 +1,4 @@
-"""Places a task's local state on disk, and locks it."""
+"""Opens the local state of a task, on disk or in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_backend(sub_topology: SubTopology, directory: Path) -> StateBackend:
 
 
 def after_predecessor(open_state: Callable[[], T], *, within_s: float, retry_s: float = 0.1) -> T:
-    """Open state that a predecessor on this machine, who was killed or fenced, may not have let go of yet.
+    """Open state that a predecessor on this machine, which was killed or fenced, may not have closed yet.
 
     Args:
         open_state: Opens it.
@@ -39,7 +39,7 @@ def after_predecessor(open_state: Callable[[], T], *, within_s: float, retry_s: 
         retry_s: When to look again.
 
     Raises:
-        StateInUseError: If somebody uses it for longer.
+        StateInUseError: If another process uses it for longer.
     """
     deadline = time.monotonic() + within_s
     while True:

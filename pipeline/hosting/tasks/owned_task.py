@@ -250,7 +250,7 @@ class OwnedTask:
         commit = self._commit
         if self._records is not None:
             self._records.flush()
-        # Before the commit, which proves that nobody else has written until then; what a successor writes later must not count.
+        # Before the commit, which proves that no other has written until then; what a successor writes later must not count.
         self._changelog_ends = self._admin.written_offsets(commit.changelogs)
         if self._owner is not None:
             self._owner.commit(commit.offsets, self._application.id)
@@ -262,13 +262,13 @@ class OwnedTask:
         self.doubted_since = None
 
     def check_owner(self) -> None:
-        """Find out, before taking the task over once more, whether somebody else has gone on with it.
+        """Find out, before taking the task over once more, whether another owner has gone on with it.
 
         An owner that was out of reach for longer than its transaction may be open is fenced either way: by the brokers alone,
         or by a successor, which must not be fenced in turn.
 
         Raises:
-            TaskMigratedError: If what is committed is from somebody else.
+            TaskMigratedError: If what is committed is from another owner.
             BrokerError: If the brokers do not answer.
         """
         if not self._own_commits:  # it was never taken over
@@ -285,11 +285,11 @@ class OwnedTask:
             TaskMigratedError: If another owner has taken over.
             BrokerError: If brokers do not answer.
         """
-        self.settle()
+        self.confirm_commit()
         return publish_checkpoint(self.checkpoint(), self._admin)
 
-    def settle(self) -> None:
-        """Make sure that the state is what was committed, and nobody else has committed since; before a `checkpoint`.
+    def confirm_commit(self) -> None:
+        """Make sure that the state is what was committed, and no successor has committed since; before a `checkpoint`.
 
         Right after a commit only: what was sent since then would be committed without the offsets it came from.
 
@@ -313,14 +313,14 @@ class OwnedTask:
         return self._opened.positions()
 
     def close(self, *, abort: bool = True) -> None:
-        """Let go of the task. What was not committed is aborted and forgotten. Idempotent.
+        """Close the task. What was not committed is aborted and forgotten. Idempotent.
 
         Without transactions what was sent is written to its end, dead letters of the failure that ends the task among it, as
         `KafkaProducer.close` does for `RecordCollectorImpl`.
 
         Args:
-            abort: Whether to end what is open at once, so that nobody waits for it; pointless if brokers are out of reach, and
-                wrong if somebody else has the task.
+            abort: Whether to end what is open at once, so that no reader waits for it; pointless if brokers are out of
+                reach, and wrong if another process has the task.
         """
         if abort:
             with suppress(StreamsError):  # a successor's takeover aborts a transaction as well
@@ -331,7 +331,7 @@ class OwnedTask:
         if self._task is not None:
             try:
                 self._task.close()
-            except StreamsError as error:  # what is committed stays so, and who ends a task has a reason of its own
+            except StreamsError as error:  # what is committed stays so, and a task is ended for a reason of its own
                 log.error("%s", error, extra={"task": str(self.id)})  # noqa: TRY400 - the message says what happened
             self._task = None
         self._start.close()
@@ -370,7 +370,7 @@ class OwnedTask:
         self._records.learn_limits(time_limits(self._admin, self._written(self._records.target)))
 
     def _new_owner(self) -> TransactionalProducer:
-        """Commits the task's offsets, and with exactly once its records: whoever has it owns the task.
+        """Create the producer that commits the task's offsets, and with exactly once its records: it owns the task.
 
         At least once needs it as well: brokers take plain commits for a group with members from its members only.
         """

@@ -47,7 +47,7 @@ class _Standby:
     held: dict[TopicPartition, MessageBatch] = field(default_factory=dict)
 
     def apply(self, tp: TopicPartition, batch: MessageBatch, reached: int) -> int:
-        """Apply records up to the limit and keep the others; gives the number of those that were applied."""
+        """Apply records up to the limit and keep the others. Returns the number of those applied."""
         limit = self.limits.get(tp, reached)
         kept, rest = batch.split(limit)
         self.positions[tp] = max(self.positions[tp], min(reached, limit))
@@ -69,7 +69,6 @@ class StandbyTasks:
     """
 
     def __init__(self, application: Application, layout: Layout, admin: Admin, clock: Clock) -> None:
-        """Follows nothing yet."""
         self._application = application
         self._layout = layout
         self._admin = admin
@@ -95,7 +94,7 @@ class StandbyTasks:
         self._begin(task_id)
 
     def release(self, task_id: TaskId) -> StateBackend:
-        """Stop following a task, and give its state to whoever is to run it, or to close it."""
+        """Stop following a task. Returns its state, which is still open."""
         standby = self._standbys.pop(task_id)
         self._consumer.unassign(standby.positions)
         for tp in standby.positions:
@@ -104,7 +103,7 @@ class StandbyTasks:
         return standby.backend
 
     def run_once(self, timeout_s: float) -> int:
-        """Apply what has been written since; gives the number of records.
+        """Apply what has been written since. Returns the number of records.
 
         Raises:
             BrokerError: If the brokers refuse, or do not answer; tasks that had to begin anew may not be followed any more.
@@ -178,7 +177,7 @@ class StandbyTasks:
             return 0
 
     def _apply_held(self) -> int:
-        """Go on with what was read too early, as far as it is committed by now; gives the number of records.
+        """Go on with what was read too early, as far as it is committed by now. Returns the number of records.
 
         Committed offsets are asked for once per `commit.interval.ms`, and only while something waits for them.
         """

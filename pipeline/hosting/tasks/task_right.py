@@ -1,7 +1,7 @@
 """Rights of a task of a running version, as the application's record says: publish, write to staging topics, hold.
 
-A task learns it when it has been taken over, after its predecessor is fenced, and from each record that comes later. Whoever
-has said to hold obeys until it reads a record without the mark; whoever takes over afterwards reads it then.
+A task learns it when it has been taken over, after its predecessor is fenced, and from each record that comes later. One
+that has said to hold obeys until it reads a record without the mark; one that is taken over afterwards reads it then.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def right_at_start(application: Application) -> Right:
 
 
 def right_by(application: Application, record: LiveVersion) -> Right:
-    """The right that a record gives: the live version publishes, and any other one writes to its staging topics."""
+    """Return the right by a record: the live version publishes, and any other one writes to its staging topics."""
     hold = None
     if record.mark is not None and application.version in record.mark.limits:
         limits = record.mark.limits[application.version]

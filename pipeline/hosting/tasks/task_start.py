@@ -33,7 +33,7 @@ class TaskStart:
     """Starts a task: fence the predecessor, read the committed offsets, then the changelogs' ends, then restore.
 
     In any other order a predecessor could still commit in between. Workers, standbys, snapshots, dry runs and attempts of Spark
-    start their tasks with it; those that write nothing fence nobody.
+    start their tasks with it; those that write nothing fence none.
 
     Args:
         application: The application.

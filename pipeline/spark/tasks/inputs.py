@@ -76,9 +76,9 @@ class Inputs:
             for tp, writer, records in handed_over:
                 self._writers.add(tp, records, writer)
         for tp, batches in self._writers.merged():
-            task.follow(tp, batches)
+            task.add_batches(tp, batches)
         for tp in asked.keys() - own.keys():
-            task.follow(tp, self._open.enter_context(closing(self._batches(tp))))
+            task.add_batches(tp, self._open.enter_context(closing(self._batches(tp))))
 
     def _batches(self, tp: TopicPartition) -> Generator[list[RawFields], None, None]:
         for _, records in read_fields(self._admin, {tp: self._ranges[tp]}):

@@ -48,7 +48,7 @@ class AlignedTasks:
 def aligned_tasks(topology: Topology, layout: Layout, application_id: str) -> list[AlignedTasks]:
     """The tasks that are aligned with each other: per reader of repartition topics, their writers.
 
-    If the reader has inputs of others besides, its tasks are among them. A single task has nobody to wait for.
+    If the reader has inputs of others besides, its tasks are among them. A single task waits for none.
     """
     subs = topology.sub_topologies()
     found: dict[frozenset[TopicPartition], AlignedTasks] = {}

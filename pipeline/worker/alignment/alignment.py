@@ -121,10 +121,10 @@ class _Progress:
 
 
 class Alignment:
-    """Tells tasks how far they may go. Progress is what tasks have committed: it is in the log, and everybody can read it.
+    """Tells tasks how far they may go. Progress is what tasks have committed: every process can read it in the log.
 
     Tasks are aligned from the start, and again when an input is far behind, until all inputs have reached the ends that
-    they had. Later records come one by one, and nobody waits for anybody.
+    they had. Later records come one by one, and no task waits for another.
 
     Args:
         tasks: The tasks that run here; looked at anew each time.
@@ -169,7 +169,7 @@ class Alignment:
         self._hold: Hold | None = None
 
     def begin(self, groups: Sequence[AlignedTasks]) -> None:
-        """Align these from now on."""
+        """Align these tasks from now on."""
         self._groups = groups if self._drift_ms >= 0 else ()
         self._owners = {tp: task for group in self._groups for tp, task in group.inputs.items()}
         self._external = frozenset(tp for group in self._groups for tp in group.external)
@@ -363,7 +363,7 @@ class Alignment:
         return progress.is_given_up
 
     def _holds(self, task_id: TaskId, limit: int, now: float) -> bool:
-        """Set the limit of a task here; gives whether that holds it back.
+        """Set the limit of a task here. Returns whether that holds it back.
 
         It commits at once what others may wait for, and where it is if it has not said that.
         """

@@ -27,7 +27,7 @@ def assign(instances: Collection[Instance], tasks: Mapping[TaskId, bool], config
     """Assign all tasks.
 
     Args:
-        instances: Everybody who is there; at least one.
+        instances: All instances; at least one.
         tasks: All tasks, and whether each has state.
         config: Settings.
 
@@ -82,7 +82,7 @@ class _Present:
         self._load = Counter([*meant.values(), *(name for names in copies.values() for name in names)])
 
     def move_active(self) -> None:
-        """To who is caught up; who is not becomes a standby until it is."""
+        """Assign tasks to instances that are caught up; one that is not follows as a standby until it is."""
         for task, target in self._waiting((task, name) for task, name in self.active.items()):
             chosen = self._readiest(task, self._capacity)
             self.active[task] = chosen
@@ -97,7 +97,7 @@ class _Present:
                 self._warm_up(task, target)
 
     def move_standbys(self) -> None:
-        """To who is caught up, if anybody is left who has no part in the task; who is not warms up as well."""
+        """Assign standbys to caught-up instances without a part in the task, if there are any; the others warm up."""
         planned = [(task, name) for task, names in self.copies.items() for name in names - self.warm_ups[task]]
         for task, target in self._waiting(planned):
             idle = self._capacity.keys() - self.copies[task] - {self.active[task]}
@@ -143,8 +143,8 @@ class _Present:
 def withhold(plans: Mapping[str, Plan], instances: Collection[Instance]) -> dict[str, Plan]:
     """Return the plans without active tasks that another instance still runs (cooperative rebalancing).
 
-    Whoever runs one sees that it is not in its plan any more, commits, lets go of it and says so; only then is it given away.
-    Until then, whoever is to have it goes on following its changelog, if it does.
+    The instance that runs one sees that it is not in its plan any more, commits, closes it and says so; only then does
+    another get it. Until then that one goes on following its changelog, if it does.
     """
     runs = {task: instance.id for instance in instances for task in instance.active}
     possible = {}

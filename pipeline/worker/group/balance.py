@@ -18,13 +18,13 @@ def gain(from_count: int, from_capacity: int, to_count: int, to_capacity: int) -
 
 
 class Balance:
-    """Numbers of tasks, by sub-topology and by who is to run them.
+    """Numbers of tasks, by sub-topology and by the place that is to run them.
 
     Even are first all tasks, then those that are counted here, then those of each sub-topology. For the last, tasks of two
     sub-topologies change places, so that none of them ends up on one instance as a whole.
 
     Args:
-        capacity: By who may run tasks; nobody else gets any.
+        capacity: By place that may run tasks; no other gets any.
         load: How many other tasks each has already.
     """
 

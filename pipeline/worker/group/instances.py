@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId
 
 RUNNING = -1
-"""What whoever runs a task lacks of its state (`Task.LATEST_OFFSET`): less than anybody else."""
+"""The lag of the instance that runs a task (`Task.LATEST_OFFSET`): less than any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class Plan:
 
 
 class Lags:
-    """How many changelog records of each task each instance lacks: `RUNNING` for whoever runs it.
+    """Return how many changelog records of each task each instance lacks: `RUNNING` for the one that runs it.
 
-    Whoever still restores a task runs it in this sense only if little is missing: else the task may be better off elsewhere.
+    An instance that still restores a task runs it in this sense only if little is missing: else another may suit better.
 
     Args:
-        instances: Everybody who is there.
+        instances: All instances.
         acceptable: With how many records missing an instance counts as caught up.
     """
 

@@ -72,7 +72,7 @@ def _process(intro: Introduction | None) -> str:
 
 
 def _found(introductions: Iterable[Introduction]) -> dict[str, int]:
-    """All topics that somebody has found: one who has looked earlier may not know of the newest."""
+    """All topics that any instance has found: one that has looked earlier may not know the newest."""
     found: dict[str, int] = {}
     for intro in introductions:
         for topic, partitions in intro.topics.items():
@@ -81,7 +81,7 @@ def _found(introductions: Iterable[Introduction]) -> dict[str, int]:
 
 
 def _refusals(members: Mapping[str, Introduction | None], application_id: str) -> dict[str, str]:
-    """Why members cannot take part: another topology than that of those who run tasks, or else of most; the same id twice."""
+    """Reasons why members cannot take part: another topology than runs, or than most have; an id that is used twice."""
     running = Counter(intro.fingerprint for intro in members.values() if intro is not None and intro.active)
     present = running or Counter(intro.fingerprint for intro in members.values() if intro is not None)
     prevailing = max(present, key=lambda print_: (present[print_], print_), default="")

@@ -98,7 +98,7 @@ class Membership:
         """A member, as soon as brokers answer; the supervisor has reached them before.
 
         Raises:
-            BrokerError: If they do not for `task.timeout.ms`, or nobody waits any longer.
+            BrokerError: If they do not for `task.timeout.ms`, or the wait is given up.
         """
         deadline = time.monotonic() + self._streams.task_timeout_ms / 1000
         while True:

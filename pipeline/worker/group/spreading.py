@@ -1,4 +1,4 @@
-"""Tasks to those who can run them: instances of an application, or stream threads of an instance."""
+"""Spreads tasks over places: instances of an application, or stream threads of an instance."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def spread(
 
     Args:
         tasks: What to distribute.
-        capacity: By who may run tasks; at least one.
-        lags: What those lack who have a task already: the less, the better a place is it.
+        capacity: By place that may run tasks; at least one.
+        lags: The lag of places that have a task already: the less, the better.
         load: How many other tasks each has already.
 
     Returns:

@@ -20,7 +20,7 @@ def standbys(
     """Instances that are to follow the changelogs of each task; those that do already go on, as far as balance allows.
 
     Args:
-        instances: Everybody who is there.
+        instances: All instances.
         owners: By task with state the instance that is to run it.
         lags: What each instance lacks.
         config: Settings.

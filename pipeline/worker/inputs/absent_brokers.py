@@ -22,7 +22,7 @@ _RETRY_SECONDS = 0.5
 
 
 class AbsentBrokers:
-    """Whether brokers are absent, and for how long they are waited for.
+    """Waits for brokers that are absent.
 
     Args:
         admin: Asks them.
@@ -34,11 +34,10 @@ class AbsentBrokers:
     def __init__(
         self, admin: Admin, task_timeout_ms: int, interruptions: Interruptions, topics: Callable[[], Iterable[str]]
     ) -> None:
-        """They are taken to be there."""
         self.are_there = True
         """Whether they answered when they were asked last."""
         self.gives_up = False
-        """Whether nobody waits any longer."""
+        """Whether the wait is given up."""
         self._admin = admin
         self._timeout_s = task_timeout_ms / 1000
         self._interruptions = interruptions
@@ -52,7 +51,7 @@ class AbsentBrokers:
             doing: What the step is for, for the log.
 
         Raises:
-            BrokerError: If they refuse, or do not answer for too long, or nobody waits any longer.
+            BrokerError: If they refuse, or do not answer for too long, or the wait is given up.
         """
         deadline = None
         while True:
@@ -73,7 +72,7 @@ class AbsentBrokers:
             deadline: For how long (monotonic seconds); None for `task.timeout.ms` from now on.
 
         Raises:
-            BrokerError: If they do not answer until the deadline, or nobody waits any longer.
+            BrokerError: If they do not answer until the deadline, or the wait is given up.
         """
         self.are_there = False
         deadline = deadline or self._deadline()
@@ -89,11 +88,11 @@ class AbsentBrokers:
                 self.are_there = True
 
     def _deadline(self) -> float:
-        """Until when somebody who fails now may try again (monotonic seconds)."""
+        """Return until when a step that fails now may be tried again (monotonic seconds)."""
         return time.monotonic() + self._timeout_s
 
     def _check(self, error: BrokerError, deadline: float) -> None:
-        """Make sure that it is worth while to try again: the error passes, the deadline has not, and somebody waits."""
+        """Make sure that it is worth while to try again: the error passes, the deadline has not, and the wait goes on."""
         if not error.retriable or time.monotonic() > deadline or self.gives_up:
             raise error
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _FIRST_POLL = 16
 """So many are asked for first: what a bounded run has left may be packs of a thousand records each."""
 _RECORDS_PER_POLL = 500
-"""The client makes records with the interpreter's lock held, so long that nobody is answered meanwhile."""
+"""The client makes records with the interpreter's lock held, and no query is answered meanwhile."""
 ENOUGH = 10_000
 """With so many records at hand nothing is fetched."""
 _PAUSED_ABOVE = 50_000
@@ -128,7 +128,7 @@ class Fetching:
         self._consumer.close()
 
     def _hand_out(self, polled: Polled) -> int:
-        """Give everybody what is theirs; gives how many records it is, those in packs included."""
+        """Hand records to their tasks. Returns their number, those in packs included."""
         count = 0
         for tp, records in polled.records.items():
             self._ends_seen.pop(tp, None)

@@ -1,4 +1,4 @@
-"""Interruptions of processing in a stream thread: questions, and looks whether it is alive."""
+"""Interruptions of processing in a stream thread: queries, and signs of life."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class Undisturbed:
         """Nothing."""
 
     def away(self) -> AbstractContextManager[None]:
-        """Nothing either."""
+        """Nothing."""
         return nullcontext()

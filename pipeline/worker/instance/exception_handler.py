@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ALLOWED = 10
-"""So many deaths of processes within `_SECONDS` that nobody explained are too many."""
+"""More ends of processes than so many within `_SECONDS` are too many."""
 _SECONDS = 300.0
 
 

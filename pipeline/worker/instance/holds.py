@@ -1,4 +1,4 @@
-"""For which mark an instance holds, and for how long it has published nothing: for who asks how a release goes."""
+"""Tells for which mark an instance holds, and for how long it has published nothing."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class ObsoleteState:
 
     Args:
         directory: Where the application's state is.
-        delay_ms: How long nobody must have had it open, and how often to look (`state.cleanup.delay.ms`).
+        delay_ms: How long it must not have been open, and how often to look (`state.cleanup.delay.ms`).
         clock: What time it is; files bear this time, too.
     """
 
@@ -35,7 +35,7 @@ class ObsoleteState:
         self._looked_at = time.monotonic()
 
     def delete_if_due(self, kept: Collection[TaskId]) -> tuple[TaskId, ...]:
-        """Delete what is obsolete, if it is time to look; gives the tasks whose state is gone.
+        """Delete what is obsolete, if it is time to look. Returns the tasks whose state is gone.
 
         What is in use by other processes (bounded runs, which take tasks of a worker over) stays, and so does what cannot be
         deleted.
@@ -58,6 +58,6 @@ class ObsoleteState:
         except OSError as error:
             log.warning("obsolete state of task %s is not deleted: %s", task, error, extra={"task": str(task)})
             return False
-        message = "obsolete state of task %s is deleted: nobody has used it for %d ms"
+        message = "obsolete state of task %s is deleted: it was not used for %d ms"
         log.info(message, task, idle_ms, extra={"task": str(task)})
         return True

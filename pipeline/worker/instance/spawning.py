@@ -72,7 +72,7 @@ def start_child(
         name: Names the process in what it logs.
         function: What it calls.
         lines: The ends of pairs (`multiprocessing.Pipe`); one at least. This process may close its own of them then.
-        arguments: Go to the process through the first line, so nobody sees them on the command line.
+        arguments: Go to the process through the first pipe, so that they are not on the command line.
 
     Raises:
         OSError: If the machine has no room for it.
@@ -80,7 +80,7 @@ def start_child(
     sent = dumps((function, tuple(arguments)))
     ours, theirs = multiprocessing.Pipe(duplex=False)
     with ours, theirs:
-        fds = [ours.fileno(), *(line.fileno() for line in lines)]
+        fds = [ours.fileno(), *(pipe.fileno() for pipe in lines)]
         path = [entry or os.getcwd() for entry in sys.path]  # noqa: PTH109 - as text
         program = _PROGRAM.format(path=path, module=__name__, name=name, fds=fds)
         warnings = [f"-W{option}" for option in sys.warnoptions]

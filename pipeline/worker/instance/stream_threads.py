@@ -171,7 +171,7 @@ class StreamThreads:
             stream.inform(record)
 
     def listen(self, timeout_s: float) -> bool:
-        """Wait for reports; gives whether there were any."""
+        """Wait for reports. Returns whether there were any."""
         by_pipe = {stream.pipe: stream for stream in self.all}
         heard = wait(list(by_pipe), timeout_s)
         for pipe in heard:
@@ -211,7 +211,7 @@ class StreamThreads:
         topics: Mapping[str, int] | None = None,
         stateful: Container[int] = (),
     ) -> None:
-        """Tell each process what it is to do; a task moves only after whoever holds it has let go of it.
+        """Tell each process what it is to do; a task moves only after its process has closed it.
 
         Args:
             active: Tasks to process.

@@ -1,7 +1,7 @@
 """Questions about the contents of stores, and what there is to answer (`org.apache.kafka.streams.query`, KIP-796).
 
 Plain values: they travel between a supervisor and its stream threads. Keys and values are bytes, as the store's serdes write
-them: whoever asks has the topology, and with it the serdes.
+them: the asking side has the topology, and with it the serdes.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Refusal:
     Args:
         reason: What kind.
         message: What happened, with the names in it.
-        server: `host:port` of who has the task, if it is known.
+        server: `host:port` of the instance that has the task, if it is known.
         missing: Changelog records that are still to be restored, if it is known.
     """
 

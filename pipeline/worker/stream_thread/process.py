@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SWITCH_SECONDS = 0.0002
-"""How long the thread that answers waits for the interpreter; it costs nothing while nobody asks."""
+"""How long the thread that answers waits for the interpreter; it costs nothing without queries."""
 _PR_SET_PDEATHSIG = 1
 REPORT_SECONDS = 1.0
 """How often it reports when nothing changes."""
@@ -144,7 +144,7 @@ class _CommandLoop:
                 self._thread.stop_waiting()
 
     def _show_life(self) -> None:
-        """There may be nothing to report as long as brokers are waited for, and who is silent is killed."""
+        """Show that the process lives while it waits for brokers and has nothing to report: a silent one is killed."""
         now = time.monotonic()
         if now - self._said_at > _LIFE_SECONDS:
             self._said_at = now
@@ -162,7 +162,7 @@ class _CommandLoop:
                 self._ordered = number
                 self._next_report = 0.0
             case Pause(paused):
-                if paused:  # Kafka Streams goes on committing; an open transaction would hold up who reads its topics
+                if paused:  # Kafka Streams goes on committing; an open transaction would hold up readers of its topics
                     self._thread.commit_all()
                 self._is_paused = paused
             case Learn(record):
@@ -196,4 +196,4 @@ def _last_word(pipe: Connection, failed: Failed) -> None:
     try:
         pipe.send(failed)
     except (BrokenPipeError, ConnectionResetError):
-        log.warning("nobody is left to hear of it: %s", failed.message)
+        log.warning("the supervisor is gone and does not hear of it: %s", failed.message)

@@ -39,7 +39,7 @@ class StreamJob:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """To a stream thread: run these tasks and follow those; let go of all others. Orders are numbered, from 1.
+    """To a stream thread: run these tasks and follow those; close all others. Orders are numbered, from 1.
 
     `topics` has the partitions of the topics that tasks are made of.
     """
@@ -66,7 +66,7 @@ class Learn:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """To a stream thread: commit, let go of everything, and end."""
+    """To a stream thread: commit and close everything, and end."""
 
 
 Command = Assign | Pause | Learn | Stop

@@ -42,16 +42,18 @@ class RegularSnapshots:
         self._digests: dict[TaskId, Digests] = {}
         self._uploading: threading.Thread | None = None
 
-    def run_if_due(self, tasks: Mapping[TaskId, OwnedTask], now_ms: int, settle: Callable[[OwnedTask], bool]) -> None:
+    def run_if_due(
+        self, tasks: Mapping[TaskId, OwnedTask], now_ms: int, commit_state: Callable[[OwnedTask], bool]
+    ) -> None:
         """Publish the state of a task for which it is time, right after a commit.
 
         Args:
             tasks: Those that run.
             now_ms: What time it is.
-            settle: Commits a task, and says whether its state is what was committed.
+            commit_state: Commits a task and its local state; returns whether the task still runs.
         """
         owned = self._due(tasks, now_ms)
-        if owned is not None and settle(owned):
+        if owned is not None and commit_state(owned):
             self._publish(owned)
 
     def _due(self, tasks: Mapping[TaskId, OwnedTask], now_ms: int) -> OwnedTask | None:

@@ -274,7 +274,7 @@ class StreamThread:
         self._alignment.begin(aligned_tasks(application.topology, self._topics.layout, application.id))
 
     def _fetch(self, timeout_s: float) -> None:
-        """Fetch. What is not there any more may have been deleted by another owner, who has processed it: then it is no loss.
+        """Fetch. What is not there any more may have been deleted by another owner, which has processed it: then it is no loss.
 
         An instance that slept for longer than its session, with its machine for example, finds its tasks in that state.
 

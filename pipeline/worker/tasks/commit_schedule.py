@@ -42,7 +42,7 @@ class CommitSchedule:
     def due(self, running: Collection[OwnedTask], resting: Collection[OwnedTask], now_ms: int) -> list[OwnedTask]:
         """The tasks whose commit is to begin: of those for which it is time only a part, since there is a next turn.
 
-        Those that have nothing to commit are no part of that: nobody waits for them, but their intervals begin anew.
+        Tasks with nothing to commit do not count as a part: they make nothing wait, and their intervals begin again.
 
         Args:
             running: All tasks.

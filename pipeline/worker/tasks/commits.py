@@ -81,12 +81,12 @@ class Commits:
     def commit_state(self, task: StreamTask) -> bool:
         """Commit a task and bring its local state to that point. Returns whether that succeeded, and the task still runs."""
 
-        def settle() -> None:
+        def confirm() -> None:
             with self._interruptions.away():
-                task.owned.settle()
+                task.owned.confirm_commit()
 
         self.commit([task])
-        return task.is_running and self._succeeds(task, settle)
+        return task.is_running and self._succeeds(task, confirm)
 
     def _succeeds(self, task: StreamTask, step: Callable[[], None]) -> bool:
         """Take a step of a commit. A failure of the task is told, and not raised."""

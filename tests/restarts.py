@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
-from pipeline.state.memory import MemoryBackend
+from pipeline.state.backends.memory import MemoryBackend
 from tests.changelogs import Batch
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pipeline.kafka.admin import TopicSpec
 from pipeline.processor.handlers import error_handlers
 from pipeline.processor.timestamps import timestamp_extractor
 from pipeline.runtime.layout import changelog_name, internal_name, is_internal_topic, plan_layout
-from pipeline.state.snapshots import check_url
+from pipeline.state.backends.snapshots import check_url
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

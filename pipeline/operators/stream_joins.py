@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
-    from pipeline.state.join_window import JoinWindowStateStore
-    from pipeline.state.list_values import ListValueStateStore
+    from pipeline.state.stores.join_window import JoinWindowStateStore
+    from pipeline.state.stores.list_values import ListValueStateStore
     from pipeline.windows import JoinWindows
 
 _NEVER = 2**63 - 1

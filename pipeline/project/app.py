@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.spark.planning.runs import RunRecord
     from pipeline.spark.ranges import RunRange
-    from pipeline.state.snapshots import Manifest
+    from pipeline.state.backends.snapshots import Manifest
     from pipeline.topology.topology import Topology
     from pipeline.worker.reset import Reset
     from pipeline.worker.states import WorkerState, WorkerSummary

@@ -19,7 +19,7 @@ from pipeline.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProduce
 from pipeline.kafka.ranges import read_fields
 from pipeline.records import RAW_OFFSET, OffsetRange, TopicPartition
 from pipeline.releases.difference import DifferenceIndex, Side
-from pipeline.state.rocksdb import RocksDbBackend
+from pipeline.state.backends.rocksdb import RocksDbBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -11,8 +11,8 @@ from pipeline.runtime.compile import compile_nodes
 from pipeline.runtime.context import TaskContext
 from pipeline.runtime.failures import Failures
 from pipeline.runtime.generated import text_of
-from pipeline.state.memory import MemoryBackend
-from pipeline.state.stores import open_store
+from pipeline.state.backends.memory import MemoryBackend
+from pipeline.state.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from pipeline.runtime.context import GLOBAL_TASK, Environment, TaskContext
 from pipeline.runtime.failures import Failures, fail_at, user_code
 from pipeline.runtime.node_context import NodeContext
 from pipeline.runtime.queue import RecordQueue
-from pipeline.state.stores import open_store
+from pipeline.state.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections import Counter

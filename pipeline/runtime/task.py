@@ -34,7 +34,7 @@ from pipeline.runtime.processing import Processing
 from pipeline.runtime.queue import RecordQueue
 from pipeline.state.api import PAUSED_AFTER, KeepsReads, KeepsTimes, StoreKind
 from pipeline.state.changelog import is_trimmed
-from pipeline.state.stores import open_store
+from pipeline.state.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.state.cache import CacheEntry, NamedCache
+    from pipeline.state.entries.retention import Retention
     from pipeline.state.folds import Fold
-    from pipeline.state.kept_times import KeptTimes
     from pipeline.state.keys import StoredKeys
 
 Named: TypeAlias = "Callable[[str, Any], str]"
@@ -86,7 +86,7 @@ class CachedFold:
     find: Callable[..., CacheEntry]
     cache: NamedCache
     mark: Callable[[CacheEntry], None]
-    kept: KeptTimes | None = None
+    kept: Retention | None = None
 
     @property
     def is_shared(self) -> bool:

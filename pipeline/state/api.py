@@ -619,7 +619,7 @@ class VersionedKeyValueStore(Protocol[K_contra, V]):
 
 
 class OpenStore(Protocol):
-    """How stores come to life: `pipeline.state.stores.open_store`."""
+    """How stores come to life: `pipeline.state.stores.opening.open_store`."""
 
     def __call__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> StateStore:
         """Open the store that `builder` describes, above `backend`."""

@@ -11,8 +11,8 @@ from pipeline.processor.stats import RecordingLevel
 from pipeline.records import RecordMetadata, TaskId
 from pipeline.runtime.context import TaskContext
 from pipeline.state.api import StoreBuilder
-from pipeline.state.memory import MemoryBackend
-from pipeline.state.stores import open_store
+from pipeline.state.backends.memory import MemoryBackend
+from pipeline.state.stores.opening import open_store
 from pipeline.testing.driver import MockClock
 from pipeline.testing.settings import given_settings
 from pipeline.testing.watching import ValueWatch

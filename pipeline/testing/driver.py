@@ -21,7 +21,7 @@ from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
 from pipeline.serde.api import SerdePlace, placed
 from pipeline.state.api import StoreKind
-from pipeline.state.memory import MemoryBackend
+from pipeline.state.backends.memory import MemoryBackend
 from pipeline.testing.settings import given_settings
 from pipeline.testing.stores import PlainKeyValueStore, PlainWindowStore
 from pipeline.testing.topics import TestInputTopic, TestOutputTopic

@@ -15,7 +15,7 @@ from pipeline.config.directories import close_to_others, make_directory
 from pipeline.errors import StateError, StateInUseError
 from pipeline.hosting.restoring.task_directory import after_predecessor
 from pipeline.records import TaskId
-from pipeline.state.rocksdb import RocksDbBackend
+from pipeline.state.backends.rocksdb import RocksDbBackend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
 from pipeline.spark.bounded_runs.packing import Packing
 from pipeline.spark.tasks.spilling import WriterMerge
-from pipeline.state.memory import MemoryBackend
+from pipeline.state.backends.memory import MemoryBackend
 from pipeline.testing.driver import MockClock
 from pipeline.topology.grouping import is_cyclic
 from tests.changelogs import Batch

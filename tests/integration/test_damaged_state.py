@@ -27,7 +27,7 @@ from pipeline.hosting.tasks.owned_task import OwnedTask
 from pipeline.hosting.tasks.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetVector, TaskId, TopicPartition
-from pipeline.state.rocksdb import RocksDbBackend
+from pipeline.state.backends.rocksdb import RocksDbBackend
 from pipeline.worker.local_state import left_positions
 from pipeline.worker.reset import plan_reset, reset
 from pipeline.worker.tasks.state_updater import StateUpdater

@@ -14,8 +14,8 @@ ALLOWED = {
     "hosting/inputs/offset_reset.py": "without committed offsets there is no state to lose; reset --from sets where to begin",
     "kafka/embedded/broker.py": "the data is damaged",
     "spark/ranges.py": "records are to be processed once more, which is what a reset is for; a release comes first",
-    "state/buffer.py": "local state is a copy of the changelogs",
-    "state/rocksdb.py": "local state is a copy of the changelogs",
+    "state/stores/buffer.py": "local state is a copy of the changelogs",
+    "state/backends/rocksdb.py": "local state is a copy of the changelogs",
     "transfers/jdbc.py": "the note of another export",
 }
 """Modules whose texts name what deletes, and why no work is lost by it."""

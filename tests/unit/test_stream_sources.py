@@ -31,7 +31,7 @@ from pipeline.runtime.layout import plan_layout
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.memory import MemoryBackend
+from pipeline.state.backends.memory import MemoryBackend
 from pipeline.testing import TopologyTestDriver
 from pipeline.testing.driver import MemoryTopics, MockClock
 from tests.changelogs import Batch

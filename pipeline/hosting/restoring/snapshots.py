@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pipeline.errors import CorruptStateError, SnapshotError
 from pipeline.hosting.restoring.task_directory import open_backend
 from pipeline.records import TopicPartition
-from pipeline.state.snapshots import FORMAT_VERSION, Manifest, SnapshotStore
+from pipeline.state.backends.snapshots import FORMAT_VERSION, Manifest, SnapshotStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId
     from pipeline.runtime.ports import Clock
     from pipeline.state.api import StateBackend
-    from pipeline.state.snapshots import Digests
+    from pipeline.state.backends.snapshots import Digests
 
 log = logging.getLogger(__name__)
 

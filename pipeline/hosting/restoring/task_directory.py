@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.errors import StateInUseError
-from pipeline.state.memory import MemoryBackend
-from pipeline.state.rocksdb import RocksDbBackend
+from pipeline.state.backends.memory import MemoryBackend
+from pipeline.state.backends.rocksdb import RocksDbBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable

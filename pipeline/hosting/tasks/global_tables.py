@@ -8,7 +8,7 @@ from pipeline.kafka.ranges import read_range
 from pipeline.processor.handlers import global_error_handlers
 from pipeline.records import OffsetRange, TopicPartition
 from pipeline.runtime.global_state import GlobalState
-from pipeline.state.memory import MemoryBackend
+from pipeline.state.backends.memory import MemoryBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

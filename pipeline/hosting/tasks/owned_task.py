@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pipeline.runtime.ports import Clock, RecordCollector
     from pipeline.runtime.task import Task
     from pipeline.state.api import StateBackend
-    from pipeline.state.snapshots import Manifest
+    from pipeline.state.backends.snapshots import Manifest
 
 log = logging.getLogger(__name__)
 

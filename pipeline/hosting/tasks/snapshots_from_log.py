@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pipeline.hosting.connected import ConnectedApplication
     from pipeline.records import TaskId
     from pipeline.runtime.ports import Clock
-    from pipeline.state.snapshots import Manifest
+    from pipeline.state.backends.snapshots import Manifest
 
 
 def publish_snapshots(connected: ConnectedApplication, clock: Clock, scratch: Path | None = None) -> list[Manifest]:

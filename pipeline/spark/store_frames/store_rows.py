@@ -24,7 +24,7 @@ from pipeline.serde.primitives import BYTES
 from pipeline.spark.columns import KEY, TIME, Column, array, columns_of, micros
 from pipeline.spark.tasks.work import connected_here
 from pipeline.state.api import StoreKind
-from pipeline.state.stores import open_store
+from pipeline.state.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

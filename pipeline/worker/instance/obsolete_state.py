@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from pipeline.state.rocksdb import delete_unused, finish_deletions
+from pipeline.state.backends.rocksdb import delete_unused, finish_deletions
 from pipeline.worker.local_state import task_directories
 
 if TYPE_CHECKING:

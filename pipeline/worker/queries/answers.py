@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import USER_ERRORS, as_exception
 from pipeline.state.api import StoreKind
-from pipeline.state.segments import segment_length_ms
+from pipeline.state.entries.segments import segment_length_ms
 from pipeline.windows import end_of
 from pipeline.worker.queries.queries import (
     KeyQuery,

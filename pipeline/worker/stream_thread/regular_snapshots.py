@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pipeline.hosting.tasks.owned_task import OwnedTask
     from pipeline.kafka.admin import Admin
     from pipeline.records import TaskId, TopicPartition
-    from pipeline.state.snapshots import Digests
+    from pipeline.state.backends.snapshots import Digests
 
     _Progress = tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]
 

@@ -19,7 +19,7 @@ from pipeline.runtime.fusion import Fusion
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.memory import MemoryBackend
+from pipeline.state.backends.memory import MemoryBackend
 from pipeline.testing.driver import MockClock
 
 _COMMITTED_TOGETHER = 25_000

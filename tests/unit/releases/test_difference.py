@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pipeline.errors import ReleaseError, StateError
 from pipeline.records import TopicPartition
 from pipeline.releases.difference import Change, DifferenceIndex, Pair, Row, Side
-from pipeline.state.memory import MemoryBackend
-from pipeline.state.rocksdb import RocksDbBackend
+from pipeline.state.backends.memory import MemoryBackend
+from pipeline.state.backends.rocksdb import RocksDbBackend
 from tests.full_disk import full_disk
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pipeline.records import RawRecord, TaskId, TopicPartition
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.rocksdb import RocksDbBackend
+from pipeline.state.backends.rocksdb import RocksDbBackend
 from pipeline.testing.driver import MemoryTopics, MockClock
 
 if TYPE_CHECKING:

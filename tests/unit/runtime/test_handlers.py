@@ -33,7 +33,7 @@ from pipeline.records import RawRecord, TaskId
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.memory import MemoryBackend
+from pipeline.state.backends.memory import MemoryBackend
 from pipeline.testing import TopologyTestDriver
 from pipeline.testing.driver import MemoryTopics, MockClock
 from tests import handlers

@@ -13,7 +13,7 @@ from pipeline.records import RawRecord, TaskId, TopicPartition
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.memory import MemoryBackend
+from pipeline.state.backends.memory import MemoryBackend
 from pipeline.testing.driver import MemoryTopics, MockClock
 
 if TYPE_CHECKING:

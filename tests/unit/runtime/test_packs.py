@@ -31,7 +31,7 @@ from pipeline.runtime.packs import PackedInput, pack_header, packed
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.memory import MemoryBackend
+from pipeline.state.backends.memory import MemoryBackend
 from pipeline.testing.driver import MockClock
 
 if TYPE_CHECKING:

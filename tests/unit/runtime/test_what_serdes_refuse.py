@@ -29,8 +29,8 @@ from pipeline import (
     Windowed,
     windowed,
 )
-from pipeline.state.memory import MemoryBackend
-from pipeline.state.stores import open_store
+from pipeline.state.backends.memory import MemoryBackend
+from pipeline.state.stores.opening import open_store
 from pipeline.testing import TopologyTestDriver
 from tests import handlers
 from tests.stores import Context, commit

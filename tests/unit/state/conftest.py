@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.state.memory import MemoryBackend
-from pipeline.state.rocksdb import RocksDbBackend
+from pipeline.state.backends.memory import MemoryBackend
+from pipeline.state.backends.rocksdb import RocksDbBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

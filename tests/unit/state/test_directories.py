@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline.kafka.embedded.broker import EmbeddedBroker
-from pipeline.state.rocksdb import RocksDbBackend
-from pipeline.state.snapshots import Manifest, SnapshotStore
+from pipeline.state.backends.rocksdb import RocksDbBackend
+from pipeline.state.backends.snapshots import Manifest, SnapshotStore
 from pipeline.worker.local_state import locked
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from pipeline.errors import CorruptStateError
 from pipeline.records import Change, RecordMetadata
 from pipeline.serde.primitives import LONG, STRING
 from pipeline.state.api import ChangelogRecord, StoreBuilder, StoreKind
-from pipeline.state.buffer import BufferedChange
-from pipeline.state.memory import MemoryBackend
-from pipeline.state.stores import open_store
+from pipeline.state.backends.memory import MemoryBackend
+from pipeline.state.stores.buffer import BufferedChange
+from pipeline.state.stores.opening import open_store
 from tests.changelogs import Batch
 from tests.stores import Context, commit
 

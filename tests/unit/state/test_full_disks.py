@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline.errors import StateError
-from pipeline.state.rocksdb import RocksDbBackend
+from pipeline.state.backends.rocksdb import RocksDbBackend
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ import pytest
 from pipeline import Window, Windowed
 from pipeline.serde.primitives import LONG, STRING
 from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.state.stores import open_store
+from pipeline.state.stores.opening import open_store
 from tests.stores import Context, commit
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pipeline.serde.join_sides import JoinSideKey, JoinSideValue, decode_list, join_side_key, join_side_value
 from pipeline.serde.primitives import STRING
 from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.state.memory import MemoryBackend
-from pipeline.state.stores import open_store
+from pipeline.state.backends.memory import MemoryBackend
+from pipeline.state.stores.opening import open_store
 from tests.changelogs import Batch
 from tests.stores import CHANGELOG, Context, commit
 

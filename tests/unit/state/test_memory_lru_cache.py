@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import LONG, STRING, Consumed, Materialized, Produced, Stores, StreamsBuilder, TopologyError
-from pipeline.state.memory import MemoryBackend
-from pipeline.state.stores import open_store
+from pipeline.state.backends.memory import MemoryBackend
+from pipeline.state.stores.opening import open_store
 from pipeline.testing import TopologyTestDriver
 from tests.changelogs import Batch
 from tests.stores import Context, commit

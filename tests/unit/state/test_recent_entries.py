@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pipeline import Window, Windowed
 from pipeline.serde.primitives import LONG, STRING
 from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.state.memory import MemoryBackend
-from pipeline.state.recent_entries import ENTRY_OVERHEAD_BYTES, RecentEntries
-from pipeline.state.stores import open_store
+from pipeline.state.backends.memory import MemoryBackend
+from pipeline.state.entries.recent_entries import ENTRY_OVERHEAD_BYTES, RecentEntries
+from pipeline.state.stores.opening import open_store
 from tests.changelogs import Batch
 from tests.stores import CHANGELOG, Context, commit
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline.errors import ConfigError
-from pipeline.state.snapshots import check_url
+from pipeline.state.backends.snapshots import check_url
 
 if TYPE_CHECKING:
     from pathlib import Path

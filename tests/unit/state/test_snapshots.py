@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.errors import SnapshotError
 from pipeline.records import TopicPartition
-from pipeline.state.rocksdb import RocksDbBackend
-from pipeline.state.snapshots import Manifest, SnapshotStore
+from pipeline.state.backends.rocksdb import RocksDbBackend
+from pipeline.state.backends.snapshots import Manifest, SnapshotStore
 
 if TYPE_CHECKING:
     from pathlib import Path

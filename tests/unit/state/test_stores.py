@@ -14,9 +14,9 @@ from pipeline.errors import CorruptStateError, DeserializationError, StateError
 from pipeline.records import RecordMetadata, ValueAndTimestamp
 from pipeline.serde.primitives import LONG, STRING
 from pipeline.state.api import ChangelogRecord, StoreBuilder, StoreKind
-from pipeline.state.memory import MemoryBackend
-from pipeline.state.rocksdb import RocksDbBackend
-from pipeline.state.stores import open_store
+from pipeline.state.backends.memory import MemoryBackend
+from pipeline.state.backends.rocksdb import RocksDbBackend
+from pipeline.state.stores.opening import open_store
 from pipeline.windows import MAX_TIME_MS, Window, Windowed
 from tests.changelogs import Batch
 from tests.stores import CHANGELOG, Context, commit

@@ -24,8 +24,8 @@ from pipeline import (
 )
 from pipeline.records import ValueAndTimestamp
 from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.state.memory import MemoryBackend
-from pipeline.state.stores import open_store
+from pipeline.state.backends.memory import MemoryBackend
+from pipeline.state.stores.opening import open_store
 from pipeline.testing import TopologyTestDriver
 from tests.stores import Context, commit
 

@@ -14,7 +14,7 @@ from pipeline.kafka.admin import CommittedOffset
 from pipeline.records import OffsetRange, TaskId, TopicPartition
 from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.memory import MemoryBackend
+from pipeline.state.backends.memory import MemoryBackend
 
 if TYPE_CHECKING:
     from pipeline.kafka.admin import Admin

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.hosting.clock import SystemClock
 from pipeline.records import TaskId
-from pipeline.state.rocksdb import RocksDbBackend
+from pipeline.state.backends.rocksdb import RocksDbBackend
 from pipeline.worker.instance.obsolete_state import ObsoleteState
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 
 from pipeline import BYTES, LONG, STRING, ValueAndTimestamp, Windowed
 from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.state.memory import MemoryBackend
-from pipeline.state.stores import open_store
+from pipeline.state.backends.memory import MemoryBackend
+from pipeline.state.stores.opening import open_store
 from pipeline.windows import Window
 from pipeline.worker.queries.answers import look_up
 from pipeline.worker.queries.queries import KeyQuery, Page, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from pipeline.state.access import CachedFold
 from pipeline.state.api import idle
 from pipeline.state.codec import TimestampedCodec, codec_of
-from pipeline.state.core import StoreCore
-from pipeline.state.kept_times import KeptTimes
+from pipeline.state.entries.pending import ChangedKeys
+from pipeline.state.entries.retention import Retention
+from pipeline.state.entries.segments import Segments
 from pipeline.state.keys import stored_keys
-from pipeline.state.pending import ChangedKeys
-from pipeline.state.segments import Segments
+from pipeline.state.stores.core import StoreCore
 from pipeline.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class WindowStateStore:
         self._fixed_keys = builder.key_serde.immutable_types
         self._codec = codec_of(builder)
         self._segments = Segments(builder.name, builder.retention_ms, backend, WINDOW_SUFFIX.size)
-        self._kept = KeptTimes(self._segments, builder.retention_ms + builder.slack_ms)
+        self._kept = Retention(self._segments, builder.retention_ms + builder.slack_ms)
         self._core = core = StoreCore(self._codec, self._segments.find, context)
         self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
         self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pipeline.records import VersionedRecord
 from pipeline.state.api import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED, ChangelogRecord
 from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
+from pipeline.state.entries.pending import WRITE_OVERHEAD_BYTES, prefix_end, written_bytes
 from pipeline.state.keys import stored_keys
-from pipeline.state.pending import WRITE_OVERHEAD_BYTES, prefix_end, written_bytes
 from pipeline.state.values import stored_values
 
 if TYPE_CHECKING:

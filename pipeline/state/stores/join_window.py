@@ -12,10 +12,10 @@ from heapq import merge
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import ChangelogRecord
-from pipeline.state.core import StoreCore
+from pipeline.state.entries.recent_entries import RecentEntries
+from pipeline.state.entries.segments import Segments
 from pipeline.state.keys import stored_keys
-from pipeline.state.recent_entries import RecentEntries
-from pipeline.state.segments import Segments
+from pipeline.state.stores.core import StoreCore
 from pipeline.state.values import stored_values
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         StoreBuilder,
         UpdateContext,
     )
-    from pipeline.state.recent_entries import Entry
+    from pipeline.state.entries.recent_entries import Entry
 
 _SUFFIX = struct.Struct(">qi")
 """Time and sequence number behind the key (`WindowKeySchema`)."""

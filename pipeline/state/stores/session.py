@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
 from pipeline.state.codec import codec_of
-from pipeline.state.core import StoreCore
-from pipeline.state.kept_times import KeptTimes
+from pipeline.state.entries.pending import ChangedKeys
+from pipeline.state.entries.recent_entries import RecentEntries, pack_time
+from pipeline.state.entries.retention import Retention
+from pipeline.state.entries.segments import Segments
 from pipeline.state.keys import stored_keys
-from pipeline.state.pending import ChangedKeys
-from pipeline.state.recent_entries import RecentEntries, pack_time
-from pipeline.state.segments import Segments
+from pipeline.state.stores.core import StoreCore
 from pipeline.windows import MAX_TIME_MS, Window, Windowed
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class SessionStateStore:
         self._fixed_keys = builder.key_serde.immutable_types
         self._codec = codec_of(builder)
         self._segments = Segments(builder.name, builder.retention_ms, backend, _SUFFIX.size)
-        self._kept = KeptTimes(self._segments, builder.retention_ms + 1)
+        self._kept = Retention(self._segments, builder.retention_ms + 1)
         self._core = core = StoreCore(self._codec, self._segments.find, context)
         self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
         self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.serde.join_sides import decode_list, encode_list
 from pipeline.state.codec import PlainCodec
-from pipeline.state.core import StoreCore
 from pipeline.state.keys import stored_keys
+from pipeline.state.stores.core import StoreCore
 from pipeline.state.values import stored_values
 
 if TYPE_CHECKING:

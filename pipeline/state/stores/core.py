@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from pipeline.state.cache import NamedCache, stored_time
-from pipeline.state.pending import written_bytes
+from pipeline.state.entries.pending import written_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

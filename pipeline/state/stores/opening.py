@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.state.api import StoreKind, idle
-from pipeline.state.buffer import SuppressionBuffer
-from pipeline.state.join_window import JoinWindowStateStore
-from pipeline.state.key_value import KeyValueStateStore
-from pipeline.state.list_values import ListValueStateStore
-from pipeline.state.session import SessionStateStore
-from pipeline.state.versioned import VersionedStateStore
-from pipeline.state.window import WindowStateStore
+from pipeline.state.stores.buffer import SuppressionBuffer
+from pipeline.state.stores.join_window import JoinWindowStateStore
+from pipeline.state.stores.key_value import KeyValueStateStore
+from pipeline.state.stores.list_values import ListValueStateStore
+from pipeline.state.stores.session import SessionStateStore
+from pipeline.state.stores.versioned import VersionedStateStore
+from pipeline.state.stores.window import WindowStateStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

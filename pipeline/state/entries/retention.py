@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipeline.state.segments import Segments
+    from pipeline.state.entries.segments import Segments
 
 
-class KeptTimes:
+class Retention:
     """The times of entries that are kept: those above the highest time ever put, less a span.
 
     A reader or writer of an entry of a time with `first <= time < end` need not call anything here.

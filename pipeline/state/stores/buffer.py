@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pipeline.errors import CorruptStateError
 from pipeline.records import Change, RecordMetadata
 from pipeline.state.api import ChangelogRecord
+from pipeline.state.entries.pending import WRITE_OVERHEAD_BYTES
 from pipeline.state.keys import stored_keys
-from pipeline.state.pending import WRITE_OVERHEAD_BYTES
 from pipeline.state.values import stored_values
 
 if TYPE_CHECKING:

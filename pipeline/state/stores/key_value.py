@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from pipeline.state.access import CachedFold, CachedLookup
 from pipeline.state.api import idle
 from pipeline.state.codec import TimestampedCodec, codec_of
-from pipeline.state.core import StoreCore
+from pipeline.state.entries.memory_lru_cache import MemoryLRUCache
+from pipeline.state.entries.pending import merged_scan, prefix_end
 from pipeline.state.keys import stored_keys
-from pipeline.state.memory_lru_cache import MemoryLRUCache
-from pipeline.state.pending import merged_scan, prefix_end
+from pipeline.state.stores.core import StoreCore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -6,7 +6,7 @@ import struct
 from bisect import bisect_right, insort
 from typing import TYPE_CHECKING
 
-from pipeline.state.pending import merged_scan
+from pipeline.state.entries.pending import merged_scan
 from pipeline.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:

@@ -22,6 +22,10 @@ BESIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "tests/benchmarks/RESULTS.md": "benchmarks.md",
+    **{
+        str(chart.relative_to(ROOT)): f"pictures/benchmarks/{chart.name}"
+        for chart in sorted((ROOT / "tests/benchmarks/charts").glob("*.svg"))
+    },
 }
 """Documents of the repository, by their names on the site."""
 REFERENCE = {

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laboratory import Laboratory
-from report import machine, report
+from report import charts, machine, report
 from results import Result, keep, kept
 from rows import AT_LEAST_ONCE, EXACTLY_ONCE, GROUPS, NO_BROKER
 from sides import HERE, compile_java
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 def main() -> None:
     options = _options()
+    if options.report:
+        print(written(options.output))
+        return
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit("Terminated"))  # the broker ends as well
     chosen = [
         (group, row)
@@ -63,9 +66,19 @@ def main() -> None:
                     keep(options.output / "results", group, result)
         finally:
             broker.stop()
-            text = report(kept(options.output / "results"))
-            (options.output / "RESULTS.md").write_text(text)
+            text = written(options.output)
     print(text)
+
+
+def written(output: Path) -> str:
+    """Write RESULTS.md and its charts anew from what is kept, and return its text."""
+    results = kept(output / "results")
+    text = report(results)
+    (output / "RESULTS.md").write_text(text)
+    (output / "charts").mkdir(exist_ok=True)
+    for group, picture in charts(results).items():
+        (output / "charts" / f"{group}.svg").write_text(picture)
+    return text
 
 
 def rounds(laboratory: Laboratory, row: Row, guarantee: str, number: int) -> dict[str, list[Figures]]:
@@ -85,7 +98,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
     parser.add_argument("--rows", nargs="+", metavar="ROW", help="only these of the groups' rows, by their names")
     parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=2, help="fewer than five say nothing of a minimum and a maximum")
+    parser.add_argument("--report", action="store_true", help="measure nothing; write RESULTS.md and charts anew")
     parser.add_argument("--soak-minutes", type=float, default=60.0)
     parser.add_argument(
         "--guarantees", nargs="+", choices=(EXACTLY_ONCE, AT_LEAST_ONCE), default=[EXACTLY_ONCE, AT_LEAST_ONCE]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import confluent_kafka
+from charts import Bars, chart
 from feeding import RECORDS_PER_SECOND, RELEASED_PER_SECOND
 from rows import FEW_GATED, GROUPS, QUIX
 from sides import COMMIT_INTERVAL_MS, QUIX_VERSION, SESSION_TIMEOUT_MS
@@ -26,9 +27,13 @@ if TYPE_CHECKING:
     from rows import Row
 
 
+_SPREAD_ROUNDS = 5
+"""Fewer rounds say nothing of a minimum and a maximum."""
+
+
 @dataclass(frozen=True)
 class Column:
-    """The median of a figure; or its ratio to the first side's in the same round: minimum, median and maximum."""
+    """The median of a figure; or its ratio to the first side's in the same round, with minimum and maximum of many rounds."""
 
     title: str
     figure: str
@@ -39,15 +44,24 @@ class Column:
         if not self.is_ratio:
             return f"{statistics.median(figures[self.figure] for figures in runs):,.{self.digits}f}"
         ratios = [own[self.figure] / other[self.figure] for own, other in zip(runs, first, strict=True)]
-        return " / ".join(f"{ratio:.2f}" for ratio in (min(ratios), statistics.median(ratios), max(ratios)))
+        middle = statistics.median(ratios)
+        shown = (min(ratios), middle, max(ratios)) if len(ratios) >= _SPREAD_ROUNDS else (middle,)
+        return " / ".join(f"{ratio:.2f}" for ratio in shown)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How rows of a kind are shown."""
+    """How rows of a kind are shown.
+
+    Args:
+        text: How they are measured.
+        columns: Their figures.
+        charted: The title of the column that is drawn, if one is, and what the picture says of it.
+    """
 
     text: str
     columns: tuple[Column, ...]
+    charted: tuple[str, str] | None = None
 
 
 KINDS: Mapping[str, Kind] = {
@@ -65,6 +79,7 @@ KINDS: Mapping[str, Kind] = {
             Column("CPU, 2nd half", "warm cpu", 1),
             Column("MiB", "memory"),
         ),
+        charted=("records/s", "records per second"),
     ),
     "task": Kind(
         "A task in memory: no broker, no client, stores in memory, records at hand, a commit after every 25,000 of them.\n"
@@ -75,6 +90,7 @@ KINDS: Mapping[str, Kind] = {
             Column("ratio", "speed", is_ratio=True),
             Column("CPU", "cpu", 2),
         ),
+        charted=("records/s", "records per second"),
     ),
     "restore": Kind(
         "From the first rebalance to all tasks running, with no local state. Java's time has the join of the\n"
@@ -87,6 +103,7 @@ KINDS: Mapping[str, Kind] = {
             Column("ratio", "speed", is_ratio=True),
             Column("CPU", "cpu", 1),
         ),
+        charted=("records/s", "records per second"),
     ),
     "queries": Kind(
         "Latencies in ms: half of the queries (p50) and 99 % (p99) took no longer. Loaded: while the input is\n"
@@ -109,6 +126,7 @@ KINDS: Mapping[str, Kind] = {
             Column("s", "seconds", 2),
             Column("ratio", "seconds", is_ratio=True),
         ),
+        charted=("s", "seconds"),
     ),
     "soak": Kind(
         f"{RECORDS_PER_SECOND:,} records/s come in; at its end the counts are compared with a model. The figures are\n"
@@ -148,6 +166,7 @@ KINDS: Mapping[str, Kind] = {
             Column("a million", "many"),
             Column("per million keys", "per million"),
         ),
+        charted=("a million", "MiB with a million keys"),
     ),
     "gate": Kind(
         f"The most resident memory in MiB of the process and its children, Spark's Java included, for {FEW_GATED:,} rows\n"
@@ -178,6 +197,7 @@ KINDS: Mapping[str, Kind] = {
             Column("ratio with start-up", "whole speed", is_ratio=True),
             Column("CPU with start-up", "whole cpu", 1),
         ),
+        charted=("records/s", "records per second"),
     ),
 }
 """By kind of row."""
@@ -197,9 +217,43 @@ their results are compared with the expected ones, record by record, before a ru
   its own defaults, where the row does not say otherwise. Commit interval: {intervals}.
 - The bare loop is the same work written by hand in confluent-kafka, msgspec and rocksdict: the floor of what Python can do.
 - {QUIX} {QUIX_VERSION} runs in a Python environment of its own.
-- Figures are medians of all rounds; a ratio is to the first side's figure in the same round: minimum / median / maximum.
+- Figures are medians of all rounds. A ratio is to the first side's figure in the same round: minimum / median / maximum of
+  {_SPREAD_ROUNDS} rounds or more, the median alone of fewer.
 
 {sections}"""
+
+
+def charts(results: Mapping[str, Sequence[Result]]) -> dict[str, str]:
+    """Charts as SVG, by group: of those whose kind says what is drawn."""
+    return {
+        group: found
+        for group, rows in GROUPS.items()
+        if group in results and (found := _chart(group, rows, results[group])) is not None
+    }
+
+
+def _chart(group: str, rows: Sequence[Row], results: Sequence[Result]) -> str | None:
+    kind = KINDS[rows[0].kind]
+    if kind.charted is None:
+        return None
+    title, text = kind.charted
+    (drawn,) = [column for column in kind.columns if column.title == title]
+    found = {(result.row, result.guarantee): result for result in results}
+    bars = [
+        Bars(
+            f"{row.name}, {guarantee}" if len(row.guarantees) > 1 else row.name,
+            {side: statistics.median(run[drawn.figure] for run in result.runs[side]) for side in row.sides},
+        )
+        for row in rows
+        for guarantee in row.guarantees
+        if (result := found.get((row.name, guarantee))) is not None
+    ]
+    return chart(f"{group}: {text}", bars, drawn.digits)
+
+
+def _rounds(result: Result) -> str:
+    number = len(next(iter(result.runs.values())))
+    return "1 round" if number == 1 else f"{number} rounds"
 
 
 def machine() -> str:
@@ -227,15 +281,15 @@ def _section(group: str, results: Sequence[Result]) -> str:
         for line in _lines(row, kind, result)
     ]
     texts = "\n".join(f"- {row.name}: {row.text}" for row in rows)
-    measured = sorted(
-        {f"{r.records:,} records, {len(next(iter(r.runs.values())))} rounds; {r.machine}" for r in results}
-    )
+    measured = sorted({f"{r.records:,} records, {_rounds(r)}; {r.machine}" for r in results})
+    picture = [f"![{group}: {kind.charted[1]}](charts/{group}.svg)\n"] if kind.charted is not None else []
     return "\n".join(
         [
             f"## {group}\n",
             f"{texts}\n",
             f"{kind.text}\n",
             *(f"Measured: {one}.\n" for one in measured),
+            *picture,
             f"| {' | '.join(titles)} |",
             f"|---|---|---{'|--:' * len(kind.columns)}|",
             *lines,

@@ -9,9 +9,9 @@ from pipeline.operators.fold_lines import bytes_lines, entry_lines, lines_by_key
 from pipeline.operators.forwarding import cache_forwards
 from pipeline.operators.table_store import TableStore
 from pipeline.processor.drops import DropReason
-from pipeline.processor.fused import NotFused, block
+from pipeline.processor.fused import WRITTEN_AS, NotFused, block, written
 from pipeline.records import Change, ValueAndTimestamp
-from pipeline.state.folds import FoldCode, step
+from pipeline.state.folds import Constantly, step
 from pipeline.windows import MAX_TIME_MS, OwnWindows, TimeWindows, UnlimitedWindows, Window, Windowed, end_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pipeline.state.access import CachedFold
     from pipeline.state.api import WindowStore
     from pipeline.state.codec import Folded
-    from pipeline.state.folds import Fold
+    from pipeline.state.folds import Fold, FoldCode
 
 _made = tuple.__new__
 """Makes a named tuple in half the time of a call of its class."""
@@ -39,12 +39,15 @@ class Aggregator:
     Args:
         initializer: Gives the aggregate of nothing; None if the first value is the aggregate (`reduce`).
         add: `(key, value, aggregate) -> aggregate`; None deletes.
-        code: What both do, as expressions.
     """
 
     initializer: Callable[[], Any] | None
     add: Callable[[Any, Any, Any], Any]
-    code: FoldCode | None = None
+
+    @property
+    def code(self) -> FoldCode | None:
+        """What both do, as expressions; None if they have to be called."""
+        return getattr(self.add, WRITTEN_AS, None)
 
     def initial(self) -> Any:
         """The aggregate of nothing; None for `reduce`."""
@@ -55,9 +58,7 @@ class Aggregator:
         return value if self.initializer is None else self.add(key, value, self.initializer())
 
 
-COUNT = Aggregator(
-    lambda: 0, lambda _key, _value, count: count + 1, FoldCode("1", "aggregate + 1", int, reads_records=False)
-)
+COUNT = Aggregator(lambda: 0, written(lambda _key, _value, count: count + 1, Constantly("1", "aggregate + 1", int)))
 """Counts, whatever the values."""
 
 

@@ -32,10 +32,11 @@ def entry_lines(at: Site, fold: CachedFold, start: str | None = None) -> str:
         start: Names the start of the window; None if there are no windows.
     """
     found = fold.finding(at.named, KEY_AS_BYTES, at.key_as_read, start)
-    return f"{found}\n{fold.updating(at.named, at.key, at.value, at.place)}"
+    return f"{found}\n{fold.updating(at.named, at.key, at.value, at.item, at.place)}"
 
 
 def lines_by_key(at: Site, fold: CachedFold) -> str:
     """Return the lines of an aggregation without windows; the operator decides about records without key or value."""
-    refused = block(f"if {at.key} is None or {at.value} is None:", at.process)
+    lacks_value = "" if at.is_row else f" or {at.value} is None"
+    refused = block(f"if {at.key} is None{lacks_value}:", at.process)
     return f"{refused}\n{block('else:', bytes_lines(at, fold), entry_lines(at, fold))}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.processor.fused import block
+from pipeline.processor.fused import WRITTEN_AS, block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,6 +56,18 @@ def call_of(at: Site, name: str, function: Callable[[Any, Any], Any]) -> str:
     return f"{at.named(name, function)}({at.key}, {at.value})"
 
 
+def written_as(function: Any) -> Any:
+    """Return what a function of the value, or of key and value, does as lines; None if it has to be called."""
+    return getattr(function.mapper if isinstance(function, OfValue) else function, WRITTEN_AS, None)
+
+
+def of_rows(at: Site, lines: str) -> str:
+    """Return lines that take a value apart, which may be None: then the operator is called."""
+    if at.is_row:
+        return lines
+    return f"{block(f'if {at.value} is None:', at.process)}\n{block('else:', lines)}"
+
+
 def pair_lines(at: Site, given: str, name: str) -> str:
     """Return the lines that take a mapper's pair apart; a look at its class costs less than a call."""
     whole = f"{name} if {given}.__class__ is tuple else {at.named('pair_of', pair_of)}({name})"
@@ -87,6 +99,10 @@ class Filter:
         """Return the lines of `process`."""
         if self.predicate is has_key:
             return block(f"if {at.key} is not None:", at.below())
+        written = written_as(self.predicate)
+        if written is not None:
+            test = written.test(at)
+            return of_rows(at, f"{test.lines}\n{block(f'if {test.items[0]}:', at.below())}")
         return block(f"if {call_of(at, 'predicate', self.predicate)}:", at.below())
 
     def close(self) -> None:
@@ -135,6 +151,11 @@ class MapKey:
 
     def lines(self, at: Site) -> str:
         """Return the lines of `process`."""
+        written = written_as(self.mapper)
+        if written is not None:
+            made = written.row(at)
+            key = f"{made.lines}\n{at.own('key')} = {made.whole}"
+            return of_rows(at, f"{key}\n{at.below(key=at.own('key'))}")
         return f"{at.own('key')} = {call_of(at, 'mapper', self.mapper)}\n{at.below(key=at.own('key'))}"
 
     def close(self) -> None:
@@ -158,6 +179,9 @@ class MapValues:
 
     def lines(self, at: Site) -> str:
         """Return the lines of `process`."""
+        written = written_as(self.mapper)
+        if written is not None:
+            return of_rows(at, at.below(value=written.row(at)))
         return f"{at.own('value')} = {call_of(at, 'mapper', self.mapper)}\n{at.below(value=at.own('value'))}"
 
     def close(self) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipeline.operators.stateless import call_of, written_as
 from pipeline.operators.table_store import TableStore
+from pipeline.processor.fused import NotFused, block
 from pipeline.records import Change, ValueAndTimestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.operators.tables import ValueGetter
+    from pipeline.processor.fused import Site
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
 
@@ -116,6 +119,20 @@ class TableMapValues:
             return
         old = None if not self._send_old_values or value.old is None else self._mapper(key, value.old)
         self._forward(key, Change(new, old, value.is_latest), timestamp, headers)
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        if self._store_name is not None or self._send_old_values:
+            message = "its table is kept, or tells what an update replaced"
+            raise NotFused(message)
+        given, new, written = at.own("given"), at.own("new"), written_as(self._mapper)
+        if written is None:
+            mapped = f"{new} = {call_of(at.on(given), 'mapper', self._mapper)}"
+        else:
+            row = written.row(at.on(given))
+            mapped = f"{row.lines}\n{new} = {row.whole}"
+        present = block("else:", mapped)
+        return f"{given} = {at.new}\n{block(f'if {given} is None:', f'{new} = None')}\n{present}\n{at.updated(new)}"
 
     def close(self) -> None:
         """The task closes the store."""

@@ -5,6 +5,7 @@ An operator writes these lines beside its `process`, and they do just that. Test
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -17,6 +18,24 @@ if TYPE_CHECKING:
 
 class NotFused(Exception):  # noqa: N818 - it is no error
     """An operator has no lines and is called; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A value that is a tuple, taken apart: a generated function makes it only where it is needed as a whole.
+
+    Args:
+        items: Expressions for its items, which may be written several times.
+        lines: The lines that these need before them.
+    """
+
+    items: tuple[str, ...]
+    lines: str = ""
+
+    @property
+    def whole(self) -> str:
+        """An expression for all of it."""
+        return f"({' '.join(f'{item},' for item in self.items)})"
 
 
 class Site(Protocol):
@@ -32,7 +51,12 @@ class Site(Protocol):
 
     @property
     def value(self) -> str:
-        """The name of its value."""
+        """An expression: its value."""
+        ...
+
+    @property
+    def is_row(self) -> bool:
+        """Whether the value is a tuple that is taken apart, and never None."""
         ...
 
     @property
@@ -81,8 +105,25 @@ class Site(Protocol):
         """
         ...
 
-    def below(self, key: str | None = None, value: str | None = None) -> str:
-        """Return the lines of the operator's children, given the names of key and value where these are others."""
+    def on(self, value: str) -> Site:
+        """Return the place with another value, for functions that take that."""
+        ...
+
+    def item(self, number: int) -> str:
+        """Return an expression for an item of the value, which is a tuple."""
+        ...
+
+    def below(self, key: str | None = None, value: str | Row | None = None) -> str:
+        """Return the lines of the operator's children, given the names of key and value where these are others.
+
+        Args:
+            key: Names the key.
+            value: Names the value, or has its items.
+        """
+        ...
+
+    def updated(self, new: str) -> str:
+        """Return the lines of the children of a table's operator, which get an update: a new value, and no old one."""
         ...
 
     def to(self, child: str) -> str:
@@ -113,6 +154,45 @@ class Counting(Protocol):
         Args:
             folding: That of a `Site`.
         """
+        ...
+
+
+WRITTEN_AS = "millrace_written_as"
+"""Names the attribute of a function that is one of the following, or of an aggregation's a `FoldCode`."""
+
+
+def written(function: Callable[..., Any], how: Any) -> Any:
+    """Return a function that generated functions have as lines.
+
+    Args:
+        function: The function, which does just that.
+        how: These lines.
+    """
+    setattr(function, WRITTEN_AS, how)
+    return function
+
+
+class WritesRow(Protocol):
+    """Of a function of a value, or of key and value, that makes a tuple of a tuple."""
+
+    def row(self, at: Site) -> Row:
+        """Return the tuple that it makes of the value at a place, which is not None."""
+        ...
+
+
+class WritesTest(Protocol):
+    """Of a predicate of tuples."""
+
+    def test(self, at: Site) -> Row:
+        """Return the only item, which tells whether the value at a place passes; that is not None."""
+        ...
+
+
+class WritesJoin(Protocol):
+    """Of a function of two values, or of a key and two values, that makes a tuple of tuples."""
+
+    def joined(self, at: Site, other: Row | None) -> Row:
+        """Return the tuple that it makes of the value at a place and another; None if there is no other."""
         ...
 
 

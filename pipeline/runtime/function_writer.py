@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import USER_ERRORS
 from pipeline.partitioning import partition_for, partitions_for
-from pipeline.processor.fused import Fused, NotFused
+from pipeline.processor.fused import Fused, NotFused, Row
+from pipeline.records import Change
 from pipeline.state.access import CachedFold, FoldsInParts
 from pipeline.topology.nodes import SinkNode
 
@@ -29,7 +30,7 @@ _TOO_DEEP = f"it lies below more than {_DEEPEST} others"
 _SINK = """\
 try:
     sink_key = None if {key} is None else {name}_key({key})
-    sink_value = None if {value} is None else {name}_value({value}){chosen}
+    sink_value = {written}{chosen}
 except user_errors:  # the plain function tries again, and asks the handler
     {name}({key}, {value}, timestamp, headers)
 else:
@@ -111,6 +112,25 @@ class RunningNodes:
         return operator
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What reaches a node, as expressions.
+
+    Args:
+        key: Names the key.
+        value: The value.
+        items: The items of a value that is a tuple, never None, and taken apart.
+        new: The new value of an update of a table that is made only on demand.
+        latest: Whether that update is of the latest value of its key.
+    """
+
+    key: str
+    value: str
+    items: tuple[str, ...] | None = None
+    new: str | None = None
+    latest: str = "True"
+
+
 @dataclass(slots=True)
 class FunctionWriter:
     """Writes one function.
@@ -121,7 +141,7 @@ class FunctionWriter:
         place: An expression: the place of the current record.
         raw_key: Names the bytes of the record's key; None where there are none.
         reads_key: Names the function that reads the key; None if `key` is read already, rather than those bytes.
-        is_flush: Whether the first nodes get updates: `key`, `new` and `old`, and only on demand a `value` of both.
+        is_flush: Whether it flushes many updates, so that partitions of all keys are found at once.
     """
 
     nodes: RunningNodes
@@ -132,48 +152,49 @@ class FunctionWriter:
     is_flush: bool = False
     has_lines: bool = False
     """Whether anything is more than a call."""
-    needs_value: bool = False
-    """Whether updates need a `value`."""
     placed: list[str] = field(default_factory=list)
     """Sinks that find the partitions of all keys of a flush at once."""
 
-    def below(self, node: str, key: str, value: str, depth: int = 0) -> str:
-        """Return the lines for all children of a node, given the names of key and value."""
-        return "\n".join(self.node(child, key, value, depth) for child in self.nodes.children[node])
+    def below(self, node: str, given: Given, depth: int = 0) -> str:
+        """Return the lines for all children of a node."""
+        return "\n".join(self.node(child, given, depth) for child in self.nodes.children[node])
 
-    def node(self, node: Node, key: str, value: str, depth: int) -> str:
+    def node(self, node: Node, given: Given, depth: int) -> str:
         """Return the lines for a node and those below it; a call where it has none."""
         name = self.named(f"n{len(self.names)}", self.nodes.inlets[node.name])
-        call = f"{name}({key}, {value}, timestamp, headers)"
-        is_update = self.is_flush and depth == 0
+        call = f"{name}({given.key}, {given.value}, timestamp, headers)"
         if isinstance(node, SinkNode):
-            self.needs_value |= is_update
-            return self._sink(node, name, key, value) or call
+            return self._sink(node, name, given) or call
         try:
-            site = _Site(self, node, name, key, value, depth)
-            lines = self.nodes.fused(node, depth).lines(site)
+            lines = self.nodes.fused(node, depth).lines(_Site(self, node, name, given, depth))
         except NotFused as why:
             self.nodes.called[node.name] = str(why)
-            self.needs_value |= is_update
             return call
         self.has_lines = True
         watch = self.nodes.watch
         if watch is None:
             return lines
-        self.needs_value |= is_update
         self.names |= {"enter": watch.enter, "leave": watch.leave}
-        entered = f"call_{name} = enter({node.name!r}, {key}, {value}, context.topic)"
+        entered = f"call_{name} = enter({node.name!r}, {given.key}, {given.value}, context.topic)"
         return f"{entered}\n{lines}\nleave(call_{name})"
 
-    def _sink(self, node: SinkNode, name: str, key: str, value: str) -> str | None:
+    def update(self, new: str, old: str = "None", is_latest: str = "True") -> str:
+        """Return an expression for an update of a table."""
+        self.names |= {"made": tuple.__new__, "change": Change}
+        return f"made(change, ({new}, {old}, {is_latest}))"
+
+    def _sink(self, node: SinkNode, name: str, given: Given) -> str | None:
         topic, inner = self.nodes.sink_topics.get(node.name), node.key_serde.partition_key
         if topic is None:
             self.nodes.called[node.name] = "it chooses topics or partitions by a function"
             return None
         self.has_lines = True
+        key, value = given.key, given.value
         self.named(f"{name}_topic", topic)
         self.named(f"{name}_key", node.key_serde.serialize)
-        self.named(f"{name}_value", node.value_serde.serialize)
+        written = f"{self.named(f'{name}_value', node.value_serde.serialize)}({value})"
+        if given.items is None and given.new is None:
+            written = f"None if {value} is None else {written}"
         chosen, where = "", "None"
         if inner is not None:
             self.named(f"{name}_inner", inner)
@@ -184,7 +205,7 @@ class FunctionWriter:
                 where = f"{name}_where"
             else:
                 chosen, where = _INNER.format(name=name, key=key), "where"
-        return _SINK.format(name=name, key=key, value=value, chosen=chosen, where=where)
+        return _SINK.format(name=name, key=key, value=value, written=written, chosen=chosen, where=where)
 
     def named(self, name: str, thing: Any) -> str:
         """Give a thing a name in the function."""
@@ -199,26 +220,28 @@ class _Site:
     writer: FunctionWriter
     node: Node
     name: str
-    key: str
-    _value: str
+    given: Given
     depth: int
 
     @property
+    def key(self) -> str:
+        return self.given.key
+
+    @property
     def value(self) -> str:
-        self.writer.needs_value |= self._is_update
-        return self._value
+        return self.given.value
+
+    @property
+    def is_row(self) -> bool:
+        return self.given.items is not None
 
     @property
     def new(self) -> str:
-        return "new" if self._is_update else f"{self._value}.new"
+        return f"{self.value}.new" if self.given.new is None else self.given.new
 
     @property
     def process(self) -> str:
         return f"{self.name}({self.key}, {self.value}, timestamp, headers)"
-
-    @property
-    def _is_update(self) -> bool:
-        return self.writer.is_flush and self.depth == 0
 
     @property
     def raw_key(self) -> str | None:
@@ -246,11 +269,30 @@ class _Site:
     def own(self, name: str) -> str:
         return f"{name}_{self.name}"
 
-    def below(self, key: str | None = None, value: str | None = None) -> str:
-        return self.writer.below(self.node.name, key or self.key, value or self.value, self.depth + 1)
+    def on(self, value: str) -> _Site:
+        return replace(self, given=Given(self.key, value))
+
+    def item(self, number: int) -> str:
+        items = self.given.items
+        return f"{self.value}[{number}]" if items is None else items[number]
+
+    def below(self, key: str | None = None, value: str | Row | None = None) -> str:
+        given = replace(self.given, key=key or self.key)
+        if isinstance(value, Row):
+            row = Given(given.key, value.whole, value.items)
+            lines = self.writer.below(self.node.name, row, self.depth + 1)
+            return f"{value.lines}\n{lines}" if value.lines else lines
+        if value is not None:
+            given = Given(given.key, value)
+        return self.writer.below(self.node.name, given, self.depth + 1)
+
+    def updated(self, new: str) -> str:
+        latest = f"{self.value}.is_latest" if self.given.new is None else self.given.latest
+        given = Given(self.key, self.writer.update(new, is_latest=latest), new=new, latest=latest)
+        return self.writer.below(self.node.name, given, self.depth + 1)
 
     def to(self, child: str) -> str:
-        return self.writer.node(self.writer.nodes.by_name[child], self.key, self.value, self.depth + 1)
+        return self.writer.node(self.writer.nodes.by_name[child], self.given, self.depth + 1)
 
 
 def places(inner: Callable[[Any], bytes], keys: Sequence[Any], partitions: int) -> list[int] | list[int | None]:

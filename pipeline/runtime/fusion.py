@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pipeline.errors import USER_ERRORS
 from pipeline.processor.fused import Counting, NotFused
 from pipeline.processor.operator import MaySchedule
-from pipeline.records import Change
 from pipeline.runtime.context import NO_RECORD
-from pipeline.runtime.function_writer import FunctionWriter
+from pipeline.runtime.function_writer import FunctionWriter, Given
 from pipeline.runtime.generated import generated
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def run(updates, key_of):
         context.timestamp, context.headers = timestamp, headers
 {nodes}
 """
-_CHANGE = "value = made(change, (new, old, True))"
+_RECORD = Given("key", "value")
 _STOP = """\
 if raw[2] > last_time:
                 records.appendleft(raw)
@@ -130,7 +129,7 @@ class Fusion:
         }
         place = "(topic, partition, offset)"
         writer = FunctionWriter(self.nodes, names, place, "raw_key", "key_of" if is_unread else None)
-        lines = writer.below(source.name, "key", "value")
+        lines = writer.below(source.name, _RECORD)
         if any(isinstance(operator, MaySchedule) for operator in self.nodes.operators.values()):
             lines = f"{lines}\n{_PUNCTUATE}"
         text = _LOOP.format(
@@ -145,7 +144,7 @@ class Fusion:
     def forward(self, node: str) -> Forward | None:
         """The function by which an operator forwards to its children; None if each of them is only called."""
         writer = FunctionWriter(self.nodes, self._names())
-        lines = writer.below(node, "key", "value")
+        lines = writer.below(node, _RECORD)
         if not writer.has_lines:
             return None
         made: Forward = self._made(
@@ -158,9 +157,9 @@ class Fusion:
 
         Where windowed keys are sent to is found for all of them together. None if each child is only called.
         """
-        names = self._names() | {"nowhere": NO_RECORD, "made": tuple.__new__, "change": Change}
+        names = self._names() | {"nowhere": NO_RECORD}
         writer = FunctionWriter(self.nodes, names, is_flush=True)
-        lines = writer.below(node, "key", "value")
+        lines = writer.below(node, Given("key", writer.update("new", "old"), new="new"))
         if not writer.has_lines:
             return None
         sinks = writer.placed
@@ -170,7 +169,7 @@ class Fusion:
             ),
             each="".join(f", {name}_where" for name in sinks),
             all="".join(f", {name}_places" for name in sinks),
-            nodes=indent(f"{_CHANGE}\n{lines}" if writer.needs_value else lines, " " * 8),
+            nodes=indent(lines, " " * 8),
         )
         made: Flush = self._made(f"{node}, flush", text, names)
         return made

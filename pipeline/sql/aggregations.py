@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from pipeline.dsl.emit_strategy import EmitStrategy
 from pipeline.dsl.options import Grouped, Materialized
+from pipeline.processor.fused import written
 from pipeline.sql.errors import SqlError
 from pipeline.sql.expressions import (
     Compiler,
@@ -22,7 +23,8 @@ from pipeline.sql.expressions import (
     start_of,
 )
 from pipeline.sql.formats import row_serde
-from pipeline.sql.functions import Aggregate, UnknownFunction, WrongArguments, find_aggregate, is_aggregate
+from pipeline.sql.functions import UnknownFunction, WrongArguments, find_aggregate, is_aggregate
+from pipeline.sql.row_code import AggregateCall, First, Results, States
 from pipeline.sql.types import Primitive
 from pipeline.windows import SessionWindows, TimeWindows
 
@@ -53,14 +55,6 @@ class Aggregated:
     """Make rows of the table of keys and states."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call of an aggregate, and the places of its arguments in a grouped row."""
-
-    function: Aggregate
-    places: tuple[int, ...]
-
-
 class Calls:
     """Calls of aggregates in a query; equal ones are computed once."""
 
@@ -69,7 +63,7 @@ class Calls:
         self.groups = list(groups)
         self.inputs = [self.compiler.code(each) for each in groups]
         self.known: list[exp.Expr] = []
-        self.calls: list[Call] = []
+        self.calls: list[AggregateCall] = []
         self._is_windowed = is_windowed
 
     @property
@@ -110,9 +104,7 @@ class Calls:
     def _place(self, node: exp.Anonymous) -> int:
         if node in self.known:
             return self.known.index(node)
-        arguments = [exp.Literal.number(1) if isinstance(each, exp.Star) else each for each in node.expressions]
-        if not arguments and str(node.this) == "COUNT":
-            arguments = [exp.Literal.number(1)]
+        arguments = [each for each in node.expressions if not isinstance(each, exp.Star)]
         for each in arguments:
             for inner in each.find_all(exp.Anonymous):
                 if is_aggregate(str(inner.this)):
@@ -126,7 +118,7 @@ class Calls:
         first = len(self.inputs)
         self.inputs += codes
         self.known.append(node)
-        self.calls.append(Call(function, tuple(range(first, first + len(codes)))))
+        self.calls.append(AggregateCall(function, tuple(range(first, first + len(codes)))))
         return len(self.known) - 1
 
 
@@ -181,7 +173,8 @@ def aggregated(
     types = [each.type or Primitive.STRING for each in calls.inputs]
     row_of = function_of(calls.compiler, calls.inputs, calls.note)
     keys, rows = row_serde(types[: len(groups)]), row_serde(types)
-    states = row_serde([each.function.intermediate for each in calls.calls])
+    is_exact = all(each.function.is_exact for each in calls.calls)
+    states = row_serde([each.function.intermediate for each in calls.calls], is_exact=is_exact)
     fold = _Fold(tuple(calls.calls), len(groups))
     if relation.table is not None:
         if window is not None:
@@ -193,23 +186,23 @@ def aggregated(
         serdes = (relation.key_serde if is_keyed else keys, rows, states)
         table = _of_stream(relation, row_of, fold, serdes, window, store, is_final=is_final, is_keyed=is_keyed)
     fields = _fields(types[: len(groups)], calls.calls, is_windowed=window is not None)
-    to_row = fold.windowed_row if window is not None else fold.row
+    to_row = fold.results(is_windowed=window is not None)
     results = table.map_values(to_row)
     steps: tuple[Callable[[Any, Any], Any], ...] = (to_row,)
     if test is not None:
         compiler = Compiler(fields)
         passes = predicate_of(compiler, compiler.code(test))
-        results, steps = results.filter(lambda _key, row: passes(row)), (to_row, _passing(passes))
+        results, steps = results.filter(passes), (to_row, _passing(passes))
     kind = None if window is None else window.kind
     window_ms = None if window is None or kind == "SESSION" else window.size
     return Aggregated(results, fields, rewritten, kind, window_ms, steps)
 
 
-def _passing(passes: Callable[[Any], bool]) -> Callable[[Any, Any], Any]:
-    return lambda _key, row: row if passes(row) else None
+def _passing(passes: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
+    return lambda key, row: row if passes(key, row) else None
 
 
-def _fields(groups: Sequence[SqlType], calls: Sequence[Call], *, is_windowed: bool) -> tuple[Field, ...]:
+def _fields(groups: Sequence[SqlType], calls: Sequence[AggregateCall], *, is_windowed: bool) -> tuple[Field, ...]:
     fields = [Field(f"G{number}", type_) for number, type_ in enumerate(groups)]
     fields += [Field(f"A{number}", each.function.returns) for number, each in enumerate(calls)]
     if is_windowed:
@@ -221,21 +214,26 @@ def _fields(groups: Sequence[SqlType], calls: Sequence[Call], *, is_windowed: bo
 class _Fold:
     """Functions of a DSL's aggregation over several calls at once."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[AggregateCall, ...]
     width: int
 
     def initial(self) -> Any:
         """Return the states of a group without rows."""
         return tuple(each.function.initial() for each in self.calls)
 
-    def add(self, _key: Any, row: Any, states: Any) -> Any:
-        """Return the states with one more row. Lists, not generators: it runs for every record."""
-        return tuple(
-            [
-                each.function.add(state, *[row[place] for place in each.places])
-                for each, state in zip(self.calls, states, strict=True)
-            ]
-        )
+    def adder(self) -> Callable[[Any, Any, Any], Any]:
+        """Return the function that returns the states with a row more."""
+        steps = tuple((each.function.add, each.places) for each in self.calls)
+
+        def add(_key: Any, row: Any, states: Any) -> Any:
+            return tuple(
+                [
+                    one(state, *[row[place] for place in places])
+                    for (one, places), state in zip(steps, states, strict=True)
+                ]
+            )
+
+        return written(add, States(self.calls))  # type: ignore[no-any-return]
 
     def undo(self, _key: Any, row: Any, states: Any) -> Any:
         """Return the states without a row."""
@@ -248,21 +246,36 @@ class _Fold:
         """Return the states of two sessions that have become one."""
         return tuple(each.function.merge(one, two) for each, one, two in zip(self.calls, left, right, strict=True))
 
-    def row(self, key: Any, states: Any) -> Any:
-        """Return the row of a group."""
-        return (*key, *[each.function.result(state) for each, state in zip(self.calls, states, strict=True)])
+    def results(self, *, is_windowed: bool) -> Callable[[Any, Any], Any]:
+        """Return the function that makes the row of a group, in a window or not, of its key and states."""
+        results = tuple(each.function.result for each in self.calls)
 
-    def windowed_row(self, key: Any, states: Any) -> Any:
-        """Return the row of a group in a window."""
-        return (*self.row(key.key, states), key.window.start, key.window.end)
+        def row(key: Any, states: Any) -> Any:
+            return (*key, *[result(state) for result, state in zip(results, states, strict=True)])
 
-    def is_grouped(self, _key: Any, row: Any) -> bool:
-        """Tell whether all values that a row is grouped by are there."""
-        return row is not None and None not in row[: self.width]
+        def windowed_row(key: Any, states: Any) -> Any:
+            return (*row(key.key, states), key.window.start, key.window.end)
 
-    def group(self, _key: Any, row: Any) -> Any:
-        """Return the key of a row's group."""
-        return row[: self.width]
+        made = windowed_row if is_windowed else row
+        return written(made, Results(self.calls, self.width, is_windowed))  # type: ignore[no-any-return]
+
+    def grouped(self) -> Callable[[Any, Any], bool]:
+        """Return the predicate that tells whether all values that a row is grouped by are there."""
+        width = self.width
+
+        def is_grouped(_key: Any, row: Any) -> bool:
+            return row is not None and None not in row[:width]
+
+        return written(is_grouped, First(width))  # type: ignore[no-any-return]
+
+    def group(self) -> Callable[[Any, Any], Any]:
+        """Return the function that makes the key of a row's group."""
+        width = self.width
+
+        def group(_key: Any, row: Any) -> Any:
+            return row[:width]
+
+        return written(group, First(width))  # type: ignore[no-any-return]
 
 
 def _kept(state: Any, *_values: Any) -> Any:
@@ -293,21 +306,21 @@ def _of_stream(
 ) -> KTable[Any, Any]:
     keys, rows, states = serdes
     assert relation.stream is not None  # noqa: S101 - the caller has looked
-    stream, options = relation.stream.map_values(row_of).filter(fold.is_grouped), Grouped(keys, rows)
-    grouped = stream.group_by_key(options) if is_keyed else stream.group_by(fold.group, options)
+    stream, options = relation.stream.map_values(row_of).filter(fold.grouped()), Grouped(keys, rows)
+    grouped = stream.group_by_key(options) if is_keyed else stream.group_by(fold.group(), options)
     kept = None if window is None or window.retention is None else timedelta(milliseconds=window.retention)
     stored: Materialized[Any, Any] = Materialized(store, value_serde=states, retention=kept)
     if window is None:
-        return grouped.aggregate(fold.initial, fold.add, stored)
+        return grouped.aggregate(fold.initial, fold.adder(), stored)
     emit = EmitStrategy.on_window_close() if is_final else EmitStrategy.on_window_update()
     grace = timedelta(milliseconds=_grace_ms(window, is_final=is_final))
     if window.kind == "SESSION":
         sessions = grouped.windowed_by(SessionWindows.of(timedelta(milliseconds=window.size), grace=grace))
-        return sessions.emit_strategy(emit).aggregate(fold.initial, fold.add, fold.merge, stored)
+        return sessions.emit_strategy(emit).aggregate(fold.initial, fold.adder(), fold.merge, stored)
     windows = TimeWindows.of(timedelta(milliseconds=window.size), grace=grace)
     if window.advance is not None:
         windows = windows.advance_by(timedelta(milliseconds=window.advance))
-    return grouped.windowed_by(windows).emit_strategy(emit).aggregate(fold.initial, fold.add, stored)
+    return grouped.windowed_by(windows).emit_strategy(emit).aggregate(fold.initial, fold.adder(), stored)
 
 
 def _grace_ms(window: WindowClause, *, is_final: bool) -> int:
@@ -332,9 +345,11 @@ def _of_table(
             raise SqlError(message, start_of(groups[0]))
     assert relation.table is not None  # noqa: S101 - the caller has looked
 
+    is_grouped = fold.grouped()
+
     def grouped(key: Any, row: Any) -> Any:
         made = row_of(row)
-        return (made[: fold.width], made) if fold.is_grouped(key, made) else None
+        return (made[: fold.width], made) if is_grouped(key, made) else None
 
     table = relation.table.group_by(grouped, Grouped(keys, rows))
-    return table.aggregate(fold.initial, fold.add, fold.undo, Materialized(store, value_serde=states))
+    return table.aggregate(fold.initial, fold.adder(), fold.undo, Materialized(store, value_serde=states))

@@ -9,12 +9,12 @@ import decimal
 import difflib
 import functools
 import math
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from pipeline.processor.fused import written
 from pipeline.sql import operators
 from pipeline.sql.coercion import (
     TIMES,
@@ -36,6 +36,7 @@ from pipeline.sql.functions import (
     is_table_function,
     lambda_parameters,
 )
+from pipeline.sql.row_code import SIMPLE, Expressions
 from pipeline.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
 from pipeline.topology.fingerprint import GENERATED_FROM, code_of
 
@@ -47,8 +48,6 @@ _COMPARISONS = {exp.EQ: "==", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT:
 _CONSTANTS = (str, int, float, decimal.Decimal)
 _MOMENTS = {"ROWTIME", "WINDOWSTART", "WINDOWEND"}
 """Columns of times in ms that may be compared with texts."""
-_SIMPLE = re.compile(r"(row\[\d+\]|[clpt]?\d+(_\d+)?|None|True|False)")
-"""Code that cannot fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,7 +446,7 @@ class Compiler:
 
     def _part(self, code: Code) -> str:
         """Return the code of a part of a value, which is NULL if it cannot be computed: the other parts stay."""
-        if _SIMPLE.fullmatch(code.text):
+        if SIMPLE.fullmatch(code.text):
             return code.text
         return f"{self.constant(operators.value_or_null)}(lambda: {code.text})"
 
@@ -582,25 +581,27 @@ def function_of(compiler: Compiler, codes: Sequence[Code], note: str = "") -> Ca
     for number, code in enumerate(codes):
         lines += ["    try:", f"        v{number} = {code.text}", "    except Exception:", f"        v{number} = None"]
     made = "".join(f"v{number}, " for number in range(len(codes)))
-    return _defined([*lines, f"    return ({made})"], compiler.names, note)
+    function = _defined("row", [*lines, f"    return ({made})"], compiler.names, note)
+    return written(function, Expressions([code.text for code in codes], compiler.names))  # type: ignore[no-any-return]
 
 
-def predicate_of(compiler: Compiler, code: Code) -> Callable[[Any], bool]:
-    """Return a function that tells whether a row passes; one that cannot be tested does not."""
+def predicate_of(compiler: Compiler, code: Code) -> Callable[[Any, Any], bool]:
+    """Return a function of key and row that tells whether the row passes; one that cannot be tested does not."""
     lines = [
         "    try:",
         f"        return row is not None and ({code.text}) is True",
         "    except Exception:",
         "        return False",
     ]
-    return _defined(lines, compiler.names, "")
+    function = _defined("_key, row", lines, compiler.names, "")
+    return written(function, Expressions([code.text], compiler.names))  # type: ignore[no-any-return]
 
 
-def _defined(lines: Sequence[str], names: Mapping[str, Any], note: str) -> Callable[[Any], Any]:
+def _defined(parameters: str, lines: Sequence[str], names: Mapping[str, Any], note: str) -> Any:
     """Define a function. Its digest covers its lines and the values behind their names."""
     namespace = dict(names)
-    exec("\n".join(["def made(row):", *lines]), namespace)  # noqa: S102 - names of our own only
-    made: Callable[[Any], Any] = namespace["made"]
+    exec("\n".join([f"def made({parameters}):", *lines]), namespace)  # noqa: S102 - names of our own only
+    made = namespace["made"]
     setattr(made, GENERATED_FROM, ([*lines], {name: digest_of(value) for name, value in names.items()}, note))
     return made
 

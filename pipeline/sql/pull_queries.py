@@ -73,7 +73,7 @@ class PullQuery:
     columns: Columns
     sought: Sought
     limit: int | None
-    _passes: Callable[[Any], bool] = field(repr=False)
+    _passes: Callable[[Any, Any], bool] = field(repr=False)
     _make: Callable[[Any], Any] = field(repr=False)
 
     def row(self, key: Any, value: Any, timestamp: int | None, window: Window | None) -> tuple[Any, ...] | None:
@@ -91,7 +91,7 @@ class PullQuery:
         if row is None:
             return None
         whole = (*row, *key, *(window or ()), timestamp)
-        if not self._passes(whole):
+        if not self._passes(None, whole):
             return None
         types = (type_ for _, type_ in self.columns)
         return tuple(shown(each, type_) for each, type_ in zip(self._make(whole), types, strict=True))
@@ -136,9 +136,9 @@ def _fields(source: Source, alias: str) -> tuple[Field, ...]:
     return (*values, *keys, *bounds, Field("ROWTIME", Primitive.BIGINT, alias, is_pseudo=True))
 
 
-def _condition(query: Query, fields: Sequence[Field], source: Source) -> tuple[Callable[[Any], bool], Sought]:
+def _condition(query: Query, fields: Sequence[Field], source: Source) -> tuple[Callable[[Any, Any], bool], Sought]:
     if query.where is None:
-        return lambda _row: True, Sought()
+        return lambda _key, _row: True, Sought()
     compiler = Compiler(fields)
     code = compiler.code(query.where)
     if code.type is not Primitive.BOOLEAN:

@@ -120,9 +120,9 @@ def _filtered(query: Query, relation: Relation) -> Relation:
         raise SqlError(message, start_of(query.where))
     passes = predicate_of(compiler, code)
     if relation.table is not None:
-        return replace(relation, table=relation.table.filter(lambda _key, row: passes(row)))
+        return replace(relation, table=relation.table.filter(passes))
     assert relation.stream is not None  # noqa: S101 - a relation has one of both
-    return replace(relation, stream=relation.stream.filter(lambda _key, row: passes(row)))
+    return replace(relation, stream=relation.stream.filter(passes))
 
 
 def outputs_of(query: Query, relation: Relation) -> list[Output]:

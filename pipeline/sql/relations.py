@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.options import Materialized
+from pipeline.processor.fused import written
 from pipeline.sql.expressions import Field
 from pipeline.sql.formats import row_serde
 from pipeline.sql.functions.times import parse_timestamp
+from pipeline.sql.row_code import WithKey
 from pipeline.sql.types import Array, Primitive, Struct
 
 if TYPE_CHECKING:
@@ -92,7 +94,8 @@ class Relation:
         return (*self.fields, *(self._placed(_Place(name)) for name in bounds))
 
     def _row_of(self) -> Callable[[Any, Any], Any]:
-        return _row_of(len(self.key), is_windowed=self.window is not None)
+        values = len(self.fields) - len(self.key)
+        return _row_of(values, len(self.key), is_windowed=self.window is not None)
 
     def _placed(self, place: _Place) -> Field:
         return Field(place.name, place.type, self.name, is_pseudo=place.header is None)
@@ -127,7 +130,7 @@ class _Place:
         return metadata and (metadata.partition if self.name == "ROWPARTITION" else metadata.offset)
 
 
-def _row_of(width: int, *, is_windowed: bool) -> Callable[[Any, Any], Any]:
+def _row_of(values: int, width: int, *, is_windowed: bool) -> Callable[[Any, Any], Any]:
     missing = (None,) * width
 
     def plain(key: Any, row: Any) -> Any:
@@ -136,7 +139,7 @@ def _row_of(width: int, *, is_windowed: bool) -> Callable[[Any, Any], Any]:
     def windows(key: Any, row: Any) -> Any:
         return None if row is None else (*row, *key.key, key.window.start, key.window.end)
 
-    return windows if is_windowed else plain
+    return windows if is_windowed else written(plain, WithKey(values, width))
 
 
 class _Places:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pipeline.state.cache import ENCODED
 from pipeline.state.folds import STEP
@@ -13,11 +13,8 @@ if TYPE_CHECKING:
 
     from pipeline.state.cache import CacheEntry, NamedCache
     from pipeline.state.entries.retention import Retention
-    from pipeline.state.folds import Fold
+    from pipeline.state.folds import Fold, Named
     from pipeline.state.keys import StoredKeys
-
-Named: TypeAlias = "Callable[[str, Any], str]"
-"""Gives a thing a name in a generated function, which begins otherwise for each operator; returns that name."""
 
 _FIND = """\
 entry = {known}({key_as_bytes})
@@ -115,13 +112,14 @@ class CachedFold:
             form, found["none"] = _FIND_WINDOW, named("none", {})
         return form.format(**found, key_as_bytes=key_as_bytes, key=key, start=start)
 
-    def updating(self, named: Named, key: str, value: str, place: str) -> str:
+    def updating(self, named: Named, key: str, value: str, item: Callable[[int], str], place: str) -> str:
         """Return the lines that add a record to the `entry`; they also name `timestamp` and `headers`.
 
         Args:
             named: Names things in the function.
             key: Names the key.
-            value: Names the value.
+            value: The value.
+            item: Returns an expression for an item of the value, where that is a tuple.
             place: The topic, partition and offset of the record.
         """
         cache, code = self.cache, self.fold.code
@@ -129,8 +127,7 @@ class CachedFold:
             first, add = named("first", self.fold.first), named("add", self.fold.add)
             first, add = f"{first}({key}, {value})", f"{add}({key}, {value}, aggregate)"
         else:
-            names = {name: named(name, thing) for name, thing in code.names.items()}
-            first, add = (text.format(key=key, value=value, **names) for text in (code.first, code.add))
+            first, add = code.expressions(named, item)
         decoded, stored = "", _SHARED
         if not self.is_shared:
             decoded = _DECODED.format(encoded=named("encoded", ENCODED), value_of=named("value_of", cache.value_of))

@@ -2,30 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+
+
+Named: TypeAlias = "Callable[[str, Any], str]"
+"""Gives a thing a name in a generated function, which begins otherwise for each operator; returns that name."""
+
+
+class FoldCode(Protocol):
+    """The functions of an aggregation as expressions."""
+
+    @property
+    def kind(self) -> type:
+        """The class of all aggregates; none of them is None."""
+        ...
+
+    @property
+    def reads_records(self) -> bool:
+        """Whether keys or values matter."""
+        ...
+
+    def expressions(self, named: Named, item: Callable[[int], str]) -> tuple[str, str]:
+        """Return the aggregate of a key's first value, and the one with a value more: of `aggregate`.
+
+        Args:
+            named: Names things in the function.
+            item: Returns an expression for an item of the value, where that is a tuple.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class FoldCode:
-    """The functions of an aggregation as expressions. They name `{key}` and `{value}`, and the aggregate so far `aggregate`.
+class Constantly:
+    """Expressions that look at no record.
 
     Args:
         first: The aggregate of a key's first value.
-        add: The aggregate with a value more.
-        kind: The class of all aggregates; none of them is None.
-        reads_records: Whether keys or values matter.
-        names: Whatever else the expressions name.
+        add: The aggregate with a value more: of `aggregate`.
+        kind: The class of both.
     """
 
     first: str
     add: str
     kind: type
-    reads_records: bool = True
-    names: Mapping[str, Any] = field(default_factory=dict)
+    reads_records: ClassVar[bool] = False
+
+    def expressions(self, _named: Named, _item: Callable[[int], str]) -> tuple[str, str]:
+        """Return both."""
+        return self.first, self.add
 
 
 class Fold(Protocol):

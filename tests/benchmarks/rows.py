@@ -107,6 +107,8 @@ GROUPS: dict[str, tuple[Row, ...]] = {
     "sql": (
         Row("stateless in SQL", "stream", "stateless", f"{_STATELESS}.", (MILLRACE, SQL)),
         Row("windowed-count in SQL", "stream", "windowed-count", f"{_COUNT}.", (MILLRACE, SQL)),
+        Row("table-sum in SQL", "stream", "table-sum", f"{_SUM}.", (MILLRACE, SQL)),
+        Row("stream-table join in SQL", "stream", "join", f"{_JOIN}.", (MILLRACE, SQL)),
     ),
     "tables": (
         Row("table-sum", "stream", "table-sum", f"{_SUM}."),

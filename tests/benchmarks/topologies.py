@@ -105,8 +105,32 @@ def windowed_count_sql(builder: StreamsBuilder) -> Topology:
     )
 
 
+def table_sum_sql(builder: StreamsBuilder) -> Topology:
+    return _of_sql(
+        builder,
+        """
+        CREATE TABLE sums WITH (KAFKA_TOPIC = '{target}', VALUE_FORMAT = 'KAFKA') AS
+            SELECT user, SUM(millis) AS total FROM views GROUP BY user;
+        """,
+    )
+
+
+def join_sql(builder: StreamsBuilder) -> Topology:
+    return _of_sql(
+        builder,
+        """
+        CREATE TABLE users (user STRING PRIMARY KEY, country STRING)
+            WITH (KAFKA_TOPIC = '{table}', VALUE_FORMAT = 'KAFKA');
+        CREATE STREAM visits WITH (KAFKA_TOPIC = '{target}') AS
+            SELECT views.user AS user, page AS `page`, country AS `country`
+            FROM views JOIN users ON views.user = users.user;
+        """,
+    )
+
+
 def _of_sql(builder: StreamsBuilder, query: str) -> Topology:
-    statements = (_VIEWS + query).format(source=os.environ["BENCH_INPUT"], target=os.environ["BENCH_OUTPUT"])
+    topics = {name: os.environ[f"BENCH_{name.upper()}"] for name in ("input", "table", "output")}
+    statements = (_VIEWS + query).format(source=topics["input"], table=topics["table"], target=topics["output"])
     return build_sql(statements, builder)
 
 

@@ -59,8 +59,13 @@ def _inner_restored(type_: SqlType) -> Callable[[Any], Any] | None:
     return _restored(type_)
 
 
-def row_serde(types: Sequence[SqlType]) -> Serde[Any]:
-    """Return the serde of rows within a topology: state, and topics of its own."""
+def row_serde(types: Sequence[SqlType], *, is_exact: bool = False) -> Serde[Any]:
+    """Return the serde of rows within a topology: state, and topics of its own.
+
+    Args:
+        types: Of their values.
+        is_exact: Whether values are of just these types, so that stores may hand out rows again: no whole numbers for DOUBLE.
+    """
     kinds = tuple(types)
     decoder: Any = msgspec.msgpack.Decoder(tuple[tuple(_python_type(each) for each in kinds)] if kinds else tuple[()])  # type: ignore[misc]
     finish = {number: made for number, each in enumerate(kinds) if (made := _restored(each))}
@@ -71,4 +76,10 @@ def row_serde(types: Sequence[SqlType]) -> Serde[Any]:
         return row if not finish else tuple(finish[n](v) if n in finish else v for n, v in enumerate(row))
 
     name = f"sql[{', '.join(map(str, kinds))}]"
-    return Serde(name, encode, read, remake=(row_serde, (kinds,)))
+    is_fixed = is_exact and all(isinstance(each, Primitive | Decimal) for each in kinds)
+    fixed = frozenset({tuple} if is_fixed else ())
+    return Serde(name, encode, read, remake=(_again, (kinds, is_exact)), immutable_types=fixed)
+
+
+def _again(types: tuple[SqlType, ...], is_exact: bool) -> Serde[Any]:  # noqa: FBT001 - pickled
+    return row_serde(types, is_exact=is_exact)

@@ -25,10 +25,11 @@ _KAFKA: dict[SqlType, Serde[Any]] = {
 
 
 def _single(inner: Serde[Any]) -> Serde[Any]:
+    write, read = inner.serialize, inner.deserialize
     return Serde(
         inner.name,
-        lambda row: inner.serialize(row[0] if type(row) is tuple else row),  # keys in questions stand alone
-        lambda data: (inner.deserialize(data),),
+        lambda row: write(row[0] if row.__class__ is tuple else row),  # keys in questions stand alone
+        lambda data: (read(data),),
         remake=(_single, (inner,)),
         plain=lambda row: row[0],
     )

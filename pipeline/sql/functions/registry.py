@@ -53,6 +53,9 @@ class Aggregate:
     merge: Callable[[Any, Any], Any]
     result: Callable[[Any], Any]
     undo: Callable[..., Any] | None = None
+    code: Callable[..., str] | None = None
+    is_state: bool = False
+    is_exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,10 +382,11 @@ def find_aggregate(
     known = tuple(type_ if isinstance(type_, SqlType) else Primitive.STRING for type_ in wanted)
     made: Aggregate = match.overload.run(AggregateCall(known, returns, literals, settings or {}))
     steps = [_step(given, type_) for given, type_ in zip(argument_types, wanted, strict=True)]
+    made = replace(made, is_exact=match.overload.own)
     if not any(steps):
         return made
     undo = None if made.undo is None else _widening_values(made.undo, steps)
-    return replace(made, add=_widening_values(made.add, steps), undo=undo)
+    return replace(made, add=_widening_values(made.add, steps), undo=undo, code=None)
 
 
 def _widening_values(run: Callable[..., Any], steps: list[Callable[[Any], Any] | None]) -> Callable[..., Any]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.sql.functions.conversions import DIGITS
 from pipeline.sql.functions.registry import Aggregate, AggregateCall, aggregate
 from pipeline.sql.types import Decimal, Primitive, SqlType, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LARGEST = {Primitive.INTEGER: 2**31 - 1, Primitive.BIGINT: 2**63 - 1}
 
@@ -23,6 +26,8 @@ def count(call: AggregateCall) -> Aggregate:
             undo=lambda state, *_: state - 1,
             merge=lambda first, second: first + second,
             result=lambda state: state,
+            code=lambda state, _named: f"{state} + 1",
+            is_state=True,
         )
     return Aggregate(
         call.returns,
@@ -32,6 +37,8 @@ def count(call: AggregateCall) -> Aggregate:
         undo=lambda state, value=None, *_: state - (value is not None),
         merge=lambda first, second: first + second,
         result=lambda state: state,
+        code=lambda state, _named, value, *_: f"{state} + ({value} is not None)",
+        is_state=True,
     )
 
 
@@ -65,7 +72,26 @@ def total(call: AggregateCall) -> Aggregate:
         undo=lambda state, value, *_: state if value is None else _checked(minus(state, value), type_),
         merge=lambda first, second: _checked(plus(first, second), type_),
         result=lambda state: state,
+        code=None if isinstance(type_, Decimal) else _sum_code(type_),
+        is_state=True,
     )
+
+
+def _sum_code(type_: SqlType) -> Callable[..., str]:
+    """Return what writes the addition to a sum; one that is too large is checked by a call, which refuses it."""
+
+    def code(state: str, named: Callable[[Any], str], value: str, *_: str) -> str:
+        if type_ not in _LARGEST:
+            return f"({state} if {value} is None else {state} + {value})"
+        largest, checked = _LARGEST[type_], named(refused)
+        total = f"(total if {-largest - 1} <= (total := {state} + {value}) <= {largest} else {checked}(total))"
+        return f"({state} if {value} is None else {total})"
+
+    def refused(total: int) -> int:
+        checked: int = _checked(total, type_)
+        return checked
+
+    return code
 
 
 def _plus(first: Any, second: Any) -> Any:

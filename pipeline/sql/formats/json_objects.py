@@ -1,0 +1,134 @@
+"""Reads rows of JSON at once, as objects of a class made of the names that records were seen to have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_MOST_NAMES = 256
+_MOST_CLASSES = 32
+_MOST_ODD = 1000
+"""A topic with more of these - names, classes, records that no class reads - is left to the plain reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One column.
+
+    Args:
+        name: Its name.
+        kind: The class of its values, if JSON has such values as they are.
+        read: Makes a value of what JSON has.
+    """
+
+    name: str
+    kind: type | None
+    read: Callable[[Any], Any]
+
+
+@dataclass(slots=True)
+class ObjectReader:
+    """Reads the values of columns of objects, whatever the case of their names.
+
+    The names of a record are unknown until one was read. A class of those seen so far, with types of columns where all records
+    have these, reads records of no other names; what it refuses is left to the plain reader, and looked at for the next class.
+
+    Args:
+        parts: The columns.
+        plain: Reads any object, name by name.
+        decode: Reads any JSON.
+        options: Of msgspec's decoder.
+    """
+
+    parts: Sequence[Part]
+    plain: Callable[[Any], Sequence[Any]]
+    decode: Callable[[bytes], Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    _names: dict[str, None] = field(default_factory=dict)
+    _loose: set[str] = field(default_factory=set)
+    _classes: int = 0
+    _odd: int = 0
+
+    def reader(self) -> Callable[[bytes], Any]:
+        """Return the function that reads a row; None for JSON's null."""
+        known: Callable[[bytes], Any] | None = None
+
+        def read(data: bytes) -> Any:
+            nonlocal known
+            if known is not None:
+                try:
+                    return known(data)
+                except (msgspec.DecodeError, TypeError, ValueError, ArithmeticError):
+                    pass  # another name, or another type: or a mistake, which the plain reader finds again
+            found = self.decode(data)
+            if found is None:
+                return None
+            row = tuple(self.plain(found))
+            if self._classes < _MOST_CLASSES and self._learns(found):
+                known = self._known()
+            return row
+
+        return read
+
+    def _learns(self, found: dict[str, Any]) -> bool:
+        """Tell whether a record has made a difference to the class."""
+        before = len(self._names) + len(self._loose)
+        self._names.update(dict.fromkeys(found))
+        spelled = self._spelled()
+        for each in self.parts:
+            value = found.get(spelled.get(each.name.upper(), each.name))
+            if each.kind is None or (value is not None and value.__class__ is not each.kind):
+                self._loose.add(each.name)
+        if self._classes and before == len(self._names) + len(self._loose):
+            self._odd += 1
+            if self._odd > _MOST_ODD:
+                self._classes = _MOST_CLASSES
+            return False
+        self._classes += 1
+        return True
+
+    def _spelled(self) -> dict[str, str]:
+        return {name.upper(): name for name in self._names}
+
+    def _known(self) -> Callable[[bytes], Any] | None:
+        """Return the function that reads records of known names; None if names do not tell the columns."""
+        spelled, columns = self._spelled(), {each.name.upper() for each in self.parts}
+        alike = [name.upper() for name in self._names if name.upper() in columns]
+        if len(columns) < len(self.parts) or len(set(alike)) < len(alike) or len(self._names) > _MOST_NAMES:
+            self._classes = _MOST_CLASSES
+            return None
+        types = [Any if each.name in self._loose or each.kind is None else each.kind | None for each in self.parts]
+        names = [spelled.get(each.name.upper(), each.name) for each in self.parts]
+        others = [name for name in self._names if name.upper() not in columns]
+        fields = [(f"f{n}", type_, None) for n, type_ in enumerate([*types, *([Any] * len(others))])]
+        renamed = {f"f{n}": name for n, name in enumerate([*names, *others])}
+        try:
+            made: Any = msgspec.defstruct("Row", fields, rename=renamed, forbid_unknown_fields=True, gc=False)
+        except ValueError:  # a name that msgspec does not allow
+            self._classes = _MOST_CLASSES
+            return None
+        return self._finished(msgspec.json.Decoder(made, **self.options).decode, len(others))
+
+    def _finished(self, decode: Callable[[bytes], Any], others: int) -> Callable[[bytes], Any]:
+        """Return the function that makes rows of what a decoder reads."""
+        width, values_of = len(self.parts), msgspec.structs.astuple
+        loose = [(n, each.kind, each.read) for n, each in enumerate(self.parts) if each.name in self._loose]
+        if loose:
+
+            def finished(data: bytes) -> Any:
+                row = list(values_of(decode(data))[:width])
+                for n, kind, part in loose:
+                    value = row[n]
+                    if value is not None and value.__class__ is not kind:
+                        row[n] = part(value)
+                return tuple(row)
+
+            return finished
+        if others:
+            return lambda data: values_of(decode(data))[:width]
+        return lambda data: values_of(decode(data))

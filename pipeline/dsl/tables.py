@@ -10,7 +10,7 @@ from pipeline.dsl.options import Materialized, name_of
 from pipeline.dsl.plan import Plan, TableNode, connect_stores, serde_of
 from pipeline.errors import TopologyError
 from pipeline.operators.table_aggregations import TableRepartitionMap
-from pipeline.operators.table_filters import TableFilter, TableMapValues, mapped_getter
+from pipeline.operators.table_filters import MappedGetter, TableFilter, TableMapValues
 from pipeline.operators.table_joins import JoinSide, TableJoinMerge, TableTableJoin, joined_getter
 from pipeline.operators.table_transforms import TableTransformValues, transformed_getter
 from pipeline.operators.tables import StoreGetter
@@ -295,7 +295,7 @@ def _derived(
     given: Materialized[Any, Any] = options or Materialized()
     key_serde, value_serde = given.key_serde or parent.key_serde, given.value_serde or value_serde
     store = None if given.name is None else table_store(plan, given.name, given, key_serde, value_serde)
-    node = _node(name, store, mapped_getter(parent.node.open_getter, compute), (parent.node,))
+    node = _node(name, store, MappedGetter(parent.node.open_getter, compute), (parent.node,))
     if options is None:
         node.is_versioned = parent.node.is_versioned
 

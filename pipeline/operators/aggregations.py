@@ -46,7 +46,7 @@ class Aggregator:
 
     @property
     def code(self) -> FoldCode | None:
-        """What both do, as expressions; None if they have to be called."""
+        """Both functions as expressions; None if they have to be called."""
         return getattr(self.add, WRITTEN_AS, None)
 
     def initial(self) -> Any:

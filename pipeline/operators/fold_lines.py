@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.processor.fused import block
+from pipeline.processor.fused import block, lacking
 
 if TYPE_CHECKING:
     from pipeline.processor.fused import Site
@@ -37,6 +37,5 @@ def entry_lines(at: Site, fold: CachedFold, start: str | None = None) -> str:
 
 def lines_by_key(at: Site, fold: CachedFold) -> str:
     """Return the lines of an aggregation without windows; the operator decides about records without key or value."""
-    lacks_value = "" if at.is_row else f" or {at.value} is None"
-    refused = block(f"if {at.key} is None{lacks_value}:", at.process)
+    refused = block(f"if {lacking(at, at.key)}:", at.process)
     return f"{refused}\n{block('else:', bytes_lines(at, fold), entry_lines(at, fold))}"

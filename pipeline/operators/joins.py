@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.operators.stateless import OfValues
+from pipeline.operators.stateless import OfValues, call_of, written_as
+from pipeline.operators.table_filters import MappedGetter
 from pipeline.operators.tables import StoreGetter
 from pipeline.processor.drops import DropReason
-from pipeline.processor.fused import block
+from pipeline.processor.fused import WRITTEN_AS, block, lacking
 from pipeline.state.access import LooksUpInParts
 from pipeline.state.cache import UNREAD
 
@@ -64,20 +66,18 @@ class StreamTableJoin:
 
     def lines(self, at: Site) -> str:
         """Return the lines of `process`."""
-        lookup = _lookup(at, self)
+        lookup, found = _lookup(at, self), at.own("found")
         if lookup is not None:
-            known, unread = at.named("known", lookup.values.get), at.named("unread", UNREAD)
-            refused = block(f"if {at.value} is None or {at.key} is None:", at.process)
-            found = f"found = {known}({at.raw_key}, {unread})\n{_found_lines(at, lookup)}"
-            joined = block("if found is not None:", _joined_lines(at, self.joiner, "found"))
-            return f"{refused}\n{block('else:', found, joined)}"
-        table_key = _table_key(at, self)
+            refused = block(f"if {lacking(at, at.key)}:", at.process)
+            joined = block(f"if {found} is not None:", _joined_lines(at, self.joiner, found, is_left=False))
+            return f"{refused}\n{block('else:', lookup.lines(at, found, is_left=False), joined)}"
+        table_key, key = _table_key(at, self), at.own("table_key")
         if self.key_of is not None:
             table_key = f"None if {at.value} is None else {table_key}"
-        refused = block(f"if {at.value} is None or table_key is None:", at.process)
-        found = f"found = {at.named('operator', self)}.lookup(table_key)"
-        joined = block("if found is not None:", _joined_lines(at, self.joiner, "found.value"))
-        return f"table_key = {table_key}\n{refused}\n{block('else:', found, joined)}"
+        refused = block(f"if {lacking(at, key)}:", at.process)
+        looked_up = f"{found} = {at.named('operator', self)}.lookup({key})"
+        other = f"{found} = {found}.value\n{_joined_lines(at, self.joiner, found, is_left=False)}"
+        return f"{key} = {table_key}\n{refused}\n{block('else:', looked_up, block(f'if {found} is not None:', other))}"
 
     def close(self) -> None:
         """Nothing to release."""
@@ -126,46 +126,75 @@ class StreamTableLeftJoin:
 
     def lines(self, at: Site) -> str:
         """Return the lines of `process`."""
-        lookup = _lookup(at, self)
-        refused = block(f"if {at.value} is None:", at.process)
+        lookup, found = _lookup(at, self), at.own("found")
+        refused = block(f"if {lacking(at)}:", at.process)
+        joined = _joined_lines(at, self.joiner, found, is_left=True)
         if lookup is not None:
-            known, unread = at.named("known", lookup.values.get), at.named("unread", UNREAD)
-            found = f"found = None if {at.key} is None else {known}({at.raw_key}, {unread})\n{_found_lines(at, lookup)}"
-            return f"{refused}\n{block('else:', found, _joined_lines(at, self.joiner, 'found'))}"
-        found = (
-            f"table_key = {_table_key(at, self)}\n"
-            f"found = None if table_key is None else {at.named('operator', self)}.lookup(table_key)"
+            return f"{refused}\n{block('else:', lookup.lines(at, found, is_left=True), joined)}"
+        key = at.own("table_key")
+        looked_up = (
+            f"{key} = {_table_key(at, self)}\n"
+            f"{found} = None if {key} is None else {at.named('operator', self)}.lookup({key})\n"
+            f"{found} = None if {found} is None else {found}.value"
         )
-        joined = _joined_lines(at, self.joiner, "None if found is None else found.value")
-        return f"{refused}\n{block('else:', found, joined)}"
+        return f"{refused}\n{block('else:', looked_up, joined)}"
 
     def close(self) -> None:
         """Nothing to release."""
 
 
-def _lookup(at: Site, join: StreamTableJoin | StreamTableLeftJoin) -> CachedLookup | None:
-    """Return the look-ups of records' own keys in the cache of the table's store, in parts; None if it has to be called."""
-    getter = join.open_table
-    if at.raw_key is None or join.key_of is not None or not isinstance(getter, StoreGetter):
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    """Look-ups of records' own keys in the cache of a table's store, and what is made of the values found there."""
+
+    cached: CachedLookup
+    steps: tuple[Callable[[Any, Any], Any], ...]
+
+    def lines(self, at: Site, found: str, *, is_left: bool) -> str:
+        """Return the lines that find a value by the bytes that the key was read from."""
+        unread = at.named("unread", UNREAD)
+        known = f"{at.named('known', self.cached.values.get)}({at.raw_key}, {unread})"
+        find = f"{found} = {at.named('find', self.cached.find)}({at.raw_key}, {at.key})"
+        first = f"{found} = None if {at.key} is None else {known}" if is_left else f"{found} = {known}"
+        lines = [first, block(f"if {found} is {unread}:", find)]
+        for number, step in enumerate(self.steps):
+            lines.append(block(f"if {found} is not None:", self._step(at, step, f"step_{number}", found)))
+        return "\n".join(lines)
+
+    @staticmethod
+    def _step(at: Site, step: Callable[[Any, Any], Any], name: str, found: str) -> str:
+        written = written_as(step)
+        if written is None:
+            return f"{found} = {call_of(at.on(found), name, step)}"
+        row = written.row(at.on(found))
+        return f"{row.lines}\n{found} = {row.whole}"
+
+
+def _lookup(at: Site, join: StreamTableJoin | StreamTableLeftJoin) -> _Lookup | None:
+    """Return the look-ups in the cache of the table's store; None if the operator's own function has to be called."""
+    if at.raw_key is None or join.key_of is not None:
         return None
-    store = at.stores.get(getter.store)
-    return store.cached_lookup() if isinstance(store, LooksUpInParts) else None
+    getter, steps = join.open_table, list[Any]()
+    while isinstance(getter, MappedGetter):
+        steps.insert(0, getter.compute)
+        getter = getter.open_parent
+    store = at.stores.get(getter.store) if isinstance(getter, StoreGetter) else None
+    cached = store.cached_lookup() if isinstance(store, LooksUpInParts) else None
+    return None if cached is None else _Lookup(cached, tuple(steps))
 
 
 def _table_key(at: Site, join: StreamTableJoin | StreamTableLeftJoin) -> str:
     return at.key if join.key_of is None else f"{at.named('key_of', join.key_of)}({at.key}, {at.value})"
 
 
-def _found_lines(at: Site, lookup: CachedLookup) -> str:
-    """Return the lines that look a value up by the bytes that the key was read from: `found`, or `unread` before."""
-    find = f"found = {at.named('find', lookup.find)}({at.raw_key}, {at.key})"
-    return block(f"if found is {at.named('unread', UNREAD)}:", find)
-
-
-def _joined_lines(at: Site, joiner: Callable[[Any, Any, Any], Any], other: str) -> str:
-    """Return the lines that join a record with the `other` value, and what is below."""
-    if isinstance(joiner, OfValues):
-        call = f"{at.named('joiner', joiner.joiner)}({at.value}, {other})"
-    else:
-        call = f"{at.named('joiner', joiner)}({at.key}, {at.value}, {other})"
-    return f"{at.own('value')} = {call}\n{at.below(value=at.own('value'))}"
+def _joined_lines(at: Site, joiner: Callable[[Any, Any, Any], Any], other: str, *, is_left: bool) -> str:
+    """Return the lines that join a record with the value named `other`, None in a left join only, and what is below."""
+    inner = joiner.joiner if isinstance(joiner, OfValues) else joiner
+    written = getattr(inner, WRITTEN_AS, None)
+    if written is not None:
+        missing = (
+            f"if {other} is None:\n    {other} = {at.named('missing', (None,) * written.width)}\n" if is_left else ""
+        )
+        return f"{missing}{at.below(value=written.joined(at, lambda number: f'{other}[{number}]'))}"
+    arguments = f"{at.value}, {other}" if isinstance(joiner, OfValues) else f"{at.key}, {at.value}, {other}"
+    return f"{at.own('value')} = {at.named('joiner', inner)}({arguments})\n{at.below(value=at.own('value'))}"

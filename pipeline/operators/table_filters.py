@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.operators.stateless import call_of, written_as
@@ -18,14 +19,19 @@ if TYPE_CHECKING:
     from pipeline.records import Headers
 
 
-def mapped_getter(open_parent: Callable[[OperatorContext], ValueGetter], compute: Callable[[Any, Any], Any]) -> Any:
+@dataclass(frozen=True, slots=True)
+class MappedGetter:
     """Opens the lookup of a table without a store: what `compute(key, value)` makes of the parent's value.
 
     A value for which it gives None is not in the table.
     """
 
-    def open_getter(context: OperatorContext) -> ValueGetter:
-        parent = open_parent(context)
+    open_parent: Callable[[OperatorContext], ValueGetter]
+    compute: Callable[[Any, Any], Any]
+
+    def __call__(self, context: OperatorContext) -> ValueGetter:
+        """Open it."""
+        parent, compute = self.open_parent(context), self.compute
 
         def get(key: Any, *as_of: int) -> ValueAndTimestamp[Any] | None:
             found = parent(key, *as_of)
@@ -33,8 +39,6 @@ def mapped_getter(open_parent: Callable[[OperatorContext], ValueGetter], compute
             return None if found is None or value is None else ValueAndTimestamp(value, found.timestamp)
 
         return get
-
-    return open_getter
 
 
 class TableFilter:

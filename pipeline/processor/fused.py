@@ -105,8 +105,8 @@ class Site(Protocol):
         """
         ...
 
-    def on(self, value: str) -> Site:
-        """Return the place with another value, for functions that take that."""
+    def on(self, value: str | Row) -> Site:
+        """Return the place with another value, for a function that takes that: it names things of its own."""
         ...
 
     def item(self, number: int) -> str:
@@ -191,9 +191,24 @@ class WritesTest(Protocol):
 class WritesJoin(Protocol):
     """Of a function of two values, or of a key and two values, that makes a tuple of tuples."""
 
-    def joined(self, at: Site, other: Row | None) -> Row:
-        """Return the tuple that it makes of the value at a place and another; None if there is no other."""
+    @property
+    def width(self) -> int:
+        """Number of items of the other value; without one, each is None."""
         ...
+
+    def joined(self, at: Site, other: Callable[[int], str]) -> Row:
+        """Return the tuple that it makes of the value at a place, which is not None, and another.
+
+        Args:
+            at: The place.
+            other: Returns an expression for an item of the other value.
+        """
+        ...
+
+
+def lacking(at: Site, *others: str) -> str:
+    """Return the test whether the value, or one of others, is None; that of a row never is."""
+    return " or ".join(f"{each} is None" for each in (*(() if at.is_row else (at.value,)), *others)) or "False"
 
 
 def block(head: str, *lines: str) -> str:

@@ -9,6 +9,7 @@ from pipeline.errors import USER_ERRORS
 from pipeline.partitioning import partition_for, partitions_for
 from pipeline.processor.fused import Fused, NotFused, Row
 from pipeline.records import Change
+from pipeline.serde.api import ITEM
 from pipeline.state.access import CachedFold, FoldsInParts
 from pipeline.topology.nodes import SinkNode
 
@@ -29,7 +30,7 @@ _DEEPEST = 10
 _TOO_DEEP = f"it lies below more than {_DEEPEST} others"
 _SINK = """\
 try:
-    sink_key = None if {key} is None else {name}_key({key})
+    sink_key = None if {key} is None else {written_key}
     sink_value = {written}{chosen}
 except user_errors:  # the plain function tries again, and asks the handler
     {name}({key}, {value}, timestamp, headers)
@@ -114,7 +115,7 @@ class RunningNodes:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What reaches a node, as expressions.
+    """The record that reaches a node, as expressions.
 
     Args:
         key: Names the key.
@@ -154,6 +155,8 @@ class FunctionWriter:
     """Whether anything is more than a call."""
     placed: list[str] = field(default_factory=list)
     """Sinks that find the partitions of all keys of a flush at once."""
+    scopes: int = 0
+    """Functions of one operator that were written so far, where it has several: each names things of its own."""
 
     def below(self, node: str, given: Given, depth: int = 0) -> str:
         """Return the lines for all children of a node."""
@@ -191,8 +194,9 @@ class FunctionWriter:
         self.has_lines = True
         key, value = given.key, given.value
         self.named(f"{name}_topic", topic)
-        self.named(f"{name}_key", node.key_serde.serialize)
-        written = f"{self.named(f'{name}_value', node.value_serde.serialize)}({value})"
+        written_key = self.written(f"{name}_key", node.key_serde.serialize, key, f"{key}[0]")
+        item = f"{value}[0]" if given.items is None else given.items[0]
+        written = self.written(f"{name}_value", node.value_serde.serialize, value, item)
         if given.items is None and given.new is None:
             written = f"None if {value} is None else {written}"
         chosen, where = "", "None"
@@ -205,7 +209,18 @@ class FunctionWriter:
                 where = f"{name}_where"
             else:
                 chosen, where = _INNER.format(name=name, key=key), "where"
-        return _SINK.format(name=name, key=key, value=value, written=written, chosen=chosen, where=where)
+        keyed = {"key": key, "written_key": written_key}
+        return _SINK.format(name=name, **keyed, value=value, written=written, chosen=chosen, where=where)
+
+    def written(self, name: str, serialize: Callable[[Any], bytes], row: str, item: str) -> str:
+        """Return the call that writes a key or a value; of a row of one item that of the item's own function."""
+        own = getattr(serialize, ITEM, None)
+        return f"{self.named(name, serialize)}({row})" if own is None else f"{self.named(name, own)}({item})"
+
+    def read(self, name: str, deserialize: Callable[[bytes], Any], data: str) -> str:
+        """Return the expression that reads a key or a value; likewise."""
+        own = getattr(deserialize, ITEM, None)
+        return f"{self.named(name, deserialize)}({data})" if own is None else f"({self.named(name, own)}({data}),)"
 
     def named(self, name: str, thing: Any) -> str:
         """Give a thing a name in the function."""
@@ -222,6 +237,7 @@ class _Site:
     name: str
     given: Given
     depth: int
+    scope: str = ""
 
     @property
     def key(self) -> str:
@@ -264,13 +280,15 @@ class _Site:
         return self.writer.nodes.folding(store, fold)
 
     def named(self, name: str, thing: Any) -> str:
-        return self.writer.named(f"{self.name}_{name}", thing)
+        return self.writer.named(f"{self.name}{self.scope}_{name}", thing)
 
     def own(self, name: str) -> str:
-        return f"{name}_{self.name}"
+        return f"{name}_{self.name}{self.scope}"
 
-    def on(self, value: str) -> _Site:
-        return replace(self, given=Given(self.key, value))
+    def on(self, value: str | Row) -> _Site:
+        given = Given(self.key, value.whole, value.items) if isinstance(value, Row) else Given(self.key, value)
+        self.writer.scopes += 1
+        return replace(self, given=given, scope=f"_{self.writer.scopes}")
 
     def item(self, number: int) -> str:
         items = self.given.items

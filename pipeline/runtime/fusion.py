@@ -88,8 +88,8 @@ if raw[2] > last_time:
                 return done - skipped"""
 _READ = """\
 try:
-    key = None if raw_key is None else key_of(raw_key)
-    value = None if raw_value is None else value_of(raw_value)
+    key = None if raw_key is None else {key}
+    value = None if raw_value is None else {value}
 except user_errors:  # serdes are the user's: `decode` tries again, and asks the handler
     timestamp = -1
 """
@@ -122,19 +122,22 @@ class Fusion:
                 a time before it has taken the record, and does not look at `last_time_ms`.
         """
         is_unread = not (has_extractor or self.nodes.reads_all) and self._is_only_counted(source)
-        names = self._names() | {
-            "punctuations": self.nodes.context.stream_punctuations,
-            "key_of": source.key_serde.deserialize,
-            "value_of": source.value_serde.deserialize,
-        }
+        names = self._names() | {"punctuations": self.nodes.context.stream_punctuations}
         place = "(topic, partition, offset)"
         writer = FunctionWriter(self.nodes, names, place, "raw_key", "key_of" if is_unread else None)
+        if is_unread:
+            writer.named("key_of", source.key_serde.deserialize)
+            read = _UNREAD
+        else:
+            key = writer.read("key_of", source.key_serde.deserialize, "raw_key")
+            value = writer.read("value_of", source.value_serde.deserialize, "raw_value")
+            read = _READ.format(key=key, value=value) + (_EXTRACT if has_extractor else "")
         lines = writer.below(source.name, _RECORD)
         if any(isinstance(operator, MaySchedule) for operator in self.nodes.operators.values()):
             lines = f"{lines}\n{_PUNCTUATE}"
         text = _LOOP.format(
             stop="" if has_extractor else _STOP,
-            read=indent(_UNREAD if is_unread else _READ + (_EXTRACT if has_extractor else ""), " " * 12),
+            read=indent(read, " " * 12),
             read_again="_, _" if is_unread else "key, value",
             nodes=indent(lines, " " * 12),
         )

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+ITEM = "millrace_item"
+"""Names the attribute of a serde's function that reads or writes tuples of one item: the function of that item."""
+
 
 @dataclass(frozen=True, slots=True)
 class SerdePlace:

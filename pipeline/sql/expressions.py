@@ -248,11 +248,22 @@ class Compiler:
             return self._decimal(sign, left, right, result)
         if result is Primitive.DOUBLE:
             return self._double(sign, left, right)
-        wrap = self.constant(operators.wrapped(32 if result is Primitive.INTEGER else 64))
+        return Code(self._whole(sign, left, right, 32 if result is Primitive.INTEGER else 64), result)
+
+    def _whole(self, sign: str, left: Code, right: Code, bits: int) -> str:
+        """Write arithmetic of whole numbers; what does not fit is left to a function, and most divisions are done in place."""
+        divisor = self.names.get(right.text)
+        if sign == "/" and isinstance(divisor, int) and divisor > 0:
+            held = f"t{len(self.names)}"
+            self.constant(None)
+            return f"({held} // {right.text} if ({held} := {left.text}) >= 0 else -(-{held} // {right.text}))"
+        wrap = self.constant(operators.wrapped(bits))
         if sign in "/%":
             function = operators.whole_division if sign == "/" else operators.whole_remainder
-            return Code(f"{wrap}({self.constant(function)}({left.text}, {right.text}))", result)
-        return Code(f"{wrap}({left.text} {sign} {right.text})", result)
+            return f"{wrap}({self.constant(function)}({left.text}, {right.text}))"
+        held, limit = f"t{len(self.names)}", 1 << (bits - 1)
+        self.constant(None)
+        return f"({held} if {-limit} <= ({held} := {left.text} {sign} {right.text}) < {limit} else {wrap}({held}))"
 
     def _decimal(self, sign: str, left: Code, right: Code, result: Decimal) -> Code:
         to_scale, number = self.constant(operators.scaled(result.scale)), self.constant(decimal.Decimal)
@@ -312,12 +323,20 @@ class Compiler:
         if not comparable(left.type, right.type, sign):
             message = f"Cannot compare {left.type or 'NULL'} with {right.type or 'NULL'} with {sign.replace('==', '=')}"
             raise SqlError(message, start_of(node))
-        one, two = f"l{len(self.names)}", f"r{len(self.names)}"
+        one, present = self._operand(left, "l")
+        two, other_present = self._operand(right, "r")
+        tests = [*present, *other_present, f"{one} {sign} {two}"]
+        return Code(f"({' and '.join(tests)})", Primitive.BOOLEAN)
+
+    def _operand(self, code: Code, letter: str) -> tuple[str, list[str]]:
+        """Return a side of a comparison to be named several times, and the test that it is not NULL; a constant never is."""
+        if self.names.get(code.text) is not None:
+            return code.text, []
+        if SIMPLE.fullmatch(code.text):
+            return code.text, [f"{code.text} is not None"]
+        held = f"{letter}{len(self.names)}"
         self.constant(None)
-        return Code(
-            f"(({one} := {left.text}) is not None and ({two} := {right.text}) is not None and {one} {sign} {two})",
-            Primitive.BOOLEAN,
-        )
+        return held, [f"({held} := {code.text}) is not None"]
 
     def _alike(self, left: Code, right: Code) -> tuple[Code, Code]:
         """Convert texts and dates that are compared with times, and DOUBLEs with DECIMALs: 1.1 is 1.1, whichever it is."""
@@ -501,6 +520,8 @@ class Compiler:
             function = find_scalar(name, [each.type for each in codes if each is not None])
         except (UnknownFunction, WrongArguments) as error:
             raise SqlError(error.message, start_of(node), hint=error.hint) from None
+        if function.name == "AS_VALUE":
+            return Code(others[0].text, function.returns)
         texts = ", ".join(self._argument(each) for each in codes if each is not None)
         return Code(f"{self.constant(function.apply)}({texts})", function.returns)
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from pipeline.dsl.options import Joined, Materialized, StreamJoined
+from pipeline.processor.fused import written
 from pipeline.sql.errors import SqlError
 from pipeline.sql.expressions import Code, Compiler, Field, find_field, function_of, start_of
 from pipeline.sql.formats import row_serde
+from pipeline.sql.row_code import Beside
 from pipeline.windows import JoinWindows
 
 if TYPE_CHECKING:
@@ -269,7 +271,11 @@ def _keyed(side: _Side) -> KStream[Any, Any]:
 
 def _joiner(left: Relation, right: Relation) -> Callable[[Any, Any], Any]:
     no_left, no_right = (None,) * len(left.fields), (None,) * len(right.fields)
-    return lambda row, other: (*(no_left if row is None else row), *(no_right if other is None else other))
+
+    def joined(row: Any, other: Any) -> Any:
+        return (*(no_left if row is None else row), *(no_right if other is None else other))
+
+    return written(joined, Beside(len(no_left), len(no_right)))  # type: ignore[no-any-return]
 
 
 def _result(

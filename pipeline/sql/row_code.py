@@ -112,6 +112,23 @@ class First:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """A row, and the items of another one behind it (`WritesJoin`).
+
+    Args:
+        own: Number of items of the row.
+        width: Number of items of the other.
+    """
+
+    own: int
+    width: int
+
+    def joined(self, at: Site, other: Callable[[int], str]) -> Row:
+        """Return both."""
+        return Row((*map(at.item, range(self.own)), *map(other, range(self.width))))
+
+
+@dataclass(frozen=True, slots=True)
 class AggregateCall:
     """One call of an aggregate, and the places of its arguments in a grouped row."""
 

@@ -57,12 +57,15 @@ class ObjectReader:
     def reader(self) -> Callable[[bytes], Any]:
         """Return the function that reads a row; None for JSON's null."""
         known: Callable[[bytes], Any] | None = None
+        finish: Callable[[tuple[Any, ...]], Any] | None = None
+        width, values_of = len(self.parts), msgspec.structs.astuple
 
         def read(data: bytes) -> Any:
-            nonlocal known
+            nonlocal known, finish
             if known is not None:
                 try:
-                    return known(data)
+                    row = values_of(known(data))[:width]
+                    return row if finish is None else finish(row)
                 except (msgspec.DecodeError, TypeError, ValueError, ArithmeticError):
                     pass  # another name, or another type: or a mistake, which the plain reader finds again
             found = self.decode(data)
@@ -70,7 +73,7 @@ class ObjectReader:
                 return None
             row = tuple(self.plain(found))
             if self._classes < _MOST_CLASSES and self._learns(found):
-                known = self._known()
+                known, finish = self._known(), self._finish()
             return row
 
         return read
@@ -96,7 +99,7 @@ class ObjectReader:
         return {name.upper(): name for name in self._names}
 
     def _known(self) -> Callable[[bytes], Any] | None:
-        """Return the function that reads records of known names; None if names do not tell the columns."""
+        """Return the function that reads records of known names as objects; None if names do not tell the columns."""
         spelled, columns = self._spelled(), {each.name.upper() for each in self.parts}
         alike = [name.upper() for name in self._names if name.upper() in columns]
         if len(columns) < len(self.parts) or len(set(alike)) < len(alike) or len(self._names) > _MOST_NAMES:
@@ -112,23 +115,19 @@ class ObjectReader:
         except ValueError:  # a name that msgspec does not allow
             self._classes = _MOST_CLASSES
             return None
-        return self._finished(msgspec.json.Decoder(made, **self.options).decode, len(others))
+        decode: Callable[[bytes], Any] = msgspec.json.Decoder(made, **self.options).decode
+        return decode
 
-    def _finished(self, decode: Callable[[bytes], Any], others: int) -> Callable[[bytes], Any]:
-        """Return the function that makes rows of what a decoder reads."""
-        width, values_of = len(self.parts), msgspec.structs.astuple
+    def _finish(self) -> Callable[[tuple[Any, ...]], Any] | None:
+        """Return the function that makes values of columns whose types the class does not have; None if there are none."""
         loose = [(n, each.kind, each.read) for n, each in enumerate(self.parts) if each.name in self._loose]
-        if loose:
 
-            def finished(data: bytes) -> Any:
-                row = list(values_of(decode(data))[:width])
-                for n, kind, part in loose:
-                    value = row[n]
-                    if value is not None and value.__class__ is not kind:
-                        row[n] = part(value)
-                return tuple(row)
+        def finish(values: tuple[Any, ...]) -> Any:
+            row = list(values)
+            for n, kind, part in loose:
+                value = row[n]
+                if value is not None and value.__class__ is not kind:
+                    row[n] = part(value)
+            return tuple(row)
 
-            return finished
-        if others:
-            return lambda data: values_of(decode(data))[:width]
-        return lambda data: values_of(decode(data))
+        return finish if loose else None

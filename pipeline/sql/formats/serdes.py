@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.serde.api import Serde
+from pipeline.serde.api import ITEM, Serde
 from pipeline.serde.primitives import BYTES, DOUBLE, INTEGER, LONG, STRING
 from pipeline.sql.errors import SqlError, nearest
 from pipeline.sql.formats.avro_rows import avro_serde
@@ -26,13 +26,16 @@ _KAFKA: dict[SqlType, Serde[Any]] = {
 
 def _single(inner: Serde[Any]) -> Serde[Any]:
     write, read = inner.serialize, inner.deserialize
-    return Serde(
-        inner.name,
-        lambda row: write(row[0] if row.__class__ is tuple else row),  # keys in questions stand alone
-        lambda data: (read(data),),
-        remake=(_single, (inner,)),
-        plain=lambda row: row[0],
-    )
+
+    def written(row: Any) -> bytes:
+        return write(row[0] if row.__class__ is tuple else row)  # keys in questions stand alone
+
+    def read_row(data: bytes) -> Any:
+        return (read(data),)
+
+    setattr(written, ITEM, write)
+    setattr(read_row, ITEM, read)
+    return Serde(inner.name, written, read_row, remake=(_single, (inner,)), plain=lambda row: row[0])
 
 
 def _nothing() -> Serde[Any]:

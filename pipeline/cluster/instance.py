@@ -18,11 +18,11 @@ from pipeline.cluster.channel import Channel, InstanceReport, Stop
 from pipeline.errors import StateInUseError, StreamsError, TopologyError
 from pipeline.hosting.application import Application
 from pipeline.hosting.logs import LogStyle, start_logging
+from pipeline.hosting.restoring.local_state import INSTANCE_DIRECTORY, locked
 from pipeline.hosting.restoring.task_directory import after_predecessor
 from pipeline.kafka.admin import Admin
 from pipeline.service.instance import new_instance
 from pipeline.spark.engine.executor_errors import another_attempt_may_help, describe_error
-from pipeline.worker.local_state import INSTANCE_DIRECTORY, locked
 from pipeline.worker.states import WorkerSummary
 
 if TYPE_CHECKING:

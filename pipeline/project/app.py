@@ -505,7 +505,7 @@ class App:
         Args:
             state_dir: Where that of all applications is; `state.dir` if left out.
         """
-        from pipeline.worker.local_state import directories_of
+        from pipeline.hosting.restoring.local_state import directories_of
 
         config = self.config
         return list(directories_of(self.application_id, state_dir or self.project.state_directory(config)))

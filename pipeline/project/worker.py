@@ -284,7 +284,7 @@ class AppWorker:
             StreamsError: If it runs.
             StateInUseError: If another worker uses it.
         """
-        from pipeline.worker.local_state import directories_of
+        from pipeline.hosting.restoring.local_state import directories_of
         from pipeline.worker.reset import clean_up
 
         if self._thread is not None and self._thread.is_alive():

@@ -11,6 +11,7 @@ from pipeline.errors import RangeError, ReleaseError
 from pipeline.hosting.application import Application, load_application
 from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.control.publication import staging_name
+from pipeline.hosting.restoring.local_state import locked
 from pipeline.processor.handlers import may_keep_letters
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition
 from pipeline.releases.build import build_topology
@@ -20,7 +21,6 @@ from pipeline.runtime.layout import own_topics
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.bounded_runs.summary import RunSummary
 from pipeline.spark.ranges import COMMITTED, EARLIEST, RunRange, resolve
-from pipeline.worker.local_state import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pipeline.hosting.restoring.local_state import task_directories
 from pipeline.service.measuring import Measuring
-from pipeline.worker.local_state import task_directories
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

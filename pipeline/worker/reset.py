@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import StreamsError
 from pipeline.hosting.ownership.sole_host import group_of, hosts_in
+from pipeline.hosting.restoring.local_state import directories_of, locked
 from pipeline.runtime.layout import own_topics
-from pipeline.worker.local_state import directories_of, locked
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -22,13 +22,13 @@ from pipeline import (
 from pipeline.errors import TopicError
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.connected import ConnectedApplication
+from pipeline.hosting.restoring.local_state import left_positions
 from pipeline.hosting.restoring.store_changelog_reader import silently
 from pipeline.hosting.tasks.owned_task import OwnedTask
 from pipeline.hosting.tasks.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetVector, TaskId, TopicPartition
 from pipeline.state.backends.rocksdb import RocksDbBackend
-from pipeline.worker.local_state import left_positions
 from pipeline.worker.reset import plan_reset, reset
 from pipeline.worker.tasks.state_updater import StateUpdater
 from pipeline.worker.tasks.task_states import StreamTask, StreamTaskState

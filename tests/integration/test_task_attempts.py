@@ -83,9 +83,9 @@ class Waiting(logging.Handler):
 def waiting() -> Iterator[threading.Event]:
     """Set once somebody waits for brokers."""
     handler = Waiting()
-    logging.getLogger("pipeline.spark.tasks.patience").addHandler(handler)
+    logging.getLogger("pipeline.spark.tasks.absent_brokers").addHandler(handler)
     yield handler.begun
-    logging.getLogger("pipeline.spark.tasks.patience").removeHandler(handler)
+    logging.getLogger("pipeline.spark.tasks.absent_brokers").removeHandler(handler)
 
 
 def test_an_attempt_whose_brokers_go_away_waits_for_them_and_tells_what_it_has_done(

@@ -12,9 +12,9 @@ import pytest
 
 from pipeline.cli import main as cli
 from pipeline.errors import BrokerError, EngineError
+from pipeline.hosting.restoring.local_state import locked
 from pipeline.spark.engine.executor_errors import describe_error, rebuilt_error
 from pipeline.spark.engine.failures import ExecutorError, translated
-from pipeline.worker.local_state import locked
 
 
 def test_a_full_disk_is_said_and_ends_with_an_error(

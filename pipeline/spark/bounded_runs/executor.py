@@ -23,8 +23,8 @@ from pipeline.processor.metrics import totals
 from pipeline.runtime.layout import full_name
 from pipeline.spark.bounded_runs.packing import PACK_BYTES, Packing
 from pipeline.spark.ranges import AGAIN
+from pipeline.spark.tasks.absent_brokers import outlast
 from pipeline.spark.tasks.inputs import Inputs
-from pipeline.spark.tasks.patience import outlast
 from pipeline.spark.tasks.wall_clock import check_wall_clock, punctuate_wall_clock
 from pipeline.spark.tasks.work import TaskResult, connected_here
 

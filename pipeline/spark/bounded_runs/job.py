@@ -21,7 +21,7 @@ from pipeline.spark.planning.runs import RunLog, committed_at_end
 from pipeline.spark.planning.slices import MAX_RECORDS_PER_SLICE
 from pipeline.spark.planning.unfinished import left_of_cut
 from pipeline.spark.session import lazily
-from pipeline.spark.tasks.patience import outlast
+from pipeline.spark.tasks.absent_brokers import outlast
 from pipeline.spark.tasks.work import job_of, total
 
 if TYPE_CHECKING:

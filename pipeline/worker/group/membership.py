@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pipeline.errors import BrokerError, ProcessingError, StreamsError, TaskMigratedError
+from pipeline.hosting.restoring.local_state import instance_id
 from pipeline.worker.group.instances import AssignmentConfig
 from pipeline.worker.group.leadership import give_orders
 from pipeline.worker.group.protocol import Introduction, Orders, orders_of
-from pipeline.worker.local_state import instance_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

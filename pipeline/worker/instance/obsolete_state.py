@@ -6,8 +6,8 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from pipeline.hosting.restoring.local_state import task_directories
 from pipeline.state.backends.rocksdb import delete_unused, finish_deletions
-from pipeline.worker.local_state import task_directories
 
 if TYPE_CHECKING:
     from collections.abc import Collection

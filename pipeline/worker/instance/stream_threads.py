@@ -154,7 +154,7 @@ class StreamThreads:
             ours, theirs = map(pipes.enter_context, multiprocessing.Pipe())
             our_line, their_line = map(pipes.enter_context, multiprocessing.Pipe())
             process = start_child(
-                f"StreamThreadProcess-{self._next_number}",
+                f"StreamThread-{self._next_number}",
                 run_stream_thread,
                 (theirs, their_line),
                 (self._job, self._build, current_style()),

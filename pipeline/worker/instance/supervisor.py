@@ -15,6 +15,7 @@ from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.control.control_tail import ControlTail
 from pipeline.hosting.inputs.narrow_times import warn_of_narrow_times
 from pipeline.hosting.ownership.fencing import await_no_sole_host
+from pipeline.hosting.restoring.local_state import instance_id, left_positions, locked
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.kafka.producer import IdempotentProducer
@@ -26,7 +27,6 @@ from pipeline.worker.instance.obsolete_state import ObsoleteState
 from pipeline.worker.instance.regular_summary import RegularSummary
 from pipeline.worker.instance.stream_threads import StreamThreadProcess, StreamThreads
 from pipeline.worker.instance.warm_ups import WarmUps
-from pipeline.worker.local_state import instance_id, left_positions, locked
 from pipeline.worker.queries.queries import Reason, Refusal
 from pipeline.worker.states import TRANSITIONS, InstanceStatus, WorkerState, WorkerSummary, moved
 from pipeline.worker.stream_thread.protocol import Pause, StreamJob

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pipeline.hosting.restoring.local_state import locked
 from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.state.backends.rocksdb import RocksDbBackend
 from pipeline.state.backends.snapshots import Manifest, SnapshotStore
-from pipeline.worker.local_state import locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

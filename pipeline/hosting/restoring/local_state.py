@@ -1,4 +1,4 @@
-"""The local state of an instance: whose its directory is, and how far the state is that lies in it."""
+"""Locks the directory of local state, and tells how far the state is that lies in it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def locked(directory: Path, *, group_writes: bool = False) -> Iterator[None]:
 
 
 def instance_id(application: Application) -> str:
-    """The id of this state directory: made once, kept in it (`kafka-streams-process-metadata`).
+    """Return the id of this state directory: made once, kept in it (`kafka-streams-process-metadata`).
 
     Raises:
         StateError: If the directory cannot be written.
@@ -83,9 +83,9 @@ def _unusable(directory: Path, error: OSError) -> StateError:
 
 
 def left_positions(application: Application) -> dict[TaskId, int]:
-    """How far the state of each task is that lies in the local directory: changelog offsets applied, summed up.
+    """Return how far the state of each task is that lies in the local directory: changelog offsets applied, summed up.
 
-    Stream processes of an instance that was killed here a moment ago may have it open still: they are waited for.
+    Stream threads of an instance that was killed here a moment ago may have it open still: they are waited for.
     """
     found = {}
     for task, path in task_directories(application.directory).items():
@@ -106,6 +106,6 @@ def directories_of(application_id: str, state_directory: Path) -> tuple[Path, ..
 
 
 def task_directories(directory: Path) -> dict[TaskId, Path]:
-    """The directories of tasks that an application has in its own, without those that were never completed."""
+    """Return the directories of tasks that an application has in its own, without those that were never completed."""
     found = (path for path in directory.glob("*_*") if re.fullmatch(r"\d+_\d+", path.name))
     return {TaskId.parse(path.name): path for path in found}

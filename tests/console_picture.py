@@ -71,7 +71,19 @@ class Clicks(FakeInstance):
         tasks = {task: self._figures(task, done // 4) for task in self.active}
         took = sum((30 + (turn * 31) % 20) / 1000 for turn in range(self.turn))
         summary = WorkerSummary(done, 0, 10 * self.turn, {})
-        return {1: Report(self.active, self.standby, {}, {}, summary, 1, {}, (took, 0.05), tasks)}
+        return {
+            1: Report(
+                active=self.active,
+                standby=self.standby,
+                positions={},
+                lags={},
+                summary=summary,
+                obeyed=1,
+                restoring={},
+                commit_seconds=(took, 0.05),
+                tasks=tasks,
+            )
+        }
 
     def _figures(self, task: TaskId, done: int) -> TaskFigures:
         own = f"{self.application.id}-by-page-repartition"

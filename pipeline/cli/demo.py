@@ -32,7 +32,15 @@ def run(context: typer.Context, days: Days = None) -> None:
     project = settings.project().config
     broker = settings.broker(local_port(project))
     scratch = settings.config.resolve().parent / ".millrace"
-    story = Story(project, settings.config, broker, settings.environ, scratch, Console(), days)
+    story = Story(
+        project=project,
+        config=settings.config,
+        broker=broker,
+        environ=settings.environ,
+        scratch=scratch,
+        console=Console(),
+        days=days,
+    )
     with running(broker):
         if not story.tell():
             raise typer.Exit(FAILED)

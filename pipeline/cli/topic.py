@@ -94,7 +94,9 @@ def read(
     if follow and end is not None:
         message = "--to does not go with --follow, which has no end"
         raise ConfigError(message, hint="Leave one of them out.")
-    serdes = _serdes(context, topic, key_serde, value_serde, of_app, version, window)
+    serdes = _serdes(
+        context, topic, key_serde=key_serde, value_serde=value_serde, of_app=of_app, version=version, window=window
+    )
     reader = TopicReader(settings_of(context).project().cluster.admin, topic, *serdes)
     records = reader.follow(start) if follow else reader.read(start, end or "latest")
     for record in itertools.islice(records, limit):
@@ -124,7 +126,15 @@ def write(
     """Write lines to a topic, one record each. Values are JSON unless --value-serde or --app says otherwise."""
     from pipeline.transfers.topic_writing import LineFormat, write_lines
 
-    serdes = _serdes(context, topic, key_serde, value_serde or (None if of_app else "json"), of_app, version, None)
+    serdes = _serdes(
+        context,
+        topic,
+        key_serde=key_serde,
+        value_serde=value_serde or (None if of_app else "json"),
+        of_app=of_app,
+        version=version,
+        window=None,
+    )
     admin = settings_of(context).project().cluster.admin
     with _opened(file) as lines:
         written = write_lines(admin, topic, lines, LineFormat(*serdes, key, timestamp, separator))

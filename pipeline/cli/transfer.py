@@ -51,18 +51,18 @@ def import_topic(
     from pipeline.transfers.imports import ImportSpec
 
     spec = ImportSpec(
-        topic,
-        source,
-        kind,
-        _pairs(context, option),
-        schema,
-        tuple(key or ()),
-        value,
-        timestamp,
-        incremental,
-        name,
-        parts,
-        missing_timestamp,
+        topic=topic,
+        source=source,
+        format=kind,
+        options=_pairs(context, option),
+        schema=schema,
+        key=tuple(key or ()),
+        value=value,
+        timestamp=timestamp,
+        incremental=incremental,
+        name=name,
+        parts=parts,
+        missing_timestamp=missing_timestamp,
     )
     project = settings_of(context).project(master)
     with followed_transfer(f"import {spec.id}") as on_progress:
@@ -112,7 +112,16 @@ def export_topic(
         rows = app.export_store(store, target, kind, at=at, options=options, packages=packages)
         typer.echo(f"{store} of {source}: {counted(rows, 'row')} written to {target}")
         return
-    spec = ExportSpec(source, target, kind, options, schema, binary, name, tuple(key or ()))
+    spec = ExportSpec(
+        topic=source,
+        target=target,
+        format=kind,
+        options=options,
+        schema=schema,
+        is_binary=binary,
+        name=name,
+        key=tuple(key or ()),
+    )
     with followed_transfer(f"export {spec.id}") as on_progress:
         summary = project.run_export(spec, packages=packages, on_progress=on_progress)
     if summary.batch is None:

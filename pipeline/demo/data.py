@@ -125,13 +125,13 @@ def _flights(frame: Any) -> Iterator[tuple[str | None, bytes, int]]:
 
     for row in frame.itertuples():
         flight = Flight(
-            row.carrier,
-            row.flight,
-            row.origin,
-            row.dest,
-            row.departed_ms,
-            row.tailnum if isinstance(row.tailnum, str) else None,
-            None if pd.isna(row.dep_delay) else int(row.dep_delay),
+            carrier=row.carrier,
+            number=row.flight,
+            origin=row.origin,
+            dest=row.dest,
+            departed_ms=row.departed_ms,
+            tailnum=row.tailnum if isinstance(row.tailnum, str) else None,
+            dep_delay=None if pd.isna(row.dep_delay) else int(row.dep_delay),
         )
         yield flight.tailnum, JSON(Flight).serialize(flight), flight.departed_ms
 

@@ -84,6 +84,7 @@ class Cogrouping:
         self,
         store: StoreBuilder,
         node_of: Callable[[str], TableNode],
+        *,
         key_serde: Serde[Any],
         initializer: Callable[[], Any],
         operator_of: Callable[[Aggregator], OperatorOf],
@@ -153,11 +154,11 @@ class Cogrouping:
         return self.aggregate(
             store,
             lambda name: windowed_node(plan, name, store, windows),
-            windowed_key_serde(store.key_serde, windows),
-            initializer,
-            operator_of,
-            covered(functions, windows),
-            name_of(named),
+            key_serde=windowed_key_serde(store.key_serde, windows),
+            initializer=initializer,
+            operator_of=operator_of,
+            covers=covered(functions, windows),
+            given=name_of(named),
         )
 
     def _parent(self, grouping: Grouping[Any, Any], store_name: str) -> tuple[str, frozenset[str]]:
@@ -235,11 +236,11 @@ class CogroupedKStream(Generic[K, VO]):
         return self._cogrouping.aggregate(
             store,
             lambda name: stored_node(name, store_name, is_versioned=options.is_versioned),
-            store.key_serde,
-            initializer,
-            operator_of,
-            (),
-            name_of(named),
+            key_serde=store.key_serde,
+            initializer=initializer,
+            operator_of=operator_of,
+            covers=(),
+            given=name_of(named),
         )
 
 

@@ -52,7 +52,7 @@ class ForeignKeyJoin:
     joined: TableJoined[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Names:
     """Names of the topics, nodes and the store, numbered in Kafka Streams' order."""
 
@@ -76,19 +76,19 @@ class _Names:
             return plan.processor_name(prefix, given and given + suffix)
 
         return cls(
-            name("-subscription-registration", f"{_FK}SUBSCRIPTION-REGISTRATION-") + "-topic",
-            name("-subscription-registration-processor", f"{_FK}SUBSCRIPTION-REGISTRATION-"),
-            name("-subscription-registration-sink", "KTABLE-SINK-"),
-            name("-subscription-registration-source", "KTABLE-SOURCE-"),
-            name("-subscription-store", f"{_FK}SUBSCRIPTION-STATE-STORE-"),
-            name("-subscription-receive", f"{_FK}SUBSCRIPTION-PROCESSOR-"),
-            name("-subscription-join-foreign", f"{_FK}SUBSCRIPTION-PROCESSOR-"),
-            name("-foreign-join-subscription", f"{_FK}SUBSCRIPTION-PROCESSOR-"),
-            name("-subscription-response", f"{_FK}SUBSCRIPTION-RESPONSE-") + "-topic",
-            name("-subscription-response-sink", "KTABLE-SINK-"),
-            name("-subscription-response-source", "KTABLE-SOURCE-"),
-            name("-subscription-response-resolver", f"{_FK}SUBSCRIPTION-RESPONSE-RESOLVER-PROCESSOR-"),
-            name("-result", f"{_FK}OUTPUT-"),
+            subscription_topic=name("-subscription-registration", f"{_FK}SUBSCRIPTION-REGISTRATION-") + "-topic",
+            send=name("-subscription-registration-processor", f"{_FK}SUBSCRIPTION-REGISTRATION-"),
+            subscription_sink=name("-subscription-registration-sink", "KTABLE-SINK-"),
+            subscription_source=name("-subscription-registration-source", "KTABLE-SOURCE-"),
+            store=name("-subscription-store", f"{_FK}SUBSCRIPTION-STATE-STORE-"),
+            receive=name("-subscription-receive", f"{_FK}SUBSCRIPTION-PROCESSOR-"),
+            subscription_join=name("-subscription-join-foreign", f"{_FK}SUBSCRIPTION-PROCESSOR-"),
+            foreign_join=name("-foreign-join-subscription", f"{_FK}SUBSCRIPTION-PROCESSOR-"),
+            response_topic=name("-subscription-response", f"{_FK}SUBSCRIPTION-RESPONSE-") + "-topic",
+            response_sink=name("-subscription-response-sink", "KTABLE-SINK-"),
+            response_source=name("-subscription-response-source", "KTABLE-SOURCE-"),
+            resolver=name("-subscription-response-resolver", f"{_FK}SUBSCRIPTION-RESPONSE-RESOLVER-PROCESSOR-"),
+            result=name("-result", f"{_FK}OUTPUT-"),
         )
 
 

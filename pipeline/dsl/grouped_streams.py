@@ -207,7 +207,15 @@ class TimeWindowedKStream(Generic[K, V]):
         named: Named | None,
     ) -> KTable[Windowed[K], Any]:
         operator = window_aggregate(self._windows, aggregator)
-        return self._grouping.aggregate_windows(self._windows, self._emit, prefix, operator, functions, options, named)
+        return self._grouping.aggregate_windows(
+            self._windows,
+            self._emit,
+            prefix=prefix,
+            operator=operator,
+            functions=functions,
+            options=options,
+            named=named,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +290,15 @@ class SessionWindowedKStream(Generic[K, V]):
         named: Named | None,
     ) -> KTable[Windowed[K], Any]:
         operator = session_aggregate(self._windows, aggregator)
-        return self._grouping.aggregate_windows(self._windows, self._emit, prefix, operator, functions, options, named)
+        return self._grouping.aggregate_windows(
+            self._windows,
+            self._emit,
+            prefix=prefix,
+            operator=operator,
+            functions=functions,
+            options=options,
+            named=named,
+        )
 
 
 SESSION_COUNT = SessionAggregator(COUNT, lambda _key, one, two: one + two)

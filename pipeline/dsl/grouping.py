@@ -89,6 +89,7 @@ class Grouping(Generic[K, V]):
         self,
         windows: Windows,
         emit: EmitStrategy,
+        *,
         prefix: str,
         operator: OperatorOf,
         functions: tuple[Any, ...],

@@ -296,14 +296,14 @@ class KStream(Generic[K, V]):
         options: Grouped[K, V] = grouped or Grouped()
         return KGroupedStream(
             Grouping(
-                KTable,
-                self._plan,
-                self._node,
-                self._sources,
-                options.key_serde or self._key_serde,
-                options.value_serde or self._value_serde,
-                options.name,
-                self._repartition_required,
+                table=KTable,
+                plan=self._plan,
+                node=self._node,
+                sources=self._sources,
+                key_serde=options.key_serde or self._key_serde,
+                value_serde=options.value_serde or self._value_serde,
+                name=options.name,
+                repartition_required=self._repartition_required,
             )
         )
 
@@ -322,13 +322,13 @@ class KStream(Generic[K, V]):
         value_serde = options.value_serde or self._value_serde
         return KGroupedStream(
             Grouping(
-                KTable,
-                self._plan,
-                name,
-                self._sources,
-                options.key_serde,
-                value_serde,
-                options.name,
+                table=KTable,
+                plan=self._plan,
+                node=name,
+                sources=self._sources,
+                key_serde=options.key_serde,
+                value_serde=value_serde,
+                name=options.name,
                 repartition_required=True,
             )
         )
@@ -612,7 +612,9 @@ class KStream(Generic[K, V]):
         if isinstance(other, GlobalKTable):
             key, named = arguments.of_global_table()
             self._plan.check_same(other.plan, self._origin, repr(other))
-            node = join_global_table(self._plan, kind, self._node, other.open_getter, joiner, key, named)
+            node = join_global_table(
+                self._plan, kind, parent=self._node, open_getter=other.open_getter, joiner=joiner, key=key, named=named
+            )
             return KStream(self._plan, node, self._sources, self._key_serde, None, self._repartition_required)
         return self._join_table(kind, other, joiner, arguments.of_table())
 
@@ -622,7 +624,15 @@ class KStream(Generic[K, V]):
         self._plan.check_same(table._plan, self._origin, table._origin)  # noqa: SLF001 - same family
         stream = self._for_join(joined.name, joined.key_serde, joined.value_serde)
         sources = stream.sources | table.sources
-        node = join_table(self._plan, kind, stream, table._node, sources, joiner, joined)  # noqa: SLF001 - same family
+        node = join_table(
+            self._plan,
+            kind,
+            stream=stream,
+            table=table._node,  # noqa: SLF001 - same family
+            sources=sources,
+            joiner=joiner,
+            joined=joined,
+        )
         return KStream(self._plan, node, sources, stream.key_serde, None)
 
     def _join_stream(
@@ -637,7 +647,7 @@ class KStream(Generic[K, V]):
         name = joined.name
         left = self._for_join(name and f"{name}-left", joined.key_serde, joined.value_serde)
         right = other._for_join(name and f"{name}-right", joined.key_serde, joined.other_value_serde)
-        node = join_streams(self._plan, kind, left, right, joiner, windows, joined)
+        node = join_streams(self._plan, kind, left=left, right=right, joiner=joiner, windows=windows, joined=joined)
         return KStream(self._plan, node, left.sources | right.sources, left.key_serde, None)
 
     def _for_join(self, given: str | None, key_serde: Serde[K] | None, value_serde: Serde[V] | None) -> JoinInput:

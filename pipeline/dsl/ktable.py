@@ -342,7 +342,16 @@ class KTable(Generic[K, V]):
     ) -> KTable[K, V2]:
         self._plan.check_same(other._plan, self._origin, other._origin)
         sources = self.sources | other.sources
-        made = tables.joined(self._plan, self._derived, other._node, joiner, kind, materialized, named, sources)
+        made = tables.joined(
+            self._plan,
+            self._derived,
+            right=other._node,
+            joiner=joiner,
+            kind=kind,
+            options=materialized,
+            named=named,
+            sources=sources,
+        )
         return KTable(self._plan, made.node, sources, made.key_serde, made.value_serde)
 
     def _joined_by_foreign_key(

@@ -270,7 +270,13 @@ def repartition(
     sink, null_key_filter, source = generated
     plan.topics[source] = topic
     plan.changes.repartitions[source] = Repartition(
-        topic, null_key_filter, sink, source, key_serde, value_serde, is_optimizable
+        topic=topic,
+        filter=null_key_filter,
+        sink=sink,
+        source=source,
+        key_serde=key_serde,
+        value_serde=value_serde,
+        is_optimizable=is_optimizable,
     )
 
     def write(topology: Topology) -> None:

@@ -112,6 +112,7 @@ class _Names:
 def join_streams(
     plan: Plan,
     kind: JoinKind,
+    *,
     left: JoinInput,
     right: JoinInput,
     joiner: Callable[..., Any],
@@ -188,15 +189,15 @@ def _note_unnamed(plan: Plan, names: _Names, joined: StreamJoined[Any, Any, Any]
 def _self_join(names: _Names, side: JoinSide, covered: tuple[Any, ...]) -> SelfJoin:
     """Describe the join of a stream with itself, for `topology.optimization`."""
     return SelfJoin(
-        names.this_windowed,
-        names.other_windowed,
-        names.this_join,
-        names.other_join,
-        names.merge,
-        names.this_store,
-        (names.other_store,) if names.shared is None else (names.other_store, names.shared),
-        lambda: StreamSelfJoin(side),
-        covered,
+        this_windowed=names.this_windowed,
+        other_windowed=names.other_windowed,
+        this_join=names.this_join,
+        other_join=names.other_join,
+        merge=names.merge,
+        this_store=names.this_store,
+        other_stores=(names.other_store,) if names.shared is None else (names.other_store, names.shared),
+        supplier=lambda: StreamSelfJoin(side),
+        functions=covered,
     )
 
 
@@ -218,14 +219,14 @@ def _names(plan: Plan, kind: JoinKind, joined: StreamJoined[Any, Any, Any]) -> _
     this_store = f"{base}{this_suffix}-store" if base else f"{this_generated}-store"
     other_store = f"{base}{other_suffix}-store" if base else f"{other_generated}-store"
     return _Names(
-        this_windowed,
-        other_windowed,
-        f"{joined.name}{this_suffix}" if joined.name else this_generated,
-        f"{joined.name}{other_suffix}" if joined.name else other_generated,
-        _named(plan, joined.name, "-merge", "KSTREAM-MERGE-"),
-        this_store if this is None else this.name,
-        other_store if other is None else other.name,
-        shared if left_outer else None,
+        this_windowed=this_windowed,
+        other_windowed=other_windowed,
+        this_join=f"{joined.name}{this_suffix}" if joined.name else this_generated,
+        other_join=f"{joined.name}{other_suffix}" if joined.name else other_generated,
+        merge=_named(plan, joined.name, "-merge", "KSTREAM-MERGE-"),
+        this_store=this_store if this is None else this.name,
+        other_store=other_store if other is None else other.name,
+        shared=shared if left_outer else None,
     )
 
 

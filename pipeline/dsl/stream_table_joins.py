@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 def join_table(
     plan: Plan,
     kind: JoinKind,
+    *,
     stream: JoinInput,
     table: TableNode,
     sources: frozenset[str],
@@ -65,7 +66,15 @@ def join_table(
     if table.is_versioned or joined.grace_period is not None:
         if joined.name is None and joined.grace_period is not None:
             plan.unnamed.add_store(f"{name}-Buffer", logging=True)
-        join = VersionedJoin(name, table, joiner, joined.grace_period, is_left, stream.key_serde, stream.value_serde)
+        join = VersionedJoin(
+            name=name,
+            table=table,
+            joiner=joiner,
+            grace_period=joined.grace_period,
+            left_join=is_left,
+            key_serde=stream.key_serde,
+            value_serde=stream.value_serde,
+        )
         plan.add_step(lambda topology: write_versioned_join(topology, join, stream.node, sources))
     else:
         plan.add_step(write)
@@ -77,6 +86,7 @@ def join_table(
 def join_global_table(
     plan: Plan,
     kind: JoinKind,
+    *,
     parent: str,
     open_getter: Callable[[OperatorContext], ValueGetter],
     joiner: Callable[..., Any],

@@ -122,7 +122,17 @@ def filtered(
             is_versioned=above.is_versioned,
         )
 
-    made = _derived(plan, parent, "KTABLE-FILTER-", keep, operator, functions, options, named, parent.value_serde)
+    made = _derived(
+        plan,
+        parent,
+        prefix="KTABLE-FILTER-",
+        compute=keep,
+        operator=operator,
+        functions=functions,
+        options=options,
+        named=named,
+        value_serde=parent.value_serde,
+    )
     made.node.sends_old_values = above.enable_sending_old_values(
         force=False
     )  # avoids deletions of rows that never existed
@@ -143,7 +153,17 @@ def mapped(
         store = node.store if node.is_materialized else None
         return TableMapValues(function, store, send_old_values=node.sends_old_values)
 
-    return _derived(plan, parent, "KTABLE-MAPVALUES-", function, operator, (mapper,), options, named, None)
+    return _derived(
+        plan,
+        parent,
+        prefix="KTABLE-MAPVALUES-",
+        compute=function,
+        operator=operator,
+        functions=(mapper,),
+        options=options,
+        named=named,
+        value_serde=None,
+    )
 
 
 def transformed(
@@ -198,6 +218,7 @@ def grouped(
 def joined(
     plan: Plan,
     left: Derived,
+    *,
     right: TableNode,
     joiner: Callable[[Any, Any], Any],
     kind: JoinKind,
@@ -280,6 +301,7 @@ def _sides(
 def _derived(
     plan: Plan,
     parent: Derived,
+    *,
     prefix: str,
     compute: Callable[[Any, Any], Any],
     operator: Callable[[TableNode], Operator],

@@ -438,7 +438,7 @@ class App:
             StreamsError: If it does not answer, or refuses.
         """
         token = self.token or self.config.streams.server_read_token
-        return asked(self.config, token, server, method, path, params, body)
+        return asked(self.config, token, server=server, method=method, path=path, params=params, body=body)
 
     @property
     def token(self) -> str:

@@ -21,6 +21,7 @@ _HINT = "Name an instance that runs: --server host:port."
 def asked(
     config: AppConfig,
     token: str,
+    *,
     server: str | None,
     method: str,
     path: str,

@@ -144,7 +144,15 @@ class Gate:
                     old = live.topology.sink_of(topic) or sink
                     covers = everything if scope is None else scope.covers(sink, topic)
                     if_empty = CRITICAL if scope is None else WARNING  # a part of a table may have no rows
-                    verdict += self._of_table(candidate, (old, sink), topic, expectations, point, covers, if_empty)
+                    verdict += self._of_table(
+                        candidate,
+                        (old, sink),
+                        topic=topic,
+                        expectations=expectations,
+                        point=point,
+                        covers=covers,
+                        if_empty=if_empty,
+                    )
                     verdict += Verdict({}) if scope is not None else self._digests(candidate, topic)
             if scope is None:
                 connected = ConnectedApplication(candidate, self._admin)
@@ -157,6 +165,7 @@ class Gate:
         self,
         candidate: Application,
         sinks: tuple[SinkNode, SinkNode],
+        *,
         topic: str,
         expectations: Expectations,
         point: Point,

@@ -258,15 +258,15 @@ class Releaser:
         first = self._admin.beginning_offsets(target)
         wanted = RunRange({tp: OffsetRange(min(first[tp], end), end) for tp, end in target.items()})
         return ReleasePlan(
-            self._config.name,
-            release.live,
-            candidate,
-            _changes(live.topology.node_fingerprints(), new.topology.node_fingerprints()),
-            wanted,
-            {tp: offset for tp, offset in first.items() if offset > 0},
-            tuple(outputs(new).values()),
-            tuple(sorted(outputs(live).keys() - outputs(new).keys())),
-            forecast(self._config.name, wanted, self._admin),
+            app=self._config.name,
+            live=release.live,
+            candidate=candidate,
+            changed=_changes(live.topology.node_fingerprints(), new.topology.node_fingerprints()),
+            range=wanted,
+            lost={tp: offset for tp, offset in first.items() if offset > 0},
+            outputs=tuple(outputs(new).values()),
+            ended=tuple(sorted(outputs(live).keys() - outputs(new).keys())),
+            forecast=forecast(self._config.name, wanted, self._admin),
         )
 
     def start(self, candidate: str) -> Release:
@@ -359,13 +359,13 @@ class Releaser:
         name = new_id()
         found = self._gate.judge(live, candidate, point, check=name)
         verdict = GateVerdict(
-            name,
-            str(point.vector),
-            self._suite(),
-            self._digests(release),
-            {**found.outcomes, **self._dropped(release)},
-            found.critical,
-            found.warnings,
+            id=name,
+            at=str(point.vector),
+            suite=self._suite(),
+            digests=self._digests(release),
+            outcomes={**found.outcomes, **self._dropped(release)},
+            critical=found.critical,
+            warnings=found.warnings,
             pages=dict(found.pages),
         )
         release = replace(release, cut=verdict.at)

@@ -232,7 +232,13 @@ class Repairer:
         told = repr((str(scope), found.digest, suite, sorted(digests.items()), sorted(judged.outcomes.items())))
         name = hashlib.sha256(told.encode()).hexdigest()[:8]
         return GateVerdict(
-            name, str(point.vector), suite, digests, dict(judged.outcomes), judged.critical, judged.warnings
+            id=name,
+            at=str(point.vector),
+            suite=suite,
+            digests=digests,
+            outcomes=dict(judged.outcomes),
+            critical=judged.critical,
+            warnings=judged.warnings,
         )
 
     def _require_approved(self, verdict: GateVerdict, found: _Found, approved: str) -> None:

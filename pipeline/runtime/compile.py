@@ -88,6 +88,7 @@ class CompiledNodes:
 def compile_nodes(
     sub: SubTopology,
     application_id: str,
+    *,
     task_id: TaskId,
     context: TaskContext,
     collector: RecordCollector,
@@ -127,28 +128,28 @@ def compile_nodes(
             case ProcessorNode():
                 accessible = {name: stores[name] for name in sub.store_access.get(node.name, ())}
                 contexts[node.name] = NodeContext(
-                    node.name,
-                    application_id,
-                    task_id,
-                    context,
-                    fan_out(list(below.values())),
-                    below,
-                    {**global_stores, **accessible},
-                    failures,
-                    watch,
+                    node=node.name,
+                    application_id=application_id,
+                    task_id=task_id,
+                    task=context,
+                    forward=fan_out(list(below.values())),
+                    children=below,
+                    stores={**global_stores, **accessible},
+                    failures=failures,
+                    watch=watch,
                 )
                 called = watched(operators[node.name].process, node.name, context, watch)
                 process: Forward = failures.guarded(called, node.name)
                 inlets[node.name] = entering(process, context) if accessible and node.name in retimed else process
     entries = {source.name: inlets[source.name] for source in sub.sources}
     running = RunningNodes(
-        sub,
-        operators,
-        inlets,
-        plain_sinks(sub, application_id),
-        stores,
-        context,
-        collector,
+        sub=sub,
+        operators=operators,
+        inlets=inlets,
+        sink_topics=plain_sinks(sub, application_id),
+        stores=stores,
+        context=context,
+        collector=collector,
         reads_all=failures.asks_what_to_skip,
         watch=watch,
     )

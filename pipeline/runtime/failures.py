@@ -126,7 +126,15 @@ class Failures:
         handler = self._handlers.deserialization
         if handler is not None:
             where = ErrorHandlerContext(
-                *tp, raw.offset, raw.headers, node, self._task_id, raw.timestamp, raw.key, raw.value
+                topic=tp.topic,
+                partition=tp.partition,
+                offset=raw.offset,
+                headers=raw.headers,
+                processor_node_id=node,
+                task_id=self._task_id,
+                timestamp=raw.timestamp,
+                source_raw_key=raw.key,
+                source_raw_value=raw.value,
             )
             record = ConsumerRecord(raw.key, raw.value, raw.timestamp, raw.headers, *tp, raw.offset)
             asked = "deserialization"
@@ -196,16 +204,16 @@ class Failures:
         context, source = self._context, self._context.source
         key, value = (None, None) if source is None else (source.key, source.value)
         return ErrorHandlerContext(
-            context.topic,
-            context.partition,
-            context.offset,
-            headers,
-            node,
-            self._task_id,
-            timestamp,
-            key,
-            value,
-            origin,
+            topic=context.topic,
+            partition=context.partition,
+            offset=context.offset,
+            headers=headers,
+            processor_node_id=node,
+            task_id=self._task_id,
+            timestamp=timestamp,
+            source_raw_key=key,
+            source_raw_value=value,
+            serialization_origin=origin,
         )
 
     def _ask(self, handler: Handler, where: ErrorHandlerContext, record: Any, error: Exception, asked: str) -> Response:

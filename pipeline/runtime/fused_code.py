@@ -74,7 +74,16 @@ def sub_topology_code(
     if failures.needs_sources:
         return FusedCode(sub.id, {}, dict.fromkeys((node.name for node in sub.nodes if node.parents), _PLAIN))
     stores = {builder.name: open_store(builder, backend, context) for builder in sub.stores}
-    nodes = compile_nodes(sub, "app", task_id, context, _Nowhere(), stores, {}, failures)
+    nodes = compile_nodes(
+        sub,
+        "app",
+        task_id=task_id,
+        context=context,
+        collector=_Nowhere(),
+        stores=stores,
+        global_stores={},
+        failures=failures,
+    )
     for source in sub.sources:
         own = None if sub.repartition_topics.issuperset(source.topics) else extractor
         nodes.fusion.loop(source, has_extractor=(source.timestamp_extractor or own) is not None)

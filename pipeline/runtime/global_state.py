@@ -44,6 +44,7 @@ class GlobalState:
         self,
         topology: Topology,
         application_id: str,
+        *,
         backend: StateBackend,
         clock: Clock,
         handlers: ErrorHandlers | None = None,
@@ -126,7 +127,15 @@ class GlobalState:
         name = declared.processor.name
         stores = {declared.store.name: store}
         context = NodeContext(
-            name, application_id, GLOBAL_TASK, self._context, _nowhere, {}, stores, self._failures, self._watch
+            node=name,
+            application_id=application_id,
+            task_id=GLOBAL_TASK,
+            task=self._context,
+            forward=_nowhere,
+            children={},
+            stores=stores,
+            failures=self._failures,
+            watch=self._watch,
         )
         with user_code(f"init() of {name}", GLOBAL_TASK):
             operator.init(context)

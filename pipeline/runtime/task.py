@@ -104,13 +104,13 @@ class Task:
         self._nodes = compile_nodes(
             spec.sub_topology,
             spec.application_id,
-            spec.id,
-            self._context,
-            ports.collector,
-            self._stores,
-            ports.global_stores,
-            self._failures,
-            ports.watch,
+            task_id=spec.id,
+            context=self._context,
+            collector=ports.collector,
+            stores=self._stores,
+            global_stores=ports.global_stores,
+            failures=self._failures,
+            watch=ports.watch,
         )
         self._times = ObservedTimes(dict(self._keepers_of_times()))
         self._sources = {
@@ -501,7 +501,15 @@ class Task:
         enter = self._nodes.entries[node.name]
         has_extractor = (node.timestamp_extractor or extractor) is not None
         loop = None if self._failures.needs_sources else self._nodes.fusion.loop(node, has_extractor=has_extractor)
-        return RecordQueue(tp, node, enter, self._context, self._failures, extractor, loop)
+        return RecordQueue(
+            tp=tp,
+            node=node,
+            enter=enter,
+            context=self._context,
+            failures=self._failures,
+            extractor=extractor,
+            loop=loop,
+        )
 
     def _matching_source(self, topic: str) -> SourceNode:
         """The source whose pattern matches a topic that nobody knew when the task was made (the test driver's)."""

@@ -93,13 +93,30 @@ def framed(
         use = _Use(made_of, at, {**at.registry, **settings})
         own = (placed, (unplaced, at))
         made: Serde[Any] = Serde(
-            name, use.serializer(), use.deserializer(), None, own, value_type, immutable, exact=True, plain=plain
+            name=name,
+            serialize=use.serializer(),
+            deserialize=use.deserializer(),
+            partition_key=None,
+            remake=own,
+            value_type=value_type,
+            immutable_types=immutable,
+            exact=True,
+            plain=plain,
         )
         latest[:] = [made]  # bytes outside topics, such as a join's hash, are written for the latest place
         return made
 
     unplaced: Serde[Any] = Serde(
-        name, serialize, deserialize, None, remake, value_type, immutable, exact=True, place=place, plain=plain
+        name=name,
+        serialize=serialize,
+        deserialize=deserialize,
+        partition_key=None,
+        remake=remake,
+        value_type=value_type,
+        immutable_types=immutable,
+        exact=True,
+        place=place,
+        plain=plain,
     )
     return unplaced
 

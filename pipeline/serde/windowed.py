@@ -60,13 +60,13 @@ def windowed_of_size_ms(inner: Serde[K], size_ms: int | None) -> Serde[Windowed[
         return encode(key.key)
 
     return Serde(
-        f"windowed[{inner.name}]",
-        serialize,
-        deserialize,
-        partition_key,
-        (windowed_of_size_ms, (inner, size_ms)),
-        None if size_ms is None else _type_of(inner),
-        _immutable(inner),
+        name=f"windowed[{inner.name}]",
+        serialize=serialize,
+        deserialize=deserialize,
+        partition_key=partition_key,
+        remake=(windowed_of_size_ms, (inner, size_ms)),
+        value_type=None if size_ms is None else _type_of(inner),
+        immutable_types=_immutable(inner),
     )
 
 
@@ -123,13 +123,13 @@ def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
         return encode(key.key)
 
     return Serde(
-        f"session_windowed[{inner.name}]",
-        serialize,
-        deserialize,
-        partition_key,
-        (session_windowed, (inner,)),
-        _type_of(inner),
-        _immutable(inner),
+        name=f"session_windowed[{inner.name}]",
+        serialize=serialize,
+        deserialize=deserialize,
+        partition_key=partition_key,
+        remake=(session_windowed, (inner,)),
+        value_type=_type_of(inner),
+        immutable_types=_immutable(inner),
     )
 
 

@@ -122,7 +122,17 @@ class KsqlParser(ExpressionParser):
         if query is not None and columns:
             message = "CREATE ... AS SELECT takes no columns: they are those of the query"
             raise self.fail(message, token)
-        return CreateSource(name, is_table, start, columns, properties, query, replaces, exists, is_read_only)
+        return CreateSource(
+            name=name,
+            is_table=is_table,
+            start=start,
+            columns=columns,
+            properties=properties,
+            query=query,
+            replaces=replaces,
+            if_not_exists=exists,
+            is_read_only=is_read_only,
+        )
 
     def _column(self) -> Column:
         name, _ = self.name()
@@ -183,7 +193,17 @@ class KsqlParser(ExpressionParser):
             is_final = self.word("FINAL")
             if not is_final:
                 self.expect("CHANGES")
-        return Query(tuple(items), source, tuple(joins), window, where, partition_by, group_by, having, is_final)
+        return Query(
+            items=tuple(items),
+            source=source,
+            joins=tuple(joins),
+            window=window,
+            where=where,
+            partition_by=partition_by,
+            group_by=group_by,
+            having=having,
+            is_final=is_final,
+        )
 
     def _by(self, what: str) -> tuple[exp.Expr, ...]:
         if self.is_next("ROLLUP", "CUBE", "GROUPING"):

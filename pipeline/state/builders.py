@@ -154,7 +154,14 @@ class Stores:
             message = f"Store {supplier.name} is supplied as a {supplier.kind.value} store, not a key-value store"
             raise TopologyError(message)
         builder = _store(
-            supplier.name, supplier.kind, key_serde, value_serde, supplier.persistent, caching, logging, log_config
+            supplier.name,
+            supplier.kind,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            persistent=supplier.persistent,
+            caching=caching,
+            logging=logging,
+            log_config=log_config,
         )
         return replace(builder, max_entries=supplier.max_entries)
 
@@ -178,7 +185,14 @@ class Stores:
             TopologyError: If the name cannot be part of a topic's name.
         """
         return _store(
-            name, StoreKind.TIMESTAMPED_KEY_VALUE, key_serde, value_serde, persistent, caching, logging, log_config
+            name,
+            StoreKind.TIMESTAMPED_KEY_VALUE,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            persistent=persistent,
+            caching=caching,
+            logging=logging,
+            log_config=log_config,
         )
 
     @staticmethod
@@ -212,7 +226,17 @@ class Stores:
             TopologyError: If the name is illegal, or the retention is below the window's size.
         """
         times = _window_times(name, retention, window_size)
-        return _store(name, StoreKind.WINDOW, key_serde, value_serde, persistent, caching, logging, log_config, times)
+        return _store(
+            name,
+            StoreKind.WINDOW,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            persistent=persistent,
+            caching=caching,
+            logging=logging,
+            log_config=log_config,
+            times=times,
+        )
 
     @staticmethod
     @takes(name=TEXT, key_serde=SERDE, value_serde=SERDE, retention=DURATION, window_size=DURATION)
@@ -234,7 +258,15 @@ class Stores:
         """
         times = _window_times(name, retention, window_size)
         return _store(
-            name, StoreKind.TIMESTAMPED_WINDOW, key_serde, value_serde, persistent, caching, logging, log_config, times
+            name,
+            StoreKind.TIMESTAMPED_WINDOW,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            persistent=persistent,
+            caching=caching,
+            logging=logging,
+            log_config=log_config,
+            times=times,
         )
 
     @staticmethod
@@ -266,7 +298,17 @@ class Stores:
             TopologyError: If the name is illegal, or the retention is negative.
         """
         times = millis(retention, "retention"), 0
-        return _store(name, StoreKind.SESSION, key_serde, value_serde, persistent, caching, logging, log_config, times)
+        return _store(
+            name,
+            StoreKind.SESSION,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            persistent=persistent,
+            caching=caching,
+            logging=logging,
+            log_config=log_config,
+            times=times,
+        )
 
     @staticmethod
     @takes(name=TEXT, key_serde=SERDE, value_serde=SERDE, history_retention=DURATION)
@@ -295,17 +337,28 @@ class Stores:
             TopologyError: If the name cannot be part of a topic's name, or the retention is negative.
         """
         times = millis(history_retention, "history retention"), 0
-        return _store(name, StoreKind.VERSIONED, key_serde, value_serde, persistent, False, logging, log_config, times)  # noqa: FBT003
+        return _store(
+            name,
+            StoreKind.VERSIONED,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            persistent=persistent,
+            caching=False,
+            logging=logging,
+            log_config=log_config,
+            times=times,
+        )
 
 
 def _store(
     name: str,
     kind: StoreKind,
+    *,
     key_serde: Serde[K],
     value_serde: Serde[V],
-    persistent: bool,  # noqa: FBT001 - passed through
-    caching: bool,  # noqa: FBT001 - passed through
-    logging: bool,  # noqa: FBT001 - passed through
+    persistent: bool,
+    caching: bool,
+    logging: bool,
     log_config: Mapping[str, str] | None,
     times: tuple[int, int] = (0, 0),
 ) -> StoreBuilder:

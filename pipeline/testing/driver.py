@@ -166,7 +166,13 @@ class TopologyTestDriver:
         self._topics = MemoryTopics()
         self._watch = ValueWatch()
         self._global = GlobalState(
-            topology, application_id, MemoryBackend(), self._clock, global_handlers, environment("global"), self._watch
+            topology,
+            application_id,
+            backend=MemoryBackend(),
+            clock=self._clock,
+            handlers=global_handlers,
+            environment=environment("global"),
+            watch=self._watch,
         )
         self._tasks: dict[TaskId, Task] = {}
         self._readers: dict[str, list[Task]] = {}

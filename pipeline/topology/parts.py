@@ -37,13 +37,13 @@ class Parts:
     def copy(self) -> Parts:
         """Return a copy that may be changed."""
         return Parts(
-            list(self.order),
-            dict(self.nodes),
-            dict(self.stores),
-            {name: set(users) for name, users in self.users.items()},
-            dict(self.global_stores),
-            dict(self.repartition_topics),
-            list(self.copartitioned),
+            order=list(self.order),
+            nodes=dict(self.nodes),
+            stores=dict(self.stores),
+            users={name: set(users) for name, users in self.users.items()},
+            global_stores=dict(self.global_stores),
+            repartition_topics=dict(self.repartition_topics),
+            copartitioned=list(self.copartitioned),
         )
 
     def copartitioned_topics(self) -> tuple[frozenset[str], ...]:

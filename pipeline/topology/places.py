@@ -177,7 +177,16 @@ def _block(group: Group, internal: frozenset[str], left: float, top: float) -> B
             x += box.width + _GAP
         top = floors[-1] + _ROW
     last = len(rows) - 2
-    return Block(group, boxes, tuple(edges), left, width, MARGIN + LINE, tops[1] - 16, floors[last] + 16)
+    return Block(
+        group=group,
+        boxes=boxes,
+        edges=tuple(edges),
+        left=left,
+        width=width,
+        title=MARGIN + LINE,
+        top=tops[1] - 16,
+        bottom=floors[last] + 16,
+    )
 
 
 def _width(row: Sequence[tuple[str, Box]]) -> float:

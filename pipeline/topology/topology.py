@@ -106,7 +106,17 @@ class Topology:
         pattern = patterns[0] if patterns else None
         if pattern is not None:
             self._check_pattern(pattern)
-        self._parts.add(SourceNode(name, named, key_serde, value_serde, timestamp_extractor, reset, pattern))
+        self._parts.add(
+            SourceNode(
+                name=name,
+                topics=named,
+                key_serde=key_serde,
+                value_serde=value_serde,
+                timestamp_extractor=timestamp_extractor,
+                reset=reset,
+                pattern=pattern,
+            )
+        )
         return self
 
     def resolved(self, topics: Iterable[str]) -> Topology:

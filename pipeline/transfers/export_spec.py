@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from pipeline.spark.ranges import RunRange
@@ -33,6 +33,7 @@ class ExportSpec:
     topic: str
     target: str
     format: str
+    _: KW_ONLY
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     schema: str | None = None
     is_binary: bool = False

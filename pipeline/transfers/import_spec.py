@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class ImportSpec:
     topic: str
     source: str
     format: str
+    _: KW_ONLY
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     schema: str | None = None
     key: tuple[str, ...] = ()

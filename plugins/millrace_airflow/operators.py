@@ -137,13 +137,13 @@ class BoundedRunOperator(BaseOperator):
         is_dry = truth("dry", self.dry)
         project = located(self.config, self.millrace_conn_id).project()
         wish = Wish(
-            self.app,
-            self.start,
-            self.end,
-            self.version,
-            self.advance_stream_time_to,
-            self.master,
-            f"airflow:{self.dag_id}.{self.task_id}",
+            app=self.app,
+            start=self.start,
+            end=self.end,
+            version=self.version,
+            advance_to=self.advance_stream_time_to,
+            master=self.master,
+            by=f"airflow:{self.dag_id}.{self.task_id}",
         )
         store: Any = context["task_state_store"]
         planned = bounded(project, wish, store.get(_RANGE))

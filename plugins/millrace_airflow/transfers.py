@@ -98,18 +98,18 @@ class ImportOperator(BaseOperator):
         from pipeline.transfers.imports import ImportSpec
 
         spec = ImportSpec(
-            self.topic,
-            self.source,
-            self.format,
-            options_of(self.options),
-            self.schema,
-            self.key,
-            self.value,
-            self.timestamp,
-            self.incremental,
-            self.name,
-            self.parts,
-            self.missing_timestamp,
+            topic=self.topic,
+            source=self.source,
+            format=self.format,
+            options=options_of(self.options),
+            schema=self.schema,
+            key=self.key,
+            value=self.value,
+            timestamp=self.timestamp,
+            incremental=self.incremental,
+            name=self.name,
+            parts=self.parts,
+            missing_timestamp=self.missing_timestamp,
         )
         project = front_door(located(self.config, self.millrace_conn_id).project(), self.master)
         summary = project.run_import(spec, packages=self.packages, on_progress=logged_progress(self.log))
@@ -181,14 +181,14 @@ class ExportOperator(BaseOperator):
         from pipeline.transfers.exports import ExportSpec
 
         spec = ExportSpec(
-            self.topic,
-            self.target,
-            self.format,
-            options_of(self.options),
-            self.schema,
-            self.is_binary,
-            self.name,
-            self.key,
+            topic=self.topic,
+            target=self.target,
+            format=self.format,
+            options=options_of(self.options),
+            schema=self.schema,
+            is_binary=self.is_binary,
+            name=self.name,
+            key=self.key,
         )
         project = front_door(located(self.config, self.millrace_conn_id).project(), self.master)
         summary = project.run_export(spec, packages=self.packages, on_progress=logged_progress(self.log))

@@ -141,7 +141,7 @@ def test_csv_files_whose_columns_are_in_another_order_are_not_taken_for_one_anot
     broker.create(1, unique)
     (tmp_path / "a.csv").write_text("id,user\n1,u\n")
     (tmp_path / "b.csv").write_text("user,id\nv,2\n")
-    spec = ImportSpec(unique, str(tmp_path), "csv", {"header": "true"}, key=("id",))
+    spec = ImportSpec(unique, str(tmp_path), "csv", options={"header": "true"}, key=("id",))
     with pytest.raises(EngineError, match="header"):
         run_import(spec, broker.admin(), spark)
     (tmp_path / "b.csv").write_text("id,user\n2,v\n")
@@ -219,7 +219,7 @@ def test_a_table_is_imported_by_a_column_that_rises(broker: Any, unique: str, tm
         frame = spark.createDataFrame([(r["id"], r["user"]) for r in found], "ID int, NAME string")
         frame.write.format("jdbc").options(**options).option("dbtable", "ORDERS").mode("append").save()
 
-    spec = ImportSpec(unique, "ORDERS", "jdbc", options, key=("ID", "NAME"), incremental="ID")
+    spec = ImportSpec(unique, "ORDERS", "jdbc", options=options, key=("ID", "NAME"), incremental="ID")
     insert(rows(0, 20))
     assert run_import(spec, broker.admin(), spark).written == 20
     assert run_import(spec, broker.admin(), spark).written == 0
@@ -241,7 +241,7 @@ def test_records_are_added_to_a_table_once_whenever_an_export_dies(
     monkeypatch.setattr(databases, "has_jvm", lambda _spark: has_jvm)
     broker.create(2, unique)
     options = {"url": f"jdbc:h2:file:{tmp_path}/db;DB_CLOSE_DELAY=-1"}
-    spec = ExportSpec(unique, "ORDERS", "jdbc", options, schema="id long")
+    spec = ExportSpec(unique, "ORDERS", "jdbc", options=options, schema="id long")
 
     def write(first: int, last: int) -> None:
         broker.write(unique, [(b"%d" % n, b'{"id": %d}' % n, 1) for n in range(first, last)])

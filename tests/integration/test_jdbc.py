@@ -81,7 +81,7 @@ def write_five(broker: Any, topic: str) -> None:
 
 def export(database: Database, name: str, key: tuple[str, ...] = ()) -> ExportSpec:
     """Of a topic to the table of the same name."""
-    return ExportSpec(name, name, "jdbc", database.options, SCHEMA, key=key)
+    return ExportSpec(name, name, "jdbc", options=database.options, schema=SCHEMA, key=key)
 
 
 def staging(database: Database) -> list[list[str]]:
@@ -210,7 +210,7 @@ def test_rows_are_imported_by_a_time_to_the_microsecond_in_any_time_zone(
 ) -> None:
     broker.create(1, unique)
     database.rows(f"CREATE TABLE {unique} (id int, at timestamptz)")
-    spec = ImportSpec(unique, unique, "jdbc", database.options, key=("id",), timestamp="at", incremental="at")
+    spec = ImportSpec(unique, unique, "jdbc", options=database.options, key=("id",), timestamp="at", incremental="at")
     database.rows(f"INSERT INTO {unique} VALUES (1, '2026-10-25T00:30:00.000001Z'), (2, '2026-10-25T00:30:00.000002Z')")
     summary = run_import(spec, broker.admin(), spark)
     assert (summary.read, summary.written) == (2, 2)
@@ -225,7 +225,7 @@ def test_rows_are_imported_by_a_time_to_the_microsecond_in_any_time_zone(
     database.rows(f"CREATE TABLE {unique}_text (id text)")
     with pytest.raises(ConfigError, match="Column id is text"):
         run_import(
-            ImportSpec(unique, f"{unique}_text", "jdbc", database.options, incremental="id", name="text"),
+            ImportSpec(unique, f"{unique}_text", "jdbc", options=database.options, incremental="id", name="text"),
             broker.admin(),
             spark,
         )

@@ -104,12 +104,12 @@ def test_imports_and_exports_of_files_and_tables_go_through_a_spark_connect_serv
     assert run_import(files, broker.admin(), spark).written == 0
 
     options = {"url": f"jdbc:h2:file:{tmp_path}/db;DB_CLOSE_DELAY=-1"}
-    table = ExportSpec(orders, "ORDERS", "jdbc", options, "id long, user string")
+    table = ExportSpec(orders, "ORDERS", "jdbc", options=options, schema="id long, user string")
     summary = run_export(table, broker.admin(), spark, lambda *_offsets: None)
     assert (summary.read, summary.written) == (20, 20)
     broker.write(orders, [(b"u0", b'{"id": 20, "user": "u0"}', 1)])
     assert run_export(table, broker.admin(), spark).written == 1
-    back = ImportSpec(copies, "ORDERS", "jdbc", options, key=("_key",), incremental="id")
+    back = ImportSpec(copies, "ORDERS", "jdbc", options=options, key=("_key",), incremental="id")
     assert run_import(back, broker.admin(), spark).written == 21
     assert sorted(json.loads(r.value)["id"] for r in broker.read(copies)) == list(range(21))
     elsewhere = replace(table, options={"url": "jdbc:derby:x"}, name=f"{unique}.elsewhere")

@@ -159,7 +159,15 @@ def _send_letter(application: Application, skip: Skip, owner: TransactionalProdu
         return
     record = skip.record
     where = ErrorHandlerContext(
-        *skip.tp, record.offset, record.headers, "skip", skip.task_id, record.timestamp, record.key, record.value
+        topic=skip.tp.topic,
+        partition=skip.tp.partition,
+        offset=record.offset,
+        headers=record.headers,
+        processor_node_id="skip",
+        task_id=skip.task_id,
+        timestamp=record.timestamp,
+        source_raw_key=record.key,
+        source_raw_value=record.value,
     )
     letter = dead_letter_queue_record(topic, where, ProcessingError(f"Skipped by {this_user()}"))
     owner.send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)

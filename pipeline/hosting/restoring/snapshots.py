@@ -182,7 +182,15 @@ def publish_checkpoint(checkpoint: TaskCheckpoint, admin: Admin, digests: Digest
         ids = admin.topic_ids({tp.topic for tp in checkpoint.positions})
         fingerprint = application.topology.fingerprint()
         inputs = {str(tp): offset for tp, offset in checkpoint.inputs.items()}
-        draft = Manifest(application.id, str(task_id), fingerprint, checkpoint.created_ms, changelogs, ids, inputs)
+        draft = Manifest(
+            application=application.id,
+            task=str(task_id),
+            fingerprint=fingerprint,
+            created_ms=checkpoint.created_ms,
+            changelogs=changelogs,
+            topic_ids=ids,
+            inputs=inputs,
+        )
         newest = next(store.manifests(), None)
         if newest is not None and _says_the_same(newest, draft):
             return newest

@@ -48,7 +48,12 @@ def open_global_state(
     application, admin = connected.application, connected.admin
     handlers = global_error_handlers(application.config.streams)
     state = GlobalState(
-        application.topology, application.id, MemoryBackend(), clock, handlers, application.environment("global")
+        application.topology,
+        application.id,
+        backend=MemoryBackend(),
+        clock=clock,
+        handlers=handlers,
+        environment=application.environment("global"),
     )
     wanted = ends if ends is not None else admin.end_offsets(global_partitions(connected))
     first = admin.beginning_offsets(wanted)

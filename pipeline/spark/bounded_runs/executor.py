@@ -158,7 +158,7 @@ def _open(owned: OwnedTask) -> None:
         raise
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Done:
     """Counts of what has been processed and committed; fields as of `TaskResult`."""
 
@@ -246,13 +246,13 @@ class _Processing:
             sent |= packing.sent
         written = {topic: count for topic, count in sent.items() if topic not in self._changelogs}
         return _Done(
-            read,
-            processed,
-            1,
-            sum(written.values()),
-            sum(count for topic, count in written.items() if topic not in self._repartitions),
-            dict(self._owned.task.dropped),
-            totals(self._owned.measured()),
+            read=read,
+            processed=processed,
+            commits=1,
+            written=sum(written.values()),
+            published=sum(count for topic, count in written.items() if topic not in self._repartitions),
+            dropped=dict(self._owned.task.dropped),
+            totals=totals(self._owned.measured()),
         )
 
 

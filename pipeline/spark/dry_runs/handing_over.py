@@ -95,7 +95,14 @@ class Course:
         committed = {tp: self.committed[tp] for tp in inputs if tp in self.committed}
         snapshot = self.snapshots.get(task_id)
         return DryTask(
-            self.job, task_id, tuple(slices), committed, self.restores, snapshot, self._readers, self.is_public
+            job=self.job,
+            task_id=task_id,
+            slices=tuple(slices),
+            committed=committed,
+            restores=self.restores,
+            snapshot=snapshot,
+            readers=self._readers,
+            is_public=self.is_public,
         )
 
     @property

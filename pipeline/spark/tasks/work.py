@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pipeline.topology.topology import Topology
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """The facts that all tasks of a run share. Executors build the topology anew, and refuse if it is another one.
 
@@ -81,7 +81,13 @@ def connected_here(job: Job, build: Callable[[Job], Topology]) -> ConnectedAppli
         message = f"The topology of {job.config.name} here is not the driver's"
         raise TopologyError(message, hint="Driver and executors must run the same release of the application.")
     application = Application(
-        job.config, job.version, topology, job.kafka, job.state_directory, job.published, job.dead_letters
+        config=job.config,
+        version=job.version,
+        topology=topology,
+        kafka=job.kafka,
+        state_directory=job.state_directory,
+        published=job.published,
+        dead_letters=job.dead_letters,
     )
     return ConnectedApplication(application, admin_here(job.kafka), job.partitions)
 

@@ -261,7 +261,18 @@ def _declare(
 ) -> Callable[[F], F]:
     def declared(run: F) -> F:
         said = " ".join((description or run.__doc__ or "").split())
-        REGISTRY.add(Overload(kind, theme, said, parse_signature(signature), run, returns, nulls, typed))
+        REGISTRY.add(
+            Overload(
+                kind=kind,
+                theme=theme,
+                description=said,
+                signature=parse_signature(signature),
+                run=run,
+                returns=returns,
+                takes_nulls=nulls,
+                typed=typed,
+            )
+        )
         return run
 
     return declared

@@ -117,13 +117,13 @@ def _instance(intro: Introduction, tasks: Mapping[TaskId, bool]) -> Instance:
     """Return an instance's description, as far as it is about tasks that exist."""
     positions = {TaskId.parse(text): position for text, position in intro.positions.items()}
     return Instance(
-        intro.instance,
-        max(1, intro.capacity),
-        intro.tags,
-        task_ids(intro.active) & tasks.keys(),
-        {task: position for task, position in positions.items() if tasks.get(task)},
-        task_ids(intro.restoring) & tasks.keys(),
-        task_ids(intro.standby) & tasks.keys(),
+        id=intro.instance,
+        capacity=max(1, intro.capacity),
+        tags=intro.tags,
+        active=task_ids(intro.active) & tasks.keys(),
+        positions={task: position for task, position in positions.items() if tasks.get(task)},
+        restoring=task_ids(intro.restoring) & tasks.keys(),
+        standby=task_ids(intro.standby) & tasks.keys(),
     )
 
 

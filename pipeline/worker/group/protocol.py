@@ -16,7 +16,7 @@ FORMAT = 1
 """Of introductions and orders; instances of another format are refused."""
 
 
-class Introduction(msgspec.Struct, frozen=True):
+class Introduction(msgspec.Struct, frozen=True, kw_only=True):
     """An instance's introduction when the group is rebalanced (`SubscriptionInfo`).
 
     Args:

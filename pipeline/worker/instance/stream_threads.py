@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 5.0
-_NOTHING = Report(frozenset(), frozenset(), {}, {}, WorkerSummary(), 0)
+_NOTHING = Report(active=frozenset(), standby=frozenset(), positions={}, lags={}, summary=WorkerSummary(), obeyed=0)
 
 
 @dataclass(slots=True)

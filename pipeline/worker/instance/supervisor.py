@@ -133,17 +133,17 @@ class Supervisor:
         active = frozenset(task for stream in streams for task in stream.report.active)
         standby = frozenset(task for stream in streams for task in stream.report.standby)
         return InstanceStatus(
-            self.state,
-            active,
-            standby,
-            self._processes.lags(),
-            self._processes.restoring(),
-            len(streams),
-            self._is_paused,
-            self.summary(),
-            self._recovery_s,
-            self._holds.mark,
-            self._holds.last_s,
+            state=self.state,
+            active=active,
+            standby=standby,
+            lags=self._processes.lags(),
+            restoring=self._processes.restoring(),
+            threads=len(streams),
+            paused=self._is_paused,
+            summary=self.summary(),
+            recovery_s=self._recovery_s,
+            holding=self._holds.mark,
+            held_s=self._holds.last_s,
         )
 
     @property
@@ -386,15 +386,15 @@ class Supervisor:
         active = self._processes.active()
         self._introduced = active
         return Introduction(
-            self._id,
-            self._connected.application.topology.fingerprint(),
-            self._wanted_threads,
-            dict(self._streams.client_tag),
-            texts(active),
-            {str(task): position for task, position in self._positions.items()},
-            self._server,
-            self._shuts_down,
-            topics,
+            instance=self._id,
+            fingerprint=self._connected.application.topology.fingerprint(),
+            capacity=self._wanted_threads,
+            tags=dict(self._streams.client_tag),
+            active=texts(active),
+            positions={str(task): position for task, position in self._positions.items()},
+            server=self._server,
+            shuts_down=self._shuts_down,
+            topics=topics,
             restoring=texts(self._processes.restoring()),
             standby=self._orders.standby if self._orders else [],
             process=self._process_name,

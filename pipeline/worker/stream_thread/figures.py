@@ -41,6 +41,7 @@ class Figures:
         self,
         manager: TaskManager,
         updater: StateUpdater,
+        *,
         standbys: StandbyUpdater,
         counts: TaskCounts,
         stores: OpenStores,
@@ -85,15 +86,15 @@ class Figures:
             obeyed: Number of the last order that is carried out.
         """
         return Report(
-            self.active,
-            self.standby,
-            self._positions(),
-            self.lags(),
-            self.summary(),
-            obeyed,
-            self.restoring,
-            self._manager.commits.under_way.seconds,
-            self.by_task(),
+            active=self.active,
+            standby=self.standby,
+            positions=self._positions(),
+            lags=self.lags(),
+            summary=self.summary(),
+            obeyed=obeyed,
+            restoring=self.restoring,
+            commit_seconds=self._manager.commits.under_way.seconds,
+            tasks=self.by_task(),
         )
 
     def by_task(self) -> Mapping[TaskId, TaskFigures]:

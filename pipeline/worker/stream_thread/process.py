@@ -60,7 +60,13 @@ def run_stream_thread(
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:
         application = Application(
-            job.config, job.version, build(job), job.kafka, job.state_directory, job.published, job.dead_letters
+            config=job.config,
+            version=job.version,
+            topology=build(job),
+            kafka=job.kafka,
+            state_directory=job.state_directory,
+            published=job.published,
+            dead_letters=job.dead_letters,
         )
         _CommandLoop(application, pipe, queries).run()
     except StreamsError as error:

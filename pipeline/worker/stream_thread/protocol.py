@@ -72,7 +72,7 @@ class Stop:
 Command = Assign | Pause | Learn | Stop
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """From a stream thread, at least once per second.
 

@@ -91,15 +91,15 @@ class StreamThread:
         self._updater = StateUpdater(self._admin, kafka, streams.task_timeout_ms, self._on_restore)
         self._standbys = StandbyUpdater(topics, self._admin, self._clock, self._brokers)
         self._manager = TaskManager(
-            self._create_task,
-            self._updater,
-            self._standbys,
-            self._fetching,
-            self._counts,
-            self._brokers,
-            self._interruptions,
-            self._clock,
-            streams,
+            create=self._create_task,
+            updater=self._updater,
+            standbys=self._standbys,
+            fetching=self._fetching,
+            counts=self._counts,
+            brokers=self._brokers,
+            interruptions=self._interruptions,
+            clock=self._clock,
+            streams=streams,
             gives_up=gives_up,
         )
         self._stores = OpenStores(application.topology, self._manager, self._standbys)
@@ -113,13 +113,13 @@ class StreamThread:
         self._purge = Purge(self._admin, streams.repartition_purge_interval_ms)
         self._late = LateRecords(running, self._counts.processed_by)
         self.figures = Figures(
-            self._manager,
-            self._updater,
-            self._standbys,
-            self._counts,
-            self._stores,
-            self._alignment,
-            self._fetching,
+            manager=self._manager,
+            updater=self._updater,
+            standbys=self._standbys,
+            counts=self._counts,
+            stores=self._stores,
+            alignment=self._alignment,
+            fetching=self._fetching,
         )
         self._is_stalled = False
 

@@ -55,6 +55,7 @@ class TaskManager:
         self,
         create: Callable[[TaskId], OwnedTask],
         updater: StateUpdater,
+        *,
         standbys: StandbyUpdater,
         fetching: Fetching,
         counts: TaskCounts,
@@ -62,7 +63,6 @@ class TaskManager:
         interruptions: Interruptions,
         clock: Clock,
         streams: StreamsConfig,
-        *,
         gives_up: bool,
     ) -> None:
         self._tasks: dict[TaskId, StreamTask] = {}

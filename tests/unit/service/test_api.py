@@ -106,15 +106,15 @@ class FakeInstance:
     def reports(self) -> Mapping[int, Report]:
         figures = {TaskId(0, 1): TaskFigures(5, {"late": 2}, self.measured, 0.0, self.waiting)}
         report = Report(
-            self.active,
-            self.standby,
-            {},
-            {TaskId(0, 2): 7},
-            WorkerSummary(5, 11, 2, {}),
-            1,
-            {TaskId(0, 0): 9},
-            (0.5, 0.2),
-            figures,
+            active=self.active,
+            standby=self.standby,
+            positions={},
+            lags={TaskId(0, 2): 7},
+            summary=WorkerSummary(5, 11, 2, {}),
+            obeyed=1,
+            restoring={TaskId(0, 0): 9},
+            commit_seconds=(0.5, 0.2),
+            tasks=figures,
         )
         return {1: report}
 

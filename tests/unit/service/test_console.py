@@ -101,7 +101,19 @@ class Busy(FakeInstance):
         tasks = {TaskId(0, 1): TaskFigures(self.done, {}, inputs=inputs, last_commit=last)}
         restoring = {TaskId(0, 0): 9}
         self.restoring = dict(restoring)
-        return {1: Report(self.active, self.standby, {}, {}, WorkerSummary(), 1, restoring, (0.5, 0.2), tasks)}
+        return {
+            1: Report(
+                active=self.active,
+                standby=self.standby,
+                positions={},
+                lags={},
+                summary=WorkerSummary(),
+                obeyed=1,
+                restoring=restoring,
+                commit_seconds=(0.5, 0.2),
+                tasks=tasks,
+            )
+        }
 
 
 def kept(value: Serde[Any]) -> Application:

@@ -41,7 +41,17 @@ class Working(FakeInstance):
         tasks = {BUSY: TaskFigures(self.done, {})}
         summary = WorkerSummary(self.done, 0, self.done, {})
         return {
-            1: Report(self.active, self.standby, {}, {TaskId(0, 2): 7}, summary, 1, {}, (self.done / 100, 0.2), tasks)
+            1: Report(
+                active=self.active,
+                standby=self.standby,
+                positions={},
+                lags={TaskId(0, 2): 7},
+                summary=summary,
+                obeyed=1,
+                restoring={},
+                commit_seconds=(self.done / 100, 0.2),
+                tasks=tasks,
+            )
         }
 
 

@@ -55,7 +55,19 @@ class Reported:
     def reports(self) -> Mapping[int, Report]:
         summary = WorkerSummary(0, 0, self.commits)
         active = frozenset(self.tasks)
-        return {1: Report(active, frozenset(), {}, self.lags, summary, 1, {}, (self.commit_s, 0), self.tasks)}
+        return {
+            1: Report(
+                active=active,
+                standby=frozenset(),
+                positions={},
+                lags=self.lags,
+                summary=summary,
+                obeyed=1,
+                restoring={},
+                commit_seconds=(self.commit_s, 0),
+                tasks=self.tasks,
+            )
+        }
 
 
 def figures(

@@ -116,7 +116,13 @@ def total_of_lists(call: AggregateCall) -> Aggregate:
         return folded
 
     return Aggregate(
-        call.returns, call.returns, inner.initial, fold(inner.add), inner.merge, inner.result, fold(inner.undo)
+        returns=call.returns,
+        intermediate=call.returns,
+        initial=inner.initial,
+        add=fold(inner.add),
+        merge=inner.merge,
+        result=inner.result,
+        undo=fold(inner.undo),
     )
 
 

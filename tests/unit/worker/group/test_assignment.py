@@ -185,13 +185,13 @@ def groups(draw: st.DrawFn) -> list[Instance]:
     some = st.sets(st.sampled_from(stateful))
     return [
         Instance(
-            f"instance-{n}",
-            capacity,
-            {"rack": draw(st.sampled_from("xy"))},
-            active := frozenset(task for task, owner in runs.items() if owner == n),
-            draw(st.dictionaries(st.sampled_from(stateful), st.integers(0, END))),
-            active & draw(some),
-            frozenset(draw(some)) - active,
+            id=f"instance-{n}",
+            capacity=capacity,
+            tags={"rack": draw(st.sampled_from("xy"))},
+            active=(active := frozenset(task for task, owner in runs.items() if owner == n)),
+            positions=draw(st.dictionaries(st.sampled_from(stateful), st.integers(0, END))),
+            restoring=active & draw(some),
+            standby=frozenset(draw(some)) - active,
         )
         for n, capacity in enumerate(capacities)
     ]

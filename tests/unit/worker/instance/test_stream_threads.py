@@ -41,7 +41,16 @@ class Process:
     def report(self, active: frozenset[TaskId] | None = None) -> None:
         self.listen()
         active = self.told.active if active is None else active
-        self.pipe.send(Report(active, self.told.standby, {}, {}, WorkerSummary(), self.told.number))
+        self.pipe.send(
+            Report(
+                active=active,
+                standby=self.told.standby,
+                positions={},
+                lags={},
+                summary=WorkerSummary(),
+                obeyed=self.told.number,
+            )
+        )
 
 
 @dataclass

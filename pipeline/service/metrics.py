@@ -56,6 +56,11 @@ def registry_of(host: Measured) -> CollectorRegistry:
     return registry
 
 
+def families(host: Measured) -> Iterable[Metric]:
+    """All figures of an instance, with their names, types and meanings; also those that have no values yet."""
+    return _Figures(host).collect()
+
+
 class _Figures(Collector):
     def __init__(self, host: Measured) -> None:
         self._host = host
@@ -78,7 +83,11 @@ class _Figures(Collector):
         threads = GaugeMetricFamily(f"{_CLIENT}alive_stream_threads", "Stream threads.", labels=["client_id"])
         threads.add_metric([self._client], status.threads)
         yield threads
-        version = GaugeMetricFamily(f"{_CLIENT}application", "1.", labels=["client_id", "application_id", "version"])
+        version = GaugeMetricFamily(
+            f"{_CLIENT}application",
+            "Always 1; its labels say what runs.",
+            labels=["client_id", "application_id", "version"],
+        )
         version.add_metric([self._client, self._host.application.id, self._host.application.version], 1)
         yield version
         if status.recovery_s is not None:

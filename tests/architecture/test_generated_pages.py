@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,22 +10,43 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
+from pipeline import errors
+from pipeline.cli import error_reference
 from pipeline.cli import reference as cli_reference
 from pipeline.cli.main import app
 from pipeline.config import AppConfig, StreamsConfig
 from pipeline.config import reference as config_reference
 from pipeline.config.streams import OWN, PREFIXES, dotted
+from pipeline.service import reference as metrics_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+    from types import ModuleType
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
 
-@pytest.mark.parametrize(("name", "made"), [("cli", cli_reference.page), ("config", config_reference.page)])
-def test_a_page_that_is_made_from_code_is_up_to_date(name: str, made: Callable[[], str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("cli", cli_reference), ("config", config_reference), ("errors", error_reference), ("metrics", metrics_reference)],
+)
+def test_a_page_that_is_made_from_code_is_up_to_date(name: str, module: ModuleType) -> None:
+    made: str = module.page()
     page = REFERENCE / f"{name}.md"
-    assert page.read_text() == made(), f"python -m pipeline.{name}.reference docs/reference/{name}.md makes it anew."
+    assert page.read_text() == made, f"python -m {module.__name__} docs/reference/{name}.md makes it anew."
+    assert f"`python -m {module.__name__}`" in made
+
+
+def test_every_error_has_a_section_of_its_own() -> None:
+    headings = re.findall(r"^## (\w+)$", (REFERENCE / "errors.md").read_text(), re.MULTILINE)
+    classes = [name for name, found in vars(errors).items() if isinstance(found, type)]
+    assert sorted(headings) == sorted(classes)
+
+
+def test_every_metric_has_a_meaning_that_is_a_sentence_and_labels() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+) \| (.+) \|$", (REFERENCE / "metrics.md").read_text(), re.MULTILINE)
+    assert len(rows) > 15
+    assert [name for name, _, labels, text in rows if "`" not in labels or not text.endswith(".")] == []
 
 
 def parameters() -> Iterator[tuple[str, Any]]:

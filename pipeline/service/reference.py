@@ -1,0 +1,70 @@
+"""The page that lists every metric: `python -m pipeline.service.reference docs/reference/metrics.md`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from pipeline.service.metrics import families
+from pipeline.worker.states import InstanceStatus, WorkerState, WorkerSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from prometheus_client.core import Metric
+
+    from pipeline.worker.stream_thread.protocol import Report
+
+_HEAD = """\
+# Metrics
+
+`python -m pipeline.service.reference` makes this page from the metrics themselves.
+[Monitor](../how-to/monitor.md) says how Prometheus reads them, and which alerts there are.
+
+An instance serves them at `/metrics`. Names are those that Kafka Streams' metrics have in Prometheus, where it has them.
+Counters begin anew when an instance does. [Sensors of processors](../processors.md#metrics) appear beside them as
+`kafka_streams_GROUP_NAME`, with their own tags, and so do figures of the instance's own process (`process_...`).
+
+| Metric | Type | Labels | Meaning |
+|---|---|---|---|
+"""
+
+
+class _Example:
+    """An instance of which all is known that may be unknown."""
+
+    id = "instance"
+    application: Any = SimpleNamespace(id="clicks-v1", version="v1")
+
+    def status(self) -> InstanceStatus:
+        nothing: frozenset[Any] = frozenset()
+        running, summary = WorkerState.RUNNING, WorkerSummary()
+        return InstanceStatus(
+            running, nothing, nothing, {}, {}, 1, paused=False, summary=summary, recovery_s=0.0, held_s=0.0
+        )
+
+    def reports(self) -> Mapping[int, Report]:
+        return {}
+
+
+def page() -> str:
+    """Write the page, as Markdown."""
+    return _HEAD + "\n".join(_rows()) + "\n"
+
+
+def _rows() -> Iterator[str]:
+    for family in families(_Example()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = ", ".join(f"`{label}`" for label in _labels(family))
+        yield f"| `{name}` | {family.type} | {labels} | {family.documentation} |"
+
+
+def _labels(family: Metric) -> tuple[str, ...]:
+    names: tuple[str, ...] = family._labelnames  # type: ignore[attr-defined] # noqa: SLF001 - there are no samples that have them
+    return names
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page())

@@ -16,8 +16,7 @@ class ServerAddress(NamedTuple):
     """A host and a port, printed as `host:port`; IPv6 hosts are stored without brackets.
 
     Other members of the group send their addresses, and this process sends them requests. Anything beyond a host and a
-    port is
-    refused, as it could smuggle in a path or a user.
+    port is refused, as it could smuggle in a path or a user.
     """
 
     host: str

@@ -72,8 +72,7 @@ class StreamsConfig:
         errors_dead_letter_queue_topic_name: Topic to which `fail` and `continue` copy the input records of failures; none by
                 default.
         auto_offset_reset: Where sources without committed offsets start, unless a source sets it: `earliest`, `latest`,
-            `none`
-                (the application does not start), or a duration back, such as `by_duration:PT1H`.
+                `none` (the application does not start), or a duration back, such as `by_duration:PT1H`.
         default_timestamp_extractor: How sources determine event times, unless a source sets it: the name of a class in
                 `pipeline.processor.timestamps`, or `module:attribute`.
         uncaught_exception_handler: Response of a worker to a failed stream thread: `shutdown_client` ends this instance,
@@ -85,13 +84,11 @@ class StreamsConfig:
         rack_aware_assignment_tags: Client tags in whose values the copies of a state should differ.
         client_tag: Tags of this instance (`client.tag.` prefix).
         snapshot_url: Where snapshots of state are kept: any URL of fsspec, or a path relative to `streams.toml`. Empty
-            disables
-                snapshots.
+                disables snapshots.
         snapshot_keep: Number of snapshots to keep per task.
         snapshot_interval_ms: How often workers write snapshots of tasks whose state has changed; 0 for never.
         bounded_wall_clock_punctuation: Treatment of wall-clock punctuations in bounded runs: `refuse` them, call each
-            `once` at
-                the end of every slice of its task, or `never`.
+                `once` at the end of every slice of its task, or `never`.
         metadata_max_age_ms: How often a worker looks for new topics and partitions.
         bounded_buffer_max_bytes: Memory for a task's records from repartition topics in a bounded run. Further records
                 spill to `state.dir`.
@@ -105,8 +102,7 @@ class StreamsConfig:
         application_server: Address, `host:port`, where a worker answers queries and other instances find it. Empty disables
                 the server. Port 0 takes a free port.
         server_token: Token that callers must show (`Authorization: Bearer`); `${NAME}` is expanded. Required unless the
-            host is
-                the loopback.
+                host is the loopback.
         server_read_token: Token for callers that only read; `${NAME}` is expanded.
         server_allowed_hosts: Host names that callers without a token may use, in addition to the worker's own and those of
                 the loopback.

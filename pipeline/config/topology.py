@@ -45,8 +45,7 @@ class TopologyConfig:
     Args:
         optimization: The rules to apply.
         ensure_explicit_internal_resource_naming: Whether stores, changelogs and repartition topics without a name from
-            the user
-                are refused.
+                the user are refused.
         is_persistent: Whether the DSL keeps stores in RocksDB unless their options say otherwise (`default.dsl.store`).
     """
 

@@ -1,8 +1,7 @@
 """The demo's story in a terminal: live, bounded, reprocessed, gated, switched, rolled back, and checked.
 
 Every step uses the commands that users have. The demo can be repeated at any time, also after an interruption: it first
-deletes
-the application's earlier results. The input data is loaded once.
+deletes the application's earlier results. The input data is loaded once.
 """
 
 from __future__ import annotations

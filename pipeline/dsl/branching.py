@@ -54,8 +54,7 @@ class BranchedKStream(Generic[K, V]):
     """A stream that is being split (`org.apache.kafka.streams.kstream.BranchedKStream`).
 
     A record goes only to the branch of the first predicate that holds. If none holds, it goes to the default branch, if
-    there is one.
-    End with `default_branch` or `no_default_branch`, which return the branches by name.
+    there is one. End with `default_branch` or `no_default_branch`, which return the branches by name.
     """
 
     _plan: Plan
@@ -121,8 +120,7 @@ class BranchedKStream(Generic[K, V]):
 
         Returns:
             The branches by name: the splitter's name, followed by the branch's own name or number. Branches with a
-            consumer, or whose
-            function returned None, are left out.
+            consumer, or whose function returned None, are left out.
         """
         return self._streams
 

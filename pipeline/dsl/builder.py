@@ -192,16 +192,14 @@ class StreamsBuilder:
         Args:
             optimization: `none`, `all`, or any of `reuse.ktable.source.topics`, `merge.repartition.topics` and
                 `single.store.self.join`, separated by commas (`topology.optimization`). By default the application's
-                setting, which
-                is `none` unless set. Optimisations change topics and stores, not results. An application that has run
-                without one
-                must start from scratch to use it.
+                setting, which is `none` unless set. Optimisations change topics and stores, not results. An application
+                that has run without one must start from scratch to use it.
 
         Raises:
             ConfigError: If there is no such optimisation.
             TopologyError: If the topology is empty, names collide, or a topic is read by two different sources. Also if
-                internal
-                stores or topics have generated names and `ensure.explicit.internal.resource.naming` forbids them.
+                internal stores or topics have generated names and `ensure.explicit.internal.resource.naming` forbids
+                them.
         """
         if not self._plan.steps:
             message = "Topology is empty: it reads no topic"

@@ -35,10 +35,8 @@ class KGroupedTable(Generic[K, V]):
     """A table grouped by a new key, to be aggregated (`org.apache.kafka.streams.kstream.KGroupedTable`).
 
     An update of a row removes its old value from its old group and adds its new value to its new group. Groups may be
-    in different
-    partitions, so for a moment a row may count in both groups, or in neither. Aggregations raise `TopologyError` if a
-    serde is
-    missing.
+    in different partitions, so for a moment a row may count in both groups, or in neither. Aggregations raise
+    `TopologyError` if a serde is missing.
     """
 
     _plan: Plan

@@ -188,8 +188,7 @@ class KStream(Generic[K, V]):
 
         Args:
             supplier: Returns a new processor on each call; a class will do. If it has `stores()` (a static method of a
-                class), the
-                stores that it returns need not be added or named.
+                class), the stores that it returns need not be added or named.
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
             named: Name of the node.
 
@@ -217,8 +216,7 @@ class KStream(Generic[K, V]):
 
         Args:
             supplier: Returns a new processor on each call; a class will do. If it has `stores()` (a static method of a
-                class), the
-                stores that it returns need not be added or named.
+                class), the stores that it returns need not be added or named.
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
             named: Name of the node.
 
@@ -397,8 +395,7 @@ class KStream(Generic[K, V]):
         """Look up each record in a table, or join it with records of another stream that are close in time.
 
         Records without a match are dropped. A join with a table happens when the stream's record arrives, with the
-        table's content at that
-        moment. A join of two streams happens when the later record arrives.
+        table's content at that moment. A join of two streams happens when the later record arrives.
 
         Args:
             other: The other side. A `KTable` or a `KStream` must have as many partitions as this stream, a
@@ -411,10 +408,8 @@ class KStream(Generic[K, V]):
 
         Raises:
             TopologyError: If an argument or a serde is missing, an argument does not belong to this kind of join, or
-                the other
-                side belongs to another `StreamsBuilder`. At `build()`, if there is a grace period and the table is not
-                versioned
-                or its history is shorter.
+                the other side belongs to another `StreamsBuilder`. At `build()`, if there is a grace period and the
+                table is not versioned or its history is shorter.
         """
         arguments = JoinArguments(windows, key, joined, named)
         return self._join(INNER, other, joiner, arguments)
@@ -483,8 +478,7 @@ class KStream(Generic[K, V]):
         """Join as `join` does; records of this stream without a match are joined with None.
 
         In a join with another stream, such a result appears when stream time has passed the record's window and the
-        grace period. A null
-        key has no match (KIP-962). Arguments and errors are those of `join`.
+        grace period. A null key has no match (KIP-962). Arguments and errors are those of `join`.
         """
         arguments = JoinArguments(windows, key, joined, named)
         return self._join(LEFT, other, joiner, arguments)

@@ -184,8 +184,7 @@ class KTable(Generic[K, V]):
 
         Args:
             mapper: Called for values, never for deletions. Rows for which it returns None, or a group or value of None,
-                are not
-                aggregated.
+                are not aggregated.
             grouped: Serdes of groups and values, and the name.
         """
         options: Grouped[K2, V2] = grouped or Grouped()
@@ -248,8 +247,7 @@ class KTable(Generic[K, V]):
 
         Raises:
             TopologyError: If `named` is passed for a join by foreign key, or `table_joined` for a join by key; if the
-                other table
-                belongs to another `StreamsBuilder`.
+                other table belongs to another `StreamsBuilder`.
         """
         if foreign_key_extractor is not None:
             return self._joined_by_foreign_key(
@@ -327,8 +325,7 @@ class KTable(Generic[K, V]):
 
         Raises:
             TopologyError: If a serde is missing, or the table is versioned; at `build()`, if `suppressed` waits for
-                windows to
-                close and there are none.
+                windows to close and there are none.
         """
         return self._made(suppressed_table(self._plan, self._derived, suppressed))
 

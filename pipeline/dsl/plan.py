@@ -1,8 +1,7 @@
 """The DSL's record of its calls while a topology is being built, and their conversion to a `Topology`.
 
 Each call of the DSL appends one or more steps. Steps are written into the topology at `build()`, because only then is
-it known
-whether a table must be materialised or must forward old values.
+it known whether a table must be materialised or must forward old values.
 """
 
 from __future__ import annotations
@@ -179,8 +178,7 @@ class TableNode:
         is_materialized: Whether the store must exist.
         sends_old_values: Whether a downstream node needs the value that an update replaced.
         parents: The tables from which its values are computed while it has no store. Empty for sources and
-            aggregations, which
-            get a store when needed.
+            aggregations, which get a store when needed.
         is_join: Whether it joins its parents. They must then send old values even if the join has a store.
         is_versioned: Whether it marks updates that arrived out of order (KIP-914).
         used_stores: Stores that a lookup needs in addition to its parents' stores.

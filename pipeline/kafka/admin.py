@@ -1,4 +1,4 @@
-"""Topics, offsets and groups: everything that is asked of brokers beside records."""
+"""Topics, offsets and groups: all requests to brokers other than reading and writing records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _STABLE_SECONDS = 90.0
-"""How long to wait for an open transaction to end; longer than `transaction.timeout.ms`."""
+"""Longest wait for an open transaction to end; longer than `transaction.timeout.ms`."""
 _NOT_YET = frozenset(
     {
         KafkaError.UNSTABLE_OFFSET_COMMIT,
@@ -39,20 +39,20 @@ _NOT_YET = frozenset(
         KafkaError.NOT_COORDINATOR,
     }
 )
-"""A transaction is just being committed, or a broker that was just started still reads its log."""
+"""A transaction is being committed, or a broker that was just started is still reading its log."""
 _OTHER_PARTITIONS = (
-    "If an input was given more partitions, release a new version: state is kept by partition, and that of this version stays"
-    " as it is. If the topic is of another application, give this one another name."
+    "If an input has got more partitions, release a new version: state belongs to partitions, and this version's "
+    "stays unchanged. If the topic belongs to another application, give this one another name."
 )
 
 _HANGING = (
-    "If it stays so, the brokers have forgotten a transaction: see `kafka-transactions.sh find-hanging` and `abort`. "
-    "A broker that is alone forgets some when it is killed."
+    "If this persists, the brokers have lost track of a transaction: see `kafka-transactions.sh find-hanging` and "
+    "`abort`. That can happen when a single broker is killed."
 )
 
 
 class CommittedOffset(NamedTuple):
-    """A partition's position as a group has committed it: the next offset to read, and the metadata beside it."""
+    """The committed position of a group in a partition: the next offset to read, and its metadata."""
 
     offset: int
     metadata: str
@@ -60,7 +60,7 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic that must exist.
+    """A required topic.
 
     Args:
         name: Its name.
@@ -76,12 +76,9 @@ class TopicSpec:
 
 
 class Admin:
-    """Asks brokers. Every call has a deadline; none creates a topic by accident.
+    """Sends requests to brokers. Every call has a deadline; none creates a topic by accident.
 
-    Whatever goes wrong is a `BrokerError` that names the bootstrap servers; that they do not answer at all is `retriable`.
-
-    Args:
-        kafka: Client properties; security properties pass through.
+    Failures are `BrokerError`s that name the bootstrap servers. If no broker answers at all, they are `retriable`.
     """
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
@@ -92,22 +89,22 @@ class Admin:
         self._groups = Groups(self._requests)
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        """Number of partitions of those of the topics that exist."""
+        """Return the number of partitions of those topics that exist."""
         return {name: len(answer.partitions) for name, answer in self._described(topics).items()}
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Ids of those of the topics that exist: a topic that is deleted and created anew gets another one."""
+        """Return the ids of those topics that exist. A topic that is deleted and recreated gets a new id."""
         return {name: str(answer.topic_id) for name, answer in self._described(topics).items()}
 
     def require(self, topics: Iterable[str], why: str) -> None:
-        """Make sure that topics exist.
+        """Check that topics exist.
 
         Args:
             topics: The topics.
-            why: Why they are needed, for the message.
+            why: Their purpose, for the message.
 
         Raises:
-            TopicError: If one does not exist.
+            TopicError: If a topic does not exist.
         """
         names = set(topics)
         missing = sorted(names - self.partitions(names).keys())
@@ -116,7 +113,7 @@ class Admin:
             raise TopicError(message, hint="Create them; Millrace creates only an application's internal topics.")
 
     def is_answered(self, within_s: float) -> bool:
-        """Whether any broker answers within so many seconds."""
+        """Return whether any broker answers within this number of seconds."""
         try:
             self._client.list_topics(timeout=within_s)
         except KafkaException:
@@ -124,7 +121,7 @@ class Admin:
         return True
 
     def list_topics(self, prefix: str = "") -> list[str]:
-        """Names of all topics that begin with `prefix`, sorted."""
+        """Return the sorted names of all topics that begin with `prefix`."""
         with self._requests.asking("list topics"):
             topics = self._client.list_topics(timeout=REQUEST_SECONDS).topics
         return sorted(name for name in topics if name.startswith(prefix))
@@ -133,7 +130,7 @@ class Admin:
         """Create the topics that do not exist, and wait until they can be used.
 
         Raises:
-            TopicError: If one exists with another number of partitions.
+            TopicError: If a topic exists with another number of partitions.
         """
         wanted = {spec.name: spec for spec in specs}
         known = self.partitions(wanted)
@@ -149,7 +146,7 @@ class Admin:
                 self._requests.result(future, f"create topic {name}", ignore={KafkaError.TOPIC_ALREADY_EXISTS})
 
             def are_seen() -> bool:
-                known.update(self.partitions(wanted))  # not every broker hears of them at the same time
+                known.update(self.partitions(wanted))  # brokers learn of them at different times
                 return known.keys() == wanted.keys()
 
             self._requests.until(are_seen, "see the topics that were created")
@@ -170,21 +167,18 @@ class Admin:
         self._requests.until(lambda: not self.partitions(known), "see that the deleted topics are gone")
 
     def end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Last stable offsets: the ends for whoever reads committed records only."""
+        """Return the last stable offsets: the ends for readers of committed records."""
         return self._leaders.offsets(tps, OFFSET_END)
 
     def has_open_transactions(self, tps: Iterable[TopicPartition]) -> bool:
-        """Whether something has been written to partitions that is neither committed nor aborted at this moment."""
+        """Return whether partitions have records that are neither committed nor aborted at present."""
         partitions = list(tps)
         return self.end_offsets(partitions) != self.written_offsets(partitions)
 
     def settled_end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Ends of partitions to which nobody writes at present, once their transactions have ended.
+        """Return the ends of partitions without active writers, once their transactions have ended.
 
-        A commit is acknowledged before its markers are in the log: until they are, the last stable offset lies before it.
-
-        Raises:
-            BrokerError: If a transaction stays open.
+        A commit is acknowledged before its markers are in the log. Until then, the last stable offset is before them.
         """
         partitions = list(tps)
         found: dict[TopicPartition, int] = {}
@@ -199,16 +193,13 @@ class Admin:
         return found
 
     def written_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Ends of partitions with what is not committed, or was aborted (high watermarks)."""
+        """Return the ends of partitions including records that are uncommitted or aborted (high watermarks)."""
         return self._leaders.offsets(tps, OFFSET_END, "read_uncommitted")
 
     def stable_end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Ends of partitions to which somebody may write: all that is being committed now lies before them.
+        """Return ends of partitions with active writers that lie behind all transactions being committed now.
 
-        The last stable offsets, once the transactions that are open now have ended; later ones are not waited for.
-
-        Raises:
-            BrokerError: If a transaction stays open.
+        These are the last stable offsets after the currently open transactions have ended; later ones are not awaited.
         """
         partitions = list(tps)
         written = self.written_offsets(partitions)
@@ -224,14 +215,14 @@ class Admin:
         return found
 
     def beginning_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """First offsets that still exist."""
+        """Return the first offsets that still exist."""
         return self._leaders.offsets(tps, OFFSET_BEGINNING)
 
     def offsets_for_time(self, tps: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
-        """Per partition the first offset at or after a time; past the last record, the last stable offset.
+        """Return, per partition, the first offset at or after a time; past the last record, the last stable offset.
 
-        A transaction's end has a place in the log and the broker's time, and may be what is found. Before 1970 there is
-        nothing: negative times, which the protocol uses for other questions, count as 0.
+        The result may be the marker of a transaction, which has an offset and the broker's time. Negative times have
+        other meanings in the protocol; they count as 0, as no record is older.
         """
         partitions = list(tps)
         ends = self.end_offsets(partitions)
@@ -241,9 +232,9 @@ class Admin:
     def committed(
         self, group: str, tps: Iterable[TopicPartition], patience_s: float = _STABLE_SECONDS
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Committed offsets of a group; partitions without one are left out.
+        """Return the committed offsets of a group; partitions without one are left out.
 
-        Waits for transactions that are just being committed: the offset they replace must not be seen.
+        Waits for transactions that are being committed, so that the replaced offsets are not returned.
 
         Args:
             group: The group.
@@ -269,7 +260,7 @@ class Admin:
         }
 
     def progress_of(self, group: str) -> GroupProgress:
-        """Asks for a group's committed offsets again and again; whoever takes it ends it."""
+        """Return a reader that asks for a group's committed offsets repeatedly. The caller closes it."""
         return GroupProgress(self._requests, group)
 
     def _stable_offsets(
@@ -282,7 +273,7 @@ class Admin:
                 found[:] = consumer.committed(partitions, min(REQUEST_SECONDS, patience_s))
             except KafkaException as error:
                 if error.args[0].code() in UNREACHABLE | _NOT_YET:
-                    self.partitions([partitions[0].topic])  # raises if nobody answers at all
+                    self.partitions([partitions[0].topic])  # raises if no broker answers
                     return False
                 raise self._requests.error(error.args[0], f"read committed offsets of {group}") from error
             return not any(tp.error and tp.error.code() in _NOT_YET for tp in found)
@@ -291,11 +282,11 @@ class Admin:
         return found
 
     def group(self, group: str) -> GroupState:
-        """A group as the brokers know it; one that does not exist is dead, and has no members."""
+        """Return a group's state; an unknown group is dead, without members."""
         return self._groups.state(group)
 
     def said_in(self, group: str) -> tuple[bytes, ...]:
-        """Return what each member of a group said of itself when it joined; empty for an unknown group."""
+        """Return the metadata with which each member joined a group; empty for an unknown group."""
         return self._groups.said_in(group)
 
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -309,25 +300,27 @@ class Admin:
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete the records before the given offsets."""
         for topic in {tp.topic for tp in before}:
-            with self._requests.asking(f"find the leaders of {topic}"):  # else one that died is asked until it is back
+            with self._requests.asking(
+                f"find the leaders of {topic}"
+            ):  # otherwise a dead broker is asked until it is back
                 self._client.list_topics(topic, timeout=REQUEST_SECONDS)
         request = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in before.items()]
-        # The library gives back a reference to the list that it never took (`Admin_delete_records`, confluent-kafka 2.9.0):
-        # without another one the list would be freed while it is still in use here, which corrupts the process.
+        # The library releases a reference to the list that it never took (`Admin_delete_records`, confluent-kafka 2.9.0):
+        # without an extra reference the list would be freed while in use, which corrupts the process.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(request))
         futures = self._client.delete_records(request, request_timeout=REQUEST_SECONDS)
         for tp, future in futures.items():
             self._requests.result(future, f"delete records of {tp.topic}-{tp.partition}")
 
     def topic_config(self, topic: str) -> dict[str, str]:
-        """Settings of a topic."""
+        """Return the settings of a topic."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         future = self._client.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
         entries = self._requests.result(future, f"read settings of topic {topic}")
         return {name: entry.value for name, entry in entries.items()}
 
     def topic_configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Settings of those of the topics that exist, and that may be asked about; brokers are asked once."""
+        """Return the settings of those topics that exist and may be described, with one request."""
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(set(topics))]
         if not resources:
             return {}
@@ -348,7 +341,9 @@ class Admin:
             return {}
         doing = "look up topics"
         with self._requests.asking(doing):
-            self._client.list_topics(names[0], timeout=REQUEST_SECONDS)  # from any broker: else one that died is asked
+            self._client.list_topics(
+                names[0], timeout=REQUEST_SECONDS
+            )  # from any broker: otherwise a dead one may be asked
             futures = self._client.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
         answers = {name: self._requests.result(future, doing, ignore=MISSING_TOPIC) for name, future in futures.items()}
         return {name: answer for name, answer in answers.items() if answer is not None}

@@ -1,15 +1,14 @@
-"""Shared by all clients of the library."""
+"""Settings of all clients of the library."""
 
 from __future__ import annotations
 
 import logging
 
 CLIENT = {"reconnect.backoff.max.ms": 1000, "enable.metrics.push": False}
-"""Of all clients, unless the user says otherwise: brokers that are gone are looked for every second, as by Java's clients, not
-every ten; and no metrics are pushed to brokers (KIP-714), as the library, at the end of a client that does, waits for a signal
-that it may have given before, a second long."""
+"""Defaults for all clients. They reconnect to lost brokers every second, as Java's clients do, instead of every ten. They push
+no metrics to brokers (KIP-714): a client that does may wait a second when it ends, for a signal that was sent already."""
 
 quiet = logging.getLogger("millrace.kafka.client")
-"""Where the client library's own chatter goes: nowhere, unless somebody listens."""
+"""Receives the client library's log lines, which are hidden unless a handler is set."""
 quiet.addHandler(logging.NullHandler())
 quiet.propagate = False

@@ -1,4 +1,4 @@
-"""Reads records from given offsets on: always assigned by hand, never rebalanced, committed records only."""
+"""Reads committed records from given offsets, with manual assignment and without rebalancing."""
 
 from __future__ import annotations
 
@@ -24,15 +24,13 @@ if TYPE_CHECKING:
 
     from pipeline.records import Headers, RawFields
 
-_GONE = (
-    "Retention (retention.ms, retention.bytes) has deleted records that nobody had read, or the topic was created anew."
-)
+_GONE = "Retention (retention.ms, retention.bytes) has deleted unread records, or the topic was recreated."
 _SETTINGS = {
     **CLIENT,
-    "group.id": "millrace-unjoined",  # the library asks for one; nothing is ever committed under it
+    "group.id": "millrace-unjoined",  # the library requires one; it is never used to commit
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",  # a lost offset must be seen, not jumped over
+    "auto.offset.reset": "error",  # a lost offset must be an error, not skipped
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
     "fetch.queue.backoff.ms": 5,
@@ -42,15 +40,15 @@ _SETTINGS = {
 }
 
 UP_TO_AN_END = {"fetch.wait.max.ms": "5"}
-"""Client properties for who reads up to an end that is there: at the end of a log, where transactions have left markers behind
-the last record, brokers would answer only after `fetch.wait.max.ms` that there is nothing more."""
+"""Client properties for reading up to a known end. At the end of a log, behind the markers of transactions, brokers would
+otherwise wait `fetch.wait.max.ms` before they answer that there is nothing more."""
 
 _METADATA_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Records and ends of one poll.
+    """Records and ends of partitions from one poll.
 
     Args:
         records: Records by partition, in order of offsets.
@@ -62,47 +60,47 @@ class Polled:
 
 
 class MessageBatch:
-    """Records of one partition that have keys, by columns: each is made when it is asked for, without an object per record.
+    """Records with keys of one partition, by columns: each column is built on demand, without an object per record.
 
     Args:
-        messages: As the library gives them, in order of offsets.
+        messages: The library's messages, in order of offsets.
     """
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        """None of them is an error."""
+        """Take messages without errors."""
         self._messages = messages
 
     def __len__(self) -> int:
-        """Number of records."""
+        """Return the number of records."""
         return len(self._messages)
 
     @property
     def end(self) -> int:
-        """The offset after the last record; there must be one."""
+        """Return the offset after the last record; the batch must not be empty."""
         offset: int = self._messages[-1].offset()
         return offset + 1
 
     def split(self, offset: int) -> tuple[MessageBatch, MessageBatch]:
-        """Those before an offset, and the rest."""
+        """Return the records before an offset, and the rest."""
         if not self._messages or self._messages[-1].offset() < offset:
             return self, MessageBatch(())
         at = bisect_left(self._messages, offset, key=Message.offset)
         return MessageBatch(self._messages[:at]), MessageBatch(self._messages[at:])
 
     def keys(self) -> list[bytes]:
-        """Keys."""
+        """Return the keys."""
         return list(map(Message.key, self._messages))
 
     def values(self) -> list[bytes | None]:
-        """Values."""
+        """Return the values."""
         return list(map(Message.value, self._messages))
 
     def timestamps(self) -> list[int]:
-        """Times, ms."""
+        """Return the timestamps, ms."""
         return [timestamp for _, timestamp in map(Message.timestamp, self._messages)]
 
     def headers(self) -> list[Headers]:
-        """Headers."""
+        """Return the headers."""
         return [tuple(headers) if headers else () for headers in map(Message.headers, self._messages)]
 
 
@@ -112,7 +110,7 @@ class PolledBatches:
 
     Args:
         batches: Records by partition, in order of offsets.
-        reached: How far each partition has been read: every record before this offset was given.
+        reached: The offset up to which each partition has been read: all earlier records have been returned.
     """
 
     batches: Mapping[TopicPartition, MessageBatch]
@@ -131,7 +129,7 @@ class RecordConsumer:
     def __init__(self, kafka: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> None:
         forced = {key: _SETTINGS[key] for key in ("auto.offset.reset", "isolation.level", "enable.partition.eof")}
         lost: list[KafkaError] = []
-        self._lost = lost  # not a method as callback: a client in a cycle lives until the collector comes round
+        self._lost = lost  # not a method as callback: a client in a reference cycle would live until garbage collection
 
         def connection_failed(error: KafkaError) -> None:
             if error.code() == librdkafka.ALL_BROKERS_DOWN:
@@ -147,10 +145,10 @@ class RecordConsumer:
         self._is_closed = False
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from these offsets on, besides those already assigned.
+        """Read these partitions from these offsets, in addition to those already assigned.
 
-        The client asks for a topic's leaders only when its timer comes round, up to a second later: it is made to ask at once.
-        That nobody answers is no failure: it asks again by itself.
+        The client looks up a topic's leaders by a timer of up to a second. This call triggers the look-up at once. It
+        is no failure if no broker answers: the client retries by itself.
         """
         self._assigned.update(starts)
         self._ever_assigned.update(starts)
@@ -170,28 +168,28 @@ class RecordConsumer:
                 self._consumer.incremental_unassign(partitions)
 
     def pause(self, tps: Iterable[TopicPartition]) -> None:
-        """Read no more of these partitions for now. What was fetched ahead of the last record read is forgotten.
+        """Pause these partitions. Records fetched ahead are discarded.
 
-        The library's own pause is not used: resuming it may end in a search for committed offsets, of which there are none.
+        The library's own pause is not used: resuming may end in a search for committed offsets, which do not exist.
         """
         paused = [tp for tp in tps if tp in self._assigned]
         self._paused |= {tp: self._assigned[tp] for tp in paused}
         self.unassign(paused)
 
     def resume(self, tps: Iterable[TopicPartition]) -> None:
-        """Go on after the last record read."""
+        """Resume after the last record read."""
         starts = {tp: self._paused.pop(tp) for tp in list(tps) if tp in self._paused}
         if starts:
             self.assign(starts)
 
     def poll(self, max_records: int, timeout_s: float) -> Polled:
-        """Wait for a first record up to a timeout, then take what is there already.
+        """Wait for a first record up to a timeout, then return what has arrived.
 
-        An error costs no record: what came together with it is read again by the next poll.
+        An error loses no record: the next poll reads records again that came with it.
 
         Raises:
             MissingOffsetError: If an assigned offset does not exist (any more); the partition is read no further.
-            BrokerError: If the brokers refuse. That they cannot be reached is no error here: the library reconnects.
+            BrokerError: If the brokers refuse. Unreachable brokers are no error here: the library reconnects.
         """
         found, ends = self._read(max_records, timeout_s)
         return Polled({tp: _fields(messages) for tp, messages in found.items()}, ends)
@@ -209,9 +207,9 @@ class RecordConsumer:
         return PolledBatches({tp: MessageBatch(_with_keys(messages)) for tp, messages in found.items()}, reached)
 
     def known_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the ends of logs as the answers to fetches have said last; no broker is asked.
+        """Return the ends of logs from the latest fetch responses, without a request.
 
-        Records of open transactions are before the end. Partitions that nothing was heard of yet are left out.
+        Records of open transactions are before the end. Partitions without a response so far are left out.
         """
         found = {}
         for tp in tps:
@@ -222,13 +220,13 @@ class RecordConsumer:
         return found
 
     def has_lost_brokers(self) -> bool:
-        """Whether the last connection to a broker was lost since this was asked last; they may be back already."""
+        """Return whether the last connection to a broker was lost since the previous call; brokers may be back already."""
         is_lost = bool(self._lost)
         self._lost.clear()
         return is_lost
 
     def close(self) -> None:
-        """Read nothing more, and release connections in the background. Idempotent."""
+        """Stop reading, and release connections in the background. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
             end_in_background(self._consumer.close, "consumer")
@@ -236,7 +234,7 @@ class RecordConsumer:
     def _read(
         self, max_records: int, timeout_s: float
     ) -> tuple[dict[TopicPartition, list[Message]], dict[TopicPartition, int]]:
-        """Poll once: records by partition, and the ends of those that have been read to their end."""
+        """Poll once: return records by partition, and the ends of partitions that have been read to their end."""
         messages = self._messages(max_records, timeout_s)
         ends: dict[TopicPartition, int] = {}
         if any(map(Message.error, messages)):
@@ -263,14 +261,14 @@ class RecordConsumer:
                 self._note(TopicPartition(message.topic(), message.partition()), error, message.offset(), ends)
 
     def _read_again(self, messages: list[Message]) -> None:
-        """Go back to where each partition stood before these messages, which nobody will have seen; ends are told again."""
+        """Seek back to the positions before these messages, which are discarded; ends will be reported again."""
         places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
         seen = {TopicPartition(topic, partition) for topic, partition in places} & self._assigned.keys()
         self.pause(seen)
         self.resume(seen)
 
     def _note(self, tp: TopicPartition, error: KafkaError, offset: int, ends: dict[TopicPartition, int]) -> None:
-        """Handle what comes in the place of a record."""
+        """Handle a message that is an error or the end of a partition."""
         if error.code() == librdkafka.PARTITION_EOF:
             ends[tp] = offset
         elif error.code() not in UNREACHABLE | BUSY:
@@ -281,16 +279,16 @@ class RecordConsumer:
             with mapped_errors(f"look up the offsets of {tp}"):
                 low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), 10)
             asked = self._assigned.get(tp)
-            message = f"{tp} has offsets {low} to {high}; offset {asked} was asked for and is not there"
+            message = f"{tp} has offsets {low} to {high}; offset {asked} does not exist"
             self.unassign([tp])
             raise MissingOffsetError(message, topic=tp.topic, partition=tp.partition, hint=_GONE)
-        # what is about no partition is about the group
+        # errors without a partition concern the group
         what = tp if tp.topic else f"as a consumer of group {_SETTINGS['group.id']}"
         raise streams_error(error, f"read {what}")
 
 
 def _by_partition(messages: list[Message], possible: Collection[TopicPartition]) -> dict[TopicPartition, list[Message]]:
-    """They come in runs of one partition, mostly in a single one. If only one is possible, nobody has to look."""
+    """Group messages by partition. They arrive in runs, and with one possible partition none is inspected."""
     if len(possible) == 1:
         return dict.fromkeys(possible, messages) if messages else {}
     topics, partitions = set(map(Message.topic, messages)), set(map(Message.partition, messages))
@@ -307,7 +305,7 @@ def _by_partition(messages: list[Message], possible: Collection[TopicPartition])
 
 
 def _fields(messages: list[Message]) -> list[RawFields]:
-    """Tuples of all that there is to records."""
+    """Return messages as tuples of all their fields."""
     return [
         (
             message.key(),
@@ -321,7 +319,7 @@ def _fields(messages: list[Message]) -> list[RawFields]:
 
 
 def _with_keys(messages: list[Message]) -> list[Message]:
-    """Changelogs have no records without keys; topics of others that serve as such may."""
+    """Return messages with keys. Changelogs have no others, but topics of others that serve as changelogs may."""
     if all(map(Message.key, messages)):  # neither missing nor empty
         return messages
     return [message for message in messages if message.key() is not None]

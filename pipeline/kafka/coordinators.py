@@ -1,6 +1,6 @@
-"""Asks the broker that coordinates a group, by kafka-python: librdkafka's admin client may crash the process over it.
+"""Sends requests to group coordinators through kafka-python, as librdkafka's admin client may crash the process.
 
-To be imported when it is needed: the library takes longer to load than all else here, and most processes ask nothing of this.
+Import it on demand: the library takes longer to load than all of this package, and most processes do not need it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 COUNT_BYTES = 8
-"""A member counts what it says: the number comes before it, and makes the bytes differ."""
+"""A member numbers its metadata: the number comes first, and makes the bytes differ."""
 _BATCHED_VERSION = 4
-"""Since then one request may ask who coordinates several groups."""
+"""First version in which one request asks for the coordinators of several groups."""
 _STATES = {
     "PreparingRebalance": "preparing_rebalancing",
     "CompletingRebalance": "completing_rebalancing",
@@ -34,19 +34,19 @@ _STATES = {
     "Dead": "dead",
     "Empty": "empty",
 }
-"""Brokers' names of states, and librdkafka's."""
+"""Brokers' names of states, mapped to librdkafka's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One attempt to ask the coordinator of a group.
+    """One attempt to send a request to the coordinator of a group.
 
     Args:
-        kafka: Client properties, as librdkafka names them; those of the connection are used.
-        client_id: Who asks.
+        kafka: Client properties with librdkafka's names; those of the connection are used.
+        client_id: Id of this client.
         group: The group.
-        within_s: How long an answer may take.
-        attempt: Counts the attempts: each asks another one of the bootstrap servers who the coordinator is.
+        within_s: Longest time for an answer.
+        attempt: Number of the attempt: each asks another bootstrap server for the coordinator.
     """
 
     kafka: Mapping[str, str]
@@ -57,7 +57,7 @@ class Question:
 
 
 def describe_group(question: Question) -> tuple[str, tuple[str, ...]] | None:
-    """A group's state, and `client-id@host` of each member; None if there is no such group.
+    """Return a group's state, and `client-id@host` of each member; None if there is no such group.
 
     Raises:
         KafkaException: If there is no answer, with librdkafka's code for the reason.
@@ -70,7 +70,7 @@ def describe_group(question: Question) -> tuple[str, tuple[str, ...]] | None:
 
 
 def said_in_group(question: Question) -> tuple[bytes, ...]:
-    """Return what each member of a group has said of itself when it joined (`GroupMember.describe`); nothing if there is none.
+    """Return the metadata with which each member joined a group (`GroupMember.describe`); empty if there are none.
 
     Raises:
         KafkaException: If there is no answer, with librdkafka's code for the reason.
@@ -99,10 +99,10 @@ def _exists(code: int) -> bool:
 
 
 def _answer(question: Question, request: Any) -> Any:
-    """Return the coordinator's answer. All of it happens in this thread, and nothing is left of it afterwards.
+    """Return the coordinator's answer. Uses this thread only, and leaves no resources behind.
 
-    The library's own admin client waits in its constructor, in silence, until a broker has told of all others, and for the
-    end of a TLS handshake without limit: its parts are used, which can be given up at any time.
+    The library's own admin client may wait in its constructor until a broker has described all others, and without
+    limit for the end of a TLS handshake. This function uses its parts, which can be abandoned at any time.
     """
     with closing(NetworkSelector()) as loop:
         try:
@@ -111,7 +111,7 @@ def _answer(question: Question, request: Any) -> Any:
             ) as manager:
                 answer = manager.call_soon(_coordinators_answer, manager, question, request)
                 loop.poll(timeout_ms=question.within_s * 1000, future=answer)
-        except Exception as error:  # the library has no kind of its own for properties that it does not take
+        except Exception as error:  # the library has no error type for properties that it refuses
             raise KafkaException(_in_librdkafkas_words(error)) from error
     if not answer.is_done:
         raise KafkaException(KafkaError(librdkafka.TIMED_OUT))
@@ -121,7 +121,7 @@ def _answer(question: Question, request: Any) -> Any:
 
 
 async def _coordinators_answer(manager: Any, question: Question, request: Any) -> Any:
-    # The library shuffles them anew for each manager: attempts would ask a broker that sleeps again and again.
+    # The library shuffles them for each manager: attempts could ask an unresponsive broker again and again.
     servers = sorted(manager.cluster.bootstrap_brokers(), key=lambda server: (server.host, server.port))
     lookup = FindCoordinatorRequest(
         key=question.group, key_type=CoordinatorType.GROUP.value, coordinator_keys=[question.group]
@@ -133,7 +133,7 @@ async def _coordinators_answer(manager: Any, question: Question, request: Any) -
 
 
 def _in_librdkafkas_words(error: BaseException) -> KafkaError:
-    """Brokers' codes are the same ones; what else goes wrong on the way is a broker that cannot be reached, or a property."""
+    """Translate an error to librdkafka's: brokers' codes are equal; others mean an unreachable broker or a bad property."""
     if isinstance(error, errors.BrokerResponseError):
         return KafkaError(error.errno)
     is_refused = isinstance(error, errors.KafkaConfigurationError) or not isinstance(error, errors.KafkaError | OSError)

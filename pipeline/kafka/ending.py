@@ -1,4 +1,4 @@
-"""Ends clients without waiting for them: the library takes up to 30 ms to stop its threads, and longer if brokers are gone."""
+"""Ends clients without waiting: the library takes up to 30 ms to stop its threads, and longer if brokers are gone."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def end_in_background(end: Callable[[], object], name: str) -> None:
-    """Call what ends a client in a thread, which the process waits for before it exits.
+    """Call a function that ends a client in a thread, which the process awaits before it exits.
 
     Args:
-        end: Ends the client; it is not used any more.
-        name: Of the client, for those who look at threads.
+        end: Ends the client, which is no longer used.
+        name: Name of the thread.
     """
     threading.Thread(target=end, name=f"end-{name}").start()

@@ -1,4 +1,4 @@
-"""The one door through which the client library's errors come in."""
+"""Translates all errors of the client library."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNREACHABLE = frozenset(
         librdkafka.MSG_TIMED_OUT,
         librdkafka.WAIT_COORD,
         librdkafka.TIMED_OUT_QUEUE,
-        librdkafka.UNSUPPORTED_FEATURE,  # said of brokers that have not told yet what they can
+        librdkafka.UNSUPPORTED_FEATURE,  # reported for brokers whose features are not known yet
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -59,7 +59,7 @@ BUSY = frozenset(
         KafkaError.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""The brokers answer, and are occupied with themselves; waiting helps (Java: subclasses of `RetriableException`)."""
+"""The brokers answer but are not ready; waiting helps (Java: subclasses of `RetriableException`)."""
 
 REFUSED_LOGIN = frozenset(
     {
@@ -70,7 +70,7 @@ REFUSED_LOGIN = frozenset(
         KafkaError.ILLEGAL_SASL_STATE,
     }
 )
-"""The brokers do not accept who or what connects."""
+"""The brokers refuse the connection or the login."""
 
 DENIED = frozenset(
     {
@@ -80,11 +80,11 @@ DENIED = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-"""The brokers know who connects, and do not let it do that."""
+"""The brokers know the client, but deny the operation."""
 
 MISSING_HINT = (
-    "Correct the topic's name, or create it if it is another's. Of the application's own topics (-changelog, -repartition) the"
-    " next start says which ones are missing; it changes nothing then."
+    "Correct the topic's name, or create the topic if it is not internal. If internal topics (-changelog, "
+    "-repartition) are missing, the next start lists them and changes nothing."
 )
 MISSING_TOPIC = frozenset(
     {
@@ -101,7 +101,7 @@ def streams_error(error: KafkaError, doing: str) -> StreamsError:
 
     Args:
         error: The client's error.
-        doing: What was being done, as in "cannot <doing>".
+        doing: The failed action, to complete "cannot <doing>".
     """
     text = f"Cannot {doing}: {error.str()}"
     code = error.code()
@@ -128,29 +128,30 @@ def _hint(code: int) -> str | None:
         return "Stop all its members first: workers and runs of the application."
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         return (
-            "Raise the topic's max.message.bytes, or set producer.message.max.bytes to the same: what the client itself refuses"
-            " is for production.exception.handler, but brokers refuse whole batches, which nobody can skip."
+            "Raise the topic's max.message.bytes, or set producer.message.max.bytes to its value: "
+            "production.exception.handler can skip records that the client refuses, but brokers refuse whole "
+            "batches."
         )
     if code == KafkaError.OFFSET_METADATA_TOO_LARGE:
         return (
-            "Beside its offsets a task commits the times of its operators: raise offset.metadata.max.bytes of the brokers, 4096"
-            " unless set. Nothing of this commit is in effect."
+            "A task commits the times of its operators with its offsets: raise offset.metadata.max.bytes of the "
+            "brokers (default 4096). This commit had no effect."
         )
     if code in {KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD}:
         return (
-            "The event time of a record may lie further from the brokers' clock than the topic allows: correct it"
-            " (timestamp_extractor), or raise message.timestamp.after.max.ms or message.timestamp.before.max.ms of the topic."
-            " A compacted topic takes no record without a key."
+            "The event time of a record may be further from the brokers' clock than the topic allows: correct it "
+            "(timestamp_extractor), or raise message.timestamp.after.max.ms or message.timestamp.before.max.ms of "
+            "the topic. Compacted topics refuse records without a key."
         )
     return None
 
 
 @contextmanager
 def mapped_errors(doing: str) -> Iterator[None]:
-    """Turn the client's exceptions into Millrace's.
+    """Translate the client's exceptions to Millrace's.
 
     Args:
-        doing: What is being done, as in "cannot <doing>".
+        doing: The action, to complete "cannot <doing>".
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""How far a group has come, asked again and again while it goes on."""
+"""Reads the progress of a group repeatedly."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ if TYPE_CHECKING:
 
 
 class GroupProgress:
-    """Reads committed offsets over one connection. What is just being committed is not waited for.
+    """Reads committed offsets over one connection, without waiting for transactions that are being committed.
 
     Args:
-        requests: Makes the client.
+        requests: Creates the client.
         group: The group.
     """
 
     def __init__(self, requests: Requests, group: str) -> None:
         self._requests = requests
         self._group = group
-        self._consumer = requests.consumer(group, "read_uncommitted")  # others would wait for open transactions
+        self._consumer = requests.consumer(
+            group, "read_uncommitted"
+        )  # other isolation levels would wait for open transactions
 
     def committed(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
-        """Committed offsets and their metadata; partitions without one are left out.
+        """Return committed offsets and their metadata; partitions without one are left out.
 
         Raises:
             BrokerError: If the brokers do not answer.
@@ -45,5 +47,5 @@ class GroupProgress:
         }
 
     def close(self) -> None:
-        """End the connection, in the background."""
+        """Close the connection in the background."""
         end_in_background(self._consumer.close, self._group)

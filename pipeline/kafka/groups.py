@@ -1,4 +1,4 @@
-"""Asks the brokers that coordinate groups: for their members and positions, and to forget a group."""
+"""Asks the coordinators of groups for members and positions, and deletes groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipeline.records import TopicPartition
 
 _ATTEMPTS = 3
-"""So many brokers may keep a question to themselves, one after the other, within the time that a request has."""
+"""Number of brokers that may fail to answer, one after the other, within the time of a request."""
 _PAUSE_SECONDS = 0.05
 _POLL_SECONDS = 0.005
 _OUTSIDE = {
@@ -29,31 +29,31 @@ _OUTSIDE = {
     "session.timeout.ms": int(REQUEST_SECONDS * 1000),
     "max.poll.interval.ms": 300_000,
 }
-"""Of a consumer that commits and does not join: the session's time is how long it waits, even at its end, for a coordinator."""
+"""For a consumer that commits without joining: the session timeout limits its wait for a coordinator, even when it closes."""
 
 
 class GroupState(NamedTuple):
-    """A group as brokers know it: its state in Kafka's words, and each member's `client-id@host`."""
+    """State of a group in Kafka's words, and each member's `client-id@host`."""
 
     state: str
     members: tuple[str, ...]
 
 
 class Groups:
-    """Asks again, as long as a request may take, while coordinators start, move, or do not answer.
+    """Retries, within the time of a request, while coordinators start, move, or do not answer.
 
-    Not by librdkafka's admin client, which frees what belongs to such a request while it is in use if the coordinator does not
-    answer (librdkafka pull request 5397): the process crashes.
+    It does not use librdkafka's admin client. If the coordinator does not answer, that client frees parts of the
+    request that are in use, and the process crashes (librdkafka pull request 5397).
 
     Args:
-        requests: Makes clients, and says what their errors mean.
+        requests: Creates clients, and translates their errors.
     """
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
     def state(self, group: str) -> GroupState:
-        """A group as the brokers know it; one that does not exist is dead, and has no members.
+        """Return a group's state; an unknown group is dead, without members.
 
         Raises:
             BrokerError: If the brokers refuse or do not answer.
@@ -64,7 +64,7 @@ class Groups:
         return GroupState("dead", ()) if described is None else GroupState(*described)
 
     def said_in(self, group: str) -> tuple[bytes, ...]:
-        """Return what each member of a group said of itself when it joined; empty for an unknown group.
+        """Return the metadata with which each member joined a group; empty for an unknown group.
 
         Raises:
             BrokerError: If the brokers refuse or do not answer.
@@ -80,14 +80,14 @@ class Groups:
         """Delete a group and its committed offsets. Idempotent.
 
         Raises:
-            BrokerError: If it has members, or the brokers refuse or do not answer.
+            BrokerError: If the group has members, or the brokers refuse or do not answer.
         """
         from pipeline.kafka.coordinators import delete_group  # noqa: PLC0415 - loads for long, and few ask
 
         self._patiently(self._asking(group, delete_group), f"delete group {group}")
 
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set committed offsets of a group, with librdkafka: hosts that need no membership know its properties alone.
+        """Set committed offsets of a group with librdkafka, as some hosts know only its properties.
 
         Raises:
             BrokerError: If the group has members, or the brokers refuse or do not answer.
@@ -99,7 +99,7 @@ class Groups:
             self._patiently(lambda _attempt, within_s: self._commit(group, partitions, within_s), doing)
 
     def _asking(self, group: str, ask: Callable[[Question], Any]) -> Callable[[int, float], Any]:
-        """One attempt to ask a group's coordinator something."""
+        """Return a function that attempts one request to a group's coordinator."""
         from pipeline.kafka.coordinators import Question  # noqa: PLC0415 - loads for long, and few ask
 
         def attempt(number: int, within_s: float) -> Any:
@@ -109,9 +109,9 @@ class Groups:
         return attempt
 
     def _commit(self, group: str, partitions: list[ClientTopicPartition], within_s: float) -> None:
-        """Commit as somebody outside of the group, no longer than that: the library itself would wait for dead brokers."""
+        """Commit from outside the group, within a time limit: the library itself would wait for dead brokers."""
         deadline = time.monotonic() + within_s
-        self._requests.client.list_topics(partitions[0].topic, timeout=within_s)  # says why if nobody answers
+        self._requests.client.list_topics(partitions[0].topic, timeout=within_s)  # explains why no broker answers
         answers: list[tuple[KafkaError | None, list[Any]]] = []
         answered = {"on_commit": lambda error, tps: answers.append((error, tps))}
         consumer = self._requests.consumer(group, properties=_OUTSIDE | answered)
@@ -125,18 +125,20 @@ class Groups:
             raise KafkaException(KafkaError(librdkafka.TIMED_OUT))
         for error in (answers[0][0], *(tp.error for tp in answers[0][1])):
             if error is not None:
-                has_members = error.code() == KafkaError.UNKNOWN_MEMBER_ID  # only these may commit, and this is none
+                has_members = (
+                    error.code() == KafkaError.UNKNOWN_MEMBER_ID
+                )  # only members may commit, and this client is none
                 raise KafkaException(KafkaError(KafkaError.NON_EMPTY_GROUP) if has_members else error)
 
     def _patiently(self, ask: Callable[[int, float], Any], doing: str) -> Any:
-        """Ask until there is an answer that asking again would not change, or no time left.
+        """Repeat a request until the answer is final or the time is over.
 
         Args:
-            ask: Given the number of the attempt, and how many seconds are left.
-            doing: What is being done, as in "cannot <doing>".
+            ask: Called with the number of the attempt, and the seconds left.
+            doing: The action, to complete "cannot <doing>".
 
         Raises:
-            BrokerError: What went wrong last.
+            BrokerError: The last failure.
         """
         deadline, attempt = time.monotonic() + REQUEST_SECONDS, 0
         while True:

@@ -1,4 +1,4 @@
-"""kafka-python, which does what librdkafka cannot or does not survive: its words for the properties of a connection."""
+"""Uses kafka-python for requests that librdkafka lacks or crashes on; maps librdkafka's properties to its own."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _NAMES = {
     "ssl.key.password": "ssl_password",
     "ssl.endpoint.identification.algorithm": "ssl_check_hostname",
 }
-"""librdkafka's properties that matter for a connection, by their names in kafka-python."""
+"""librdkafka's properties of connections, with their names in kafka-python."""
 _LOOKUP_SECONDS = 0.1
-"""Between two questions who a group's coordinator is."""
+"""Pause between two look-ups of a group's coordinator, in seconds."""
 PRIVATE = ("_heartbeat_enabled", "_lock", "_manager", "_send_group_coordinator_request")
-"""What is used of a coordinator that the library does not offer; besides, `_coordinator` of a consumer, `_net` of a manager."""
+"""Private attributes of a coordinator in use; also `_coordinator` of a consumer, and `_net` of a manager."""
 
 
 def connection(kafka: Mapping[str, str]) -> dict[str, Any]:
-    """The properties of a connection in kafka-python's words; others are left out.
+    """Return the properties of a connection with kafka-python's names; others are left out.
 
     Args:
-        kafka: Client properties, as librdkafka names them.
+        kafka: Client properties with librdkafka's names.
     """
     found: dict[str, Any] = {_NAMES[name]: value for name, value in kafka.items() if name in _NAMES}
-    found["reconnect_backoff_max_ms"] = 1_000  # the default of 30 s outlasts sessions
+    found["reconnect_backoff_max_ms"] = 1_000  # the default of 30 s exceeds session timeouts
     if "ssl_check_hostname" in found:
         found["ssl_check_hostname"] = found["ssl_check_hostname"] != "none"
     if "security_protocol" in found:
@@ -47,38 +47,38 @@ def connection(kafka: Mapping[str, str]) -> dict[str, Any]:
 
 
 class GroupCoordinator:
-    """A consumer's membership in its group, which the library does not show.
+    """Access to a consumer's group membership, which the library does not expose.
 
     Args:
         consumer: A `KafkaConsumer` of kafka-python.
 
     Raises:
-        ConfigError: If another version of the library is installed, which is made otherwise.
+        ConfigError: If the installed version of the library has another structure.
     """
 
     def __init__(self, consumer: Any) -> None:
-        """Have topics that are deleted stay so, and pause between two questions who the coordinator is."""
+        """Stop the library from recreating deleted topics, and pace its look-ups of the coordinator."""
         coordinator: Any = getattr(consumer, "_coordinator", None)
         missing = [name for name in PRIVATE if not hasattr(coordinator, name)]
         if missing:
-            message = f"kafka-python {version('kafka-python')} is made in another way: it has no {', '.join(missing)}"
+            message = f"kafka-python {version('kafka-python')} is not supported: it has no {', '.join(missing)}"
             raise ConfigError(message, hint="pip install 'kafka-python>=3.0.12,<3.1'")
         self._coordinator = coordinator
-        # An input that is deleted must be missed, not made anew. The library forgets its own setting of this name.
+        # A deleted input must be reported, not recreated. The library ignores its own setting for this.
         self._coordinator._manager.cluster.config["allow_auto_create_topics"] = False
         self._pace_lookups()
 
     @property
     def is_fenced(self) -> bool:
-        """Whether another process has joined with the same `group_instance_id`: then this one is out for good."""
+        """Return whether another process has joined with this `group_instance_id`, which ends this membership for good."""
         with self._coordinator._lock:
             is_stable = "stable" in str(self._coordinator.state).lower()
             is_silent = is_stable and not self._coordinator._heartbeat_enabled
-            return is_silent and not self._coordinator.rejoin_needed  # else it is about to join again
+            return is_silent and not self._coordinator.rejoin_needed  # otherwise it is about to join again
 
     @property
     def needs_rejoin(self) -> bool:
-        """Whether it has to join, or to join again."""
+        """Return whether it has to join or rejoin."""
         return bool(self._coordinator.need_rejoin())
 
     def request_rejoin(self) -> None:
@@ -86,9 +86,10 @@ class GroupCoordinator:
         self._coordinator.request_rejoin()
 
     def _pace_lookups(self) -> None:
-        """Have the client pause between two questions who the coordinator is.
+        """Make the client pause between look-ups of the coordinator.
 
-        While brokers still name one that has died, the library asks again at once: it is not the answer that fails.
+        While brokers still name a dead coordinator, the library would ask again at once, because the answer itself is
+        no failure.
         """
         coordinator = self._coordinator
         ask, asked_at = coordinator._send_group_coordinator_request, 0.0

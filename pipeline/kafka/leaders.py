@@ -1,4 +1,4 @@
-"""Asks the leaders of partitions about their logs: where these begin and end, and where a time begins."""
+"""Asks the leaders of partitions for offsets: the beginning, the end, and the offset of a time."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pipeline.kafka.requests import Requests
 
 _ANSWER_SECONDS = 3.0
-"""How long a partition's leader may take to answer before it is asked anew who leads: the client itself would go on asking a
-broker that died, for minutes."""
+"""Longest wait for a partition's leader before the leader is looked up again: the client itself would ask a dead broker for
+minutes."""
 _MISSING_SECONDS = 5.0
-"""How long brokers may say that there is no such topic before it is believed: not all of them hear of a new one at once."""
+"""How long brokers may deny that a topic exists before it counts as missing: they learn of new topics at different times."""
 _NO_LEADER = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -38,13 +38,13 @@ _NO_LEADER = frozenset(
 
 
 class Leaders:
-    """Asks leaders with consumers, whose requests end when they should even if a leader has died.
+    """Asks leaders through consumers, whose requests end on time even if a leader has died.
 
-    Consumers are kept, one for each isolation level, and end with this object.
+    It keeps one consumer per isolation level, and closes them at its end.
     """
 
     def __init__(self, requests: Requests) -> None:
-        """A consumer is made when it is first needed."""
+        """Start without consumers; they are created on demand."""
         self._requests = requests
         self._askers: dict[str, Consumer] = {}
         self._making_asker = threading.Lock()
@@ -53,11 +53,11 @@ class Leaders:
     def offsets(
         self, tps: Iterable[TopicPartition], time_ms: int, isolation: str = "read_committed"
     ) -> dict[TopicPartition, int]:
-        """Ask them with `ListOffsets`.
+        """Look up offsets with `ListOffsets`.
 
         Args:
             tps: The partitions.
-            time_ms: The time whose first offset is wanted, or `OFFSET_BEGINNING` or `OFFSET_END`.
+            time_ms: The time whose first offset to find, or `OFFSET_BEGINNING` or `OFFSET_END`.
             isolation: `read_committed` for the last stable offset as end, `read_uncommitted` for the high watermark.
 
         Raises:
@@ -86,9 +86,9 @@ class Leaders:
         return found
 
     def _leader_comes(self, asker: Consumer, error: KafkaError, tp: ClientTopicPartition, missing_at: float) -> bool:
-        """That a partition has no leader at present, or one that does not answer, passes: False, the answer is not there yet.
+        """Return False for an error that will pass: a partition without a leader, or with one that does not answer.
 
-        So does, before `missing_at`, that a broker has not heard of it.
+        Until `missing_at`, a topic that a broker does not know is such an error, too.
 
         Raises:
             TopicError: If there is no such partition.
@@ -104,28 +104,28 @@ class Leaders:
         return False
 
     def _check_exists(self, asker: Consumer, tp: TopicPartition) -> None:
-        """Tell a partition that does not exist from one without a leader for the moment; the asker knows who leads afterwards.
+        """Distinguish a missing partition from one without a leader at present. Afterwards the client knows the leader.
 
         Raises:
-            TopicError: If it does not exist.
+            TopicError: If the partition does not exist.
             BrokerError: If no broker answers.
         """
         with self._requests.asking(f"find the leader of {tp}"):
             known = asker.list_topics(timeout=REQUEST_SECONDS).topics
         count = len(known[tp.topic].partitions) if tp.topic in known else 0
         if tp.partition >= count:
-            has = f"has {counted(count, 'partition')}, and no number {tp.partition}" if count else "does not exist"
+            has = f"has {counted(count, 'partition')}, but no partition {tp.partition}" if count else "does not exist"
             message = f"Topic {tp.topic} {has}"
             raise TopicError(message, hint=MISSING_HINT)
 
     def _asker(self, isolation: str) -> Consumer:
-        with self._making_asker:  # tasks ask at the same time
+        with self._making_asker:  # tasks ask concurrently
             if isolation not in self._askers:
                 self._askers[isolation] = self._requests.consumer("millrace-unjoined", isolation)
             return self._askers[isolation]
 
 
 def _end_all(askers: dict[str, Consumer]) -> None:
-    """End the consumers of a `Leaders` that is gone."""
+    """Close the consumers of a `Leaders` that no longer exists."""
     for consumer in askers.values():
         end_in_background(consumer.close, "asker")

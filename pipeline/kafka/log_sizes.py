@@ -1,4 +1,4 @@
-"""How much of the brokers' disks partitions take: asked through kafka-python, since librdkafka has no such question."""
+"""Asks for the size of partitions on brokers' disks through kafka-python, since librdkafka cannot."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 
 
 def log_sizes(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[TopicPartition, int]:
-    """Return the bytes that partitions take on a broker's disk, as they are stored: compressed, indexes left out.
+    """Return the size of partitions on brokers' disks in bytes: compressed, without indexes.
 
-    Of several replicas the largest counts. Partitions whose size brokers do not tell are left out: the question needs the
-    right to describe the cluster, which a user of topics may lack.
+    With several replicas, the largest counts. Partitions whose size brokers do not report are left out. The request
+    needs the right to describe the cluster, which a user of topics may lack.
 
     Args:
         kafka: Client properties.
@@ -36,12 +36,12 @@ def log_sizes(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[TopicPart
             **connection(kafka), client_id=CLIENT_ID, request_timeout_ms=int(REQUEST_SECONDS * 1_000)
         )
     except KafkaError as error:
-        log.info("brokers do not tell how large topics are: %s", error)
+        log.info("brokers do not report the size of topics: %s", error)
         return {}
     try:
         return _largest(client.describe_log_dirs(names))
     except KafkaError as error:
-        log.info("brokers do not tell how large topics are: %s", error)
+        log.info("brokers do not report the size of topics: %s", error)
         return {}
     finally:
         client.close()

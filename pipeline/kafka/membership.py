@@ -1,6 +1,6 @@
-"""Membership in a consumer group whose members are given plans instead of partitions.
+"""Membership in a consumer group whose members receive plans instead of partitions.
 
-librdkafka has no assignor of one's own, so this is kafka-python's: join, heartbeat, leave. It never reads a record.
+librdkafka has no custom assignors, so this uses kafka-python to join, send heartbeats and leave. It never reads a record.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _PROTOCOL_VERSION = 3
 _SOME_TOPIC = "__consumer_offsets"
-"""Subscribed to where there is no other: without any, a consumer does not join. Nobody reads it."""
+"""Subscribed to if there is no topic, as a consumer would not join without one. It is never read."""
 
 
 class _PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-python asks for its own class
-    """Carries bytes both ways: what each member says of itself to the leader, and the leader's plans back.
+    """Carries the members' metadata to the leader, and the leader's plans back to the members.
 
     Its methods run on the library's network thread and must not block.
     """
@@ -46,10 +46,10 @@ class _PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-py
         self._count = itertools.count()
 
     def supported_protocols(self) -> list[Any]:
-        return [RebalanceProtocol.EAGER]  # there are no partitions to give up: the plan itself is cooperative
+        return [RebalanceProtocol.EAGER]  # there are no partitions to revoke: the plan itself is cooperative
 
     def metadata(self, topics: Collection[str]) -> Any:
-        """The broker starts a rebalance only for a follower whose bytes differ: the count makes them."""
+        """Return this member's metadata with a counter, as brokers start a rebalance only if a follower's bytes differ."""
         said = next(self._count).to_bytes(COUNT_BYTES, "big") + self._describe()
         return ConsumerProtocolSubscription(
             version=_PROTOCOL_VERSION, topics=sorted(topics), user_data=said, owned_partitions=[]
@@ -69,17 +69,17 @@ class GroupMember:
     """One member of a group.
 
     Args:
-        kafka: Client properties, as librdkafka names them; those of the connection are used.
+        kafka: Client properties with librdkafka's names; those of the connection are used.
         group_id: The group.
-        topics: Topics it subscribes to, for whoever describes the group; it reads none of them.
-        client_id: What brokers call it when they say who the members are.
-        describe: What this member says of itself; asked for at every rebalance, from another thread.
-        assign: Makes a plan for each member out of what all say of themselves; called in the leader, from another thread.
-        follow: Given this member's plan as soon as there is one, from another thread; must not block.
-        session_timeout_ms: Without heartbeats for so long, a member counts as dead.
-        heartbeat_interval_ms: How often to send one; members hear of a rebalance with the next.
-        max_poll_interval_ms: A member that does not `poll` for so long leaves the group; it joins again with the next poll.
-        group_instance_id: Makes it a static member, whose restart nobody notices.
+        topics: Topics that it subscribes to, shown in descriptions of the group; it never reads them.
+        client_id: Its name in brokers' lists of members.
+        describe: Returns this member's metadata; called at every rebalance, from another thread.
+        assign: Returns a plan per member, given the metadata of all; called in the leader, from another thread.
+        follow: Called with each new plan of this member, from another thread; must not block.
+        session_timeout_ms: Time without heartbeats after which a member counts as dead.
+        heartbeat_interval_ms: Interval of heartbeats; members learn of a rebalance with the next one.
+        max_poll_interval_ms: Time without a `poll` after which a member leaves the group; it rejoins with the next poll.
+        group_instance_id: Makes it a static member, whose restart causes no rebalance.
 
     Raises:
         ConfigError: If a property cannot be used.
@@ -101,7 +101,7 @@ class GroupMember:
         max_poll_interval_ms: int = 300_000,
         group_instance_id: str | None = None,
     ) -> None:
-        """Joins with the first `poll`."""
+        """Create the member; it joins with the first `poll`."""
         self._group_id = group_id
         self._rejoins = threading.Event()
 
@@ -132,22 +132,22 @@ class GroupMember:
 
     @property
     def is_fenced(self) -> bool:
-        """Whether another process has joined with the same `group_instance_id`: then this one is out for good."""
+        """Return whether another process has joined with this `group_instance_id`, which ends this membership for good."""
         return self._coordinator.is_fenced
 
     @property
     def is_joining(self) -> bool:
-        """Whether it has to join, or to join again; if not, a `poll` that does not wait is enough."""
+        """Return whether it has to join or rejoin; if not, a `poll` without waiting is enough."""
         return self._rejoins.is_set() or self._coordinator.needs_rejoin
 
     def poll(self, timeout_s: float) -> None:
         """Take part in the group for a while.
 
         Args:
-            timeout_s: How long; half a second or more if it `is_joining`: a join that takes longer than a poll begins anew.
+            timeout_s: How long. At least half a second if it `is_joining`, because a join that exceeds a poll starts over.
 
         Raises:
-            BrokerError: If the brokers refuse. That they cannot be reached is no error here: the library reconnects.
+            BrokerError: If the brokers refuse. Unreachable brokers are no error here: the library reconnects.
         """
         if self._rejoins.is_set():
             self._coordinator.request_rejoin()
@@ -158,12 +158,12 @@ class GroupMember:
             raise BrokerError(message, retriable=bool(getattr(error, "retriable", False))) from error
 
     def rejoin(self) -> None:
-        """Say anew what there is to say, which starts a rebalance with one of the next `poll`s.
+        """Send new metadata, which starts a rebalance within the next `poll`s.
 
-        May be called from any thread. The library forgets what it is asked during a join: it is asked until it has listened.
+        May be called from any thread. The library ignores the request during a join, so it is repeated until accepted.
         """
         self._rejoins.set()
 
     def close(self) -> None:
-        """Leave the group; a static member stays in it until its session times out."""
+        """Leave the group; a static member stays until its session times out."""
         self._consumer.close(autocommit=False, timeout_ms=3_000)

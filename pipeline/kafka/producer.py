@@ -1,4 +1,4 @@
-"""Writes records: in a task's transactions, or plainly."""
+"""Writes records: in a task's transactions, or without transactions."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 _SETTINGS = {
     **CLIENT,
-    "partitioner": "murmur2_random",  # as Java's producers: equal keys go to equal partitions whoever writes
+    "partitioner": "murmur2_random",  # as Java's producers do, so that all writers send equal keys to equal partitions
     "linger.ms": 20,
     "enable.idempotence": True,
-    # With more, the library takes a batch that was refused for written as soon as the next one was: brokers accept that as the
+    # With more, the library counts a refused batch as written once the next one is: brokers accept that as the
     # first of its producer, if they have learned in between that they lead the partition.
     "max.in.flight.requests.per.connection": 1,
     "queue.buffering.max.messages": 1_000_000,
@@ -41,35 +41,35 @@ _SETTINGS = {
 }
 _COMMIT_SECONDS = 30.0
 LONGEST_TRANSACTION_MS = 15 * 60 * 1000
-"""For transactions that take long: brokers allow 15 minutes unless told otherwise (`transaction.max.timeout.ms`)."""
+"""For long transactions: brokers allow 15 minutes by default (`transaction.max.timeout.ms`)."""
 _METADATA_SECONDS = 15.0
 _LOOK_SECONDS = 2.0
 _WATCHDOG_SECONDS = 90.0
-"""Longer than any call it watches: librdkafka issue 5511 lets one hang for ever, whatever its timeout."""
+"""Longer than any watched call: by librdkafka issue 5511, a call may hang forever, whatever its timeout."""
 _FAILED_BEFORE = frozenset({librdkafka.STATE, librdkafka.FATAL})
 _PURGED = frozenset({librdkafka.PURGE_QUEUE, librdkafka.PURGE_INFLIGHT})
 _TOO_LARGE = "Raise producer.message.max.bytes, or let production.exception.handler decide."
 _ANY_PARTITION = -1
 _EARLIEST_TIME_MS = 1
-"""The client library takes a timestamp of 0 for "now"; a millisecond off is better than decades."""
+"""The client library reads a timestamp of 0 as "now"; an error of 1 ms is better than one of decades."""
 
 
 def group_metadata(group_id: str) -> bytes:
-    """Metadata of a group without membership, as the client library serialises it (generation -1, no member)."""
+    """Serialize the metadata of a group without membership as the client library does (generation -1, no member)."""
     return b"CGMDv2:" + struct.pack("=i", -1) + group_id.encode() + b"\0" + b"\0" + b"\x01"
 
 
 class _Client:
-    """The library's producer: hands it records, waiting while its queue is full.
+    """Wraps the library's producer, and waits while its queue is full.
 
-    The library asks for a topic's partitions only when its timer comes round, up to a second after the first record; a task
-    or a test that writes little would spend its time waiting for that. So the first record of a topic makes it ask at once.
+    The library looks up a topic's partitions by a timer, up to a second after the first record. A task or a test that
+    writes little would spend its time waiting. So the first record of a topic triggers the look-up at once.
 
     Args:
-        kafka: Client properties of all clients.
-        properties: Those of this one; they come before the others.
+        kafka: Properties of all clients.
+        properties: Properties of this client, which override the others.
         begin: Called before a topic's first record, and again before the first one after `end`.
-        explain: What a refusal of the library means: `(error, topic)`.
+        explain: Translates a refusal of the library: `(error, topic)`.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class _Client:
             self.producer = Producer({**_SETTINGS, **kafka, **properties}, logger=quiet)
 
     def sending(self) -> Send:
-        """Return the function that is `send` of both producers: looking up a method's attributes takes as long as counting."""
+        """Return the `send` of both producers as a function: a method's attribute look-ups take as long as counting."""
         counts, targets, latest = self._counts, self._targets, -1
 
         def send(
@@ -106,13 +106,13 @@ class _Client:
             try:
                 target = targets[topic]
             except KeyError:
-                target, latest = self._begin_with(topic, partition), -1  # the topic may not have been asked about
+                target, latest = self._begin_with(topic, partition), -1  # the topic may not have been looked up yet
             if timestamp > latest:
                 latest = self.times.unsuspicious(target, partition, timestamp)
             where = _ANY_PARTITION if partition is None else partition
             named = list(headers) if headers else None
             while True:
-                try:  # by name it takes twice as long
+                try:  # by name, it takes twice as long
                     self.producer.produce(target, value, key, where, None, None, timestamp or _EARLIEST_TIME_MS, named)
                     break
                 except BufferError:
@@ -128,31 +128,31 @@ class _Client:
         return send
 
     def publish(self, published: Mapping[str, str]) -> None:
-        """Send the records of some topics elsewhere from now on. It costs nothing per record."""
+        """Redirect the records of some topics from now on, at no cost per record."""
         self._published = published
         self._targets.clear()
 
     def target(self, topic: str) -> str:
-        """Return the topic that a topic's records go to."""
+        """Return the topic that receives a topic's records."""
         return self._published.get(topic, topic)
 
     def end(self) -> None:
-        """Note the end of something that has begun."""
+        """Mark the end of a transaction."""
         self._earlier = self.sent()
         self._counts.clear()
         self._targets.clear()
 
     def sent(self) -> dict[str, int]:
-        """How many records were sent by topic, before what has begun and since."""
+        """Return the number of records sent by topic, in finished transactions and in the current one."""
         sent = dict(self._earlier)
         for topic, count in self._counts.items():
             sent[topic] = sent.get(topic, 0) + count
         return sent
 
     def _begin_with(self, topic: str, partition: int | None) -> str:
-        """Begin; gives where the topic's records go.
+        """Begin if necessary, and return the topic that receives the records.
 
-        A partition that is named, and that there is not, is to be refused at once and not unnamed at the commit.
+        An explicit partition that does not exist is refused here, rather than without a name at the commit.
         """
         self._begin()
         target = self.target(topic)
@@ -170,28 +170,28 @@ class _Client:
         return self._explain(error, topic)
 
     def _ask_for(self, topic: str) -> None:
-        """Make the library ask for a topic's partitions. That nobody answers is no failure: it asks again by itself."""
+        """Make the library look up a topic's partitions. Without an answer, it retries by itself."""
         if topic not in self._known:
             with suppress(KafkaException):
                 self.producer.list_topics(topic, _METADATA_SECONDS)
             self._known.add(topic)
 
     def name_missing(self, failure: StreamsError, topics: Iterable[str]) -> None:
-        """Add to a failure which of the topics that were written to are not there: the library names none."""
+        """Add to a failure the missing ones among the topics written to, as the library names none."""
         missing = self._missing(topics)
         if missing:
             failure.message = f"{failure.message}; the brokers know no topic {', '.join(missing)}"
             failure.hint = MISSING_HINT
 
     def unwritten(self, message: str) -> StreamsError:
-        """Return the error of records that do not arrive: `TopicError` if topics are gone, or one that waiting may mend."""
+        """Return the error for records that do not arrive: `TopicError` if topics are missing, otherwise a retriable one."""
         missing = self._missing(self._counts)
         if missing:
             return TopicError(f"{message}; the brokers know no topic {', '.join(missing)}", hint=MISSING_HINT)
         return BrokerError(message, retriable=True)
 
     def _missing(self, topics: Iterable[str]) -> list[str]:
-        """Those of the topics that the brokers do not know; none if they do not answer."""
+        """Return the topics that the brokers do not know; empty if they do not answer."""
         try:
             known = self.producer.list_topics(timeout=_LOOK_SECONDS).topics
         except KafkaException:
@@ -199,10 +199,10 @@ class _Client:
         return sorted(set(topics) - known.keys())
 
     def close(self) -> None:
-        """Write nothing more, and release connections in the background. Idempotent.
+        """Stop writing, and release connections in the background. Idempotent.
 
-        The library has no such call: a producer ends with the last reference to it. A call that still hangs in another thread
-        holds one, so that it does not lose the ground under its feet.
+        The library has no such call: a producer ends with its last reference. A call that hangs in another thread holds
+        a reference, so the producer stays valid for it.
         """
         if hasattr(self, "producer"):
             self.producer.purge()
@@ -212,19 +212,14 @@ class _Client:
 
 
 class TransactionalProducer:
-    """The producer of one task: whoever has called `init` last owns the task, all others are fenced.
+    """The producer of one task. The latest caller of `init` owns the task; all earlier ones are fenced.
 
-    A producer that raised an error is spent: close it and make a new one. (After a refused record the library goes on with
-    sequence numbers that the brokers take for a gap.)
+    A producer that raised an error must be closed and replaced. (After a refused record the library continues with
+    sequence numbers that the brokers see as a gap.)
 
-    It has no delivery callbacks: the library may call one while it raises an error of its own, which Python does not allow, and
-    each takes the interpreter's lock once per record. What was refused, and why, is in the error of the transaction.
-
-    Args:
-        kafka: Client properties; security properties pass through.
-        transactional_id: Names the task across all processes.
-        transaction_timeout_ms: After this the brokers abort a transaction that is not ended.
-        overrides: Producer properties of the user (`producer.` prefix).
+    It has no delivery callbacks. The library may call one while it raises an error, which Python does not allow, and
+    each call takes the interpreter's lock once per record. The transaction's error contains the refused record's topic
+    and the reason.
     """
 
     def __init__(
@@ -252,27 +247,27 @@ class TransactionalProducer:
         """
 
     def sent(self) -> dict[str, int]:
-        """How many records were sent by topic, in all transactions."""
+        """Return the number of records sent by topic, in all transactions."""
         return self._client.sent()
 
     def learn_limits(self, limits: Mapping[str, TimeLimits]) -> None:
-        """Take over which times topics take; the others are asked about with their first record."""
+        """Add known limits of record times; other topics are looked up with their first record."""
         self._client.times.learn(limits)
 
     def publish(self, published: Mapping[str, str]) -> None:
-        """Send the records of some topics elsewhere from now on; not within a transaction, which would be in both places.
+        """Redirect the records of some topics from now on. Not within a transaction, which would write to both topics.
 
         Args:
-            published: Where they go, by the topic that `send` is asked for.
+            published: The receiving topic by requested topic.
         """
         self._client.publish(published)
 
     def target(self, topic: str) -> str:
-        """Return the topic that a topic's records go to."""
+        """Return the topic that receives a topic's records."""
         return self._client.target(topic)
 
     def init(self) -> None:
-        """Take the task over: aborts the transaction an earlier owner left open, and fences that owner for good.
+        """Take over the task: abort the open transaction of an earlier owner, and fence that owner for good.
 
         Raises:
             BrokerError: If the brokers cannot be reached.
@@ -281,11 +276,11 @@ class TransactionalProducer:
             self._client.producer.init_transactions(_COMMIT_SECONDS)
 
     def flush(self) -> None:
-        """Wait until everything sent has arrived. What was refused, `commit` tells.
+        """Wait until everything sent has arrived. `commit` reports refusals.
 
         Raises:
             BrokerError: If brokers do not answer. Nothing is committed.
-            TopicError: If a topic is there no more. Nothing is committed.
+            TopicError: If a topic no longer exists. Nothing is committed.
             UnknownOutcomeError: If the library does not return; the producer must be discarded.
         """
         left: list[int] = []
@@ -297,18 +292,18 @@ class TransactionalProducer:
             raise failure
 
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_id: str) -> None:
-        """Commit what was sent and the offsets of its inputs, all or nothing.
+        """Commit the records sent and the offsets of their inputs, all or nothing.
 
         Args:
-            offsets: Per input partition the next offset to read, and its metadata.
-            group_id: The group they are committed for.
+            offsets: By input partition, the next offset to read, and its metadata.
+            group_id: The group of the offsets.
 
         Raises:
             TaskMigratedError: If another owner has taken over. Nothing was committed.
-            UnknownOutcomeError: If it cannot be said whether it was committed: read the committed offsets. Also if the
-                transaction was open longer than it may be: brokers fence its owner then as a successor would.
-            BrokerError: If it was refused, with the topic and the reason if it was for a record. The transaction is aborted,
-                nothing was committed.
+            UnknownOutcomeError: If it is unknown whether it was committed: read the committed offsets. Also if the
+                transaction exceeded its time limit, as brokers then fence its owner like a successor would.
+            BrokerError: If it was refused, with the topic and the reason if a record was the cause. The transaction is
+                aborted, and nothing was committed.
         """
         self._begin()
         partitions = [
@@ -325,7 +320,7 @@ class TransactionalProducer:
         except KafkaException as error:
             doing = f"commit the transaction of {self.transactional_id} at {self._servers}"
             cause = self._cause_of(error.args[0])
-            unknown = f"Cannot say whether {self.transactional_id} committed at {self._servers}: {cause.str()}"
+            unknown = f"It is unknown whether {self.transactional_id} committed at {self._servers}: {cause.str()}"
             written = self._client.sent()
             failure = self._failure(cause, doing) or UnknownOutcomeError(unknown)
             self._end()
@@ -339,7 +334,7 @@ class TransactionalProducer:
 
         Raises:
             TaskMigratedError: If another owner has taken over.
-            BrokerError: If the brokers cannot be reached; they will abort it by themselves.
+            BrokerError: If the brokers cannot be reached; they will abort the transaction by themselves.
         """
         if self.in_transaction:
             self._end()
@@ -348,9 +343,9 @@ class TransactionalProducer:
                 self._client.producer.abort_transaction(_COMMIT_SECONDS)
 
     def close(self) -> None:
-        """Send nothing more, and release connections. Idempotent.
+        """Stop sending, and release connections. Idempotent.
 
-        A transaction that is open stays open: the next owner aborts it, or the brokers after its timeout.
+        An open transaction stays open: the next owner aborts it, or the brokers after its timeout.
         """
         self._client.close()
 
@@ -372,7 +367,7 @@ class TransactionalProducer:
         return self._failure(cause, doing) or streams_error(cause, doing)
 
     def _failure(self, error: KafkaError, doing: str) -> StreamsError | None:
-        """Translate an error after which the library is sure: the transaction is aborted, or belongs to another owner."""
+        """Translate an error with a known outcome: the transaction is aborted, or belongs to another owner."""
         if error.code() in FENCED:
             self._end()
             return self._expiry() or streams_error(error, doing)
@@ -382,7 +377,7 @@ class TransactionalProducer:
         return None
 
     def _cause_of(self, error: KafkaError) -> KafkaError:
-        """A transaction that has failed takes nothing more; why it has, the library tells to whoever tries to commit it."""
+        """Return the cause of a failed transaction, which the library reveals only on an attempt to commit."""
         if error.code() in _FAILED_BEFORE:
             try:
                 self._client.producer.commit_transaction(_COMMIT_SECONDS)
@@ -392,7 +387,7 @@ class TransactionalProducer:
         return error
 
     def _expiry(self) -> UnknownOutcomeError | None:
-        """Tell whether brokers may have fenced the producer by themselves, and what follows."""
+        """Return an error if brokers may have fenced the producer because of the transaction's time limit; None otherwise."""
         open_ms = (time.monotonic() - self._began) * 1000
         if open_ms <= self._timeout_ms:
             return None
@@ -426,30 +421,30 @@ class IdempotentProducer:
         """Sends a record; `flush` tells whether it arrived. Arguments as of `RecordCollector.send`."""
 
     def sent(self) -> dict[str, int]:
-        """How many records were sent by topic."""
+        """Return the number of records sent by topic."""
         return self._client.sent()
 
     def learn_limits(self, limits: Mapping[str, TimeLimits]) -> None:
-        """Take over which times topics take; the others are asked about with their first record."""
+        """Add known limits of record times; other topics are looked up with their first record."""
         self._client.times.learn(limits)
 
     def publish(self, published: Mapping[str, str]) -> None:
-        """Send the records of some topics elsewhere from now on.
+        """Redirect the records of some topics from now on.
 
         Args:
-            published: Where they go, by the topic that `send` is asked for.
+            published: The receiving topic by requested topic.
         """
         self._client.publish(published)
 
     def target(self, topic: str) -> str:
-        """Return the topic that a topic's records go to."""
+        """Return the topic that receives a topic's records."""
         return self._client.target(topic)
 
     def flush(self) -> None:
         """Wait until everything sent has arrived.
 
         Raises:
-            BrokerError: If something did not arrive, with the topic and the reason.
+            BrokerError: If a record did not arrive, with the topic and the reason.
         """
         with mapped_errors(f"write to {self._servers}"):
             left = self._client.producer.flush(_WATCHDOG_SECONDS)
@@ -462,16 +457,16 @@ class IdempotentProducer:
             raise self._client.unwritten(what)
 
     def close(self) -> None:
-        """Send nothing more, not even what is waiting to be sent, and release connections. Idempotent."""
+        """Stop sending, discard queued records, and release connections. Idempotent."""
         self._client.close()
 
 
 class KafkaRecordCollector:
-    """The `RecordCollector` of a live host: records go to a producer, partition counts come from the brokers, once each.
+    """The `RecordCollector` of a live host: sends records to a producer, and asks brokers for partition counts once each.
 
     Args:
-        producer: Where records go.
-        admin: Whom to ask.
+        producer: Receives the records.
+        admin: Asks the brokers.
     """
 
     def __init__(self, producer: TransactionalProducer | IdempotentProducer, admin: Admin) -> None:
@@ -481,7 +476,7 @@ class KafkaRecordCollector:
         self._counts: dict[str, int] = {}
 
     def partitions(self, topic: str) -> int:
-        """As the brokers say of where the topic's records go; they are asked once per topic."""
+        """Return the partition count of the topic that receives the records; brokers are asked once per topic."""
         target = self._target(topic)
         if target not in self._counts:
             found = self._admin.partitions([target])
@@ -492,7 +487,7 @@ class KafkaRecordCollector:
 
 
 def _watched(call: Callable[[], object], name: str) -> None:
-    """Run a call in a thread, and give up on it if it never returns.
+    """Run a call in a thread, and give up if it never returns.
 
     Raises:
         UnknownOutcomeError: If it did not return in time; its producer must be discarded.

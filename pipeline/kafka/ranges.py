@@ -1,4 +1,4 @@
-"""Bounded reads: exactly the records of `[start, end)`, whatever lies at the end of the log."""
+"""Bounded reads: exactly the records of `[start, end)`, whatever follows in the log."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pipeline.records import RawFields, TopicPartition
 
 _BATCH = 1_000
-"""So many records, with the objects they come in, are still in the processor's cache when they are looked at."""
+"""Number of records that, with their objects, stay in the CPU's cache until they are processed."""
 _POLL_SECONDS = 1.0
 _SILENT_POLLS = 10
-"""Polls without any record or end after which the brokers are asked whether they are there, and the records as well."""
+"""Number of polls without result after which to check that the brokers and the records still exist."""
 _LOST_POLLS = 120
-"""Such polls after which nothing is expected to come any more, whatever the brokers say."""
+"""Number of polls without result after which to give up, whatever the brokers answer."""
 
 
 def check_ranges(admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
@@ -39,26 +39,23 @@ def check_ranges(admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]) -> 
         raise RangeError(message, hint=f"Start at {left}, and raise retention.ms if they were needed.")
     for tp, wanted in asked.items():
         if wanted.end > last[tp]:
-            message = f"{tp} ends at offset {last[tp]} (last stable offset); {wanted} was asked for"
-            raise RangeError(message, hint="Ask for an end that has been written and committed.")
+            message = f"{tp} ends at offset {last[tp]} (last stable offset); {wanted} was requested"
+            raise RangeError(message, hint="Choose an end that has been written and committed.")
 
 
 def offsets_at_time(
     admin: Admin, ranges: Mapping[TopicPartition, OffsetRange], timestamp_ms: int
 ) -> dict[TopicPartition, int]:
-    """Return by partition the offset of the first record at or after a time; the range's end if there is none.
+    """Return, by partition, the offset of the first record at or after a time; the range's end if there is none.
 
-    Brokers find ends of transactions as well, which have their clock's time: of what was imported long after it has happened,
-    nothing behind the first of them would count. So records are read on from what they find, until one is late enough.
+    Brokers also find transaction markers, which have the time of their clock. In an import of old records, the first
+    marker would match and hide all records behind it. So this function reads on from the found offset until a record is
+    late enough.
 
     Args:
         admin: Asks the brokers.
-        ranges: The partitions, and where to look.
+        ranges: The partitions, and the offsets to search.
         timestamp_ms: The time.
-
-    Raises:
-        RangeError: If a range cannot be read.
-        BrokerError: If brokers do not answer.
     """
     found = admin.offsets_for_time(ranges, timestamp_ms)
     rest = {tp: OffsetRange(min(max(found[tp], r.start), r.end), r.end) for tp, r in ranges.items()}
@@ -72,12 +69,12 @@ def offsets_at_time(
 
 def _loss(admin: Admin, tp: TopicPartition, wanted: OffsetRange, left: int) -> str:
     since = _first_time(admin, tp, left)
-    lost = f"{tp}: offsets {wanted.start} to {left} ({counted(left - wanted.start, 'record')} or less) are gone{since}"
-    return f"{lost}; {wanted} was asked for"
+    lost = f"{tp}: offsets {wanted.start} to {left} ({counted(left - wanted.start, 'record')} or fewer) are gone{since}"
+    return f"{lost}; {wanted} was requested"
 
 
 def _first_time(admin: Admin, tp: TopicPartition, offset: int) -> str:
-    """Of when the first record is that is left, for a message; nothing if there is none."""
+    """Describe the time of the first remaining record, for a message; empty if it is unknown."""
     consumer = RecordConsumer(admin.kafka)
     try:
         consumer.assign({tp: offset})
@@ -85,20 +82,20 @@ def _first_time(admin: Admin, tp: TopicPartition, offset: int) -> str:
             polled = consumer.poll(1, _POLL_SECONDS)
             for _, _, time_ms, _, _ in polled.records.get(tp, ()):
                 time = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
-                return f" (the first that is left is of {time})"
+                return f" (the first remaining record is of {time})"
             if tp in polled.ends:
                 break
     finally:
         consumer.close()
-    return " (none is left)"
+    return " (no record remains)"
 
 
 def read_range(
     admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]
 ) -> Iterator[tuple[TopicPartition, list[RawRecord]]]:
-    """Read as `read_fields` does, and return records with names."""
+    """Read as `read_fields` does, and return records with named fields."""
     for tp, batch in read_fields(admin, ranges):
-        yield tp, [tuple.__new__(RawRecord, fields) for fields in batch]  # half the time of a call
+        yield tp, [tuple.__new__(RawRecord, fields) for fields in batch]  # takes half the time of a call
 
 
 def read_fields(
@@ -108,17 +105,13 @@ def read_fields(
 ) -> Iterator[tuple[TopicPartition, list[RawFields]]]:
     """Read ranges of partitions; batches of different partitions alternate, each in order of offsets.
 
-    A partition is done when a record at its last offset or beyond has been seen, or the end of the log at or beyond its end:
-    transaction markers and compacted gaps leave the last offsets without records.
+    A partition is complete when a record at or beyond its last offset has been seen, or the end of the log at or beyond
+    its end. Transaction markers and compacted gaps leave the last offsets without records.
 
     Args:
-        admin: Asks the brokers whether the ranges are there.
-        ranges: What to read; empty ranges give nothing.
-        enough: Partitions that whoever reads adds here, at whatever batch, are not read any further.
-
-    Raises:
-        RangeError: If a range cannot be read completely.
-        BrokerError: If the brokers do not answer any more.
+        admin: Checks that the ranges exist.
+        ranges: The ranges; empty ones yield nothing.
+        enough: Partitions that the reader adds here, at any batch, are not read any further.
     """
     check_ranges(admin, ranges)
     open_ranges = {tp: r for tp, r in ranges.items() if r.size}

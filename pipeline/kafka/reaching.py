@@ -1,7 +1,7 @@
-"""Whether brokers answer at all, and if not, what is wrong with the way to them.
+"""Checks whether brokers answer at all, and diagnoses the connection if not.
 
-The library says "Broker transport failure" of all that may be wrong. A socket of our own finds out which it is: the name, the
-port, TLS on one side only, or a server that is no broker.
+The library reports "Broker transport failure" for all causes. A plain socket finds out which one it is: the name, the
+port, TLS on one side only, or a server that is not a broker.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _SLICE_SECONDS = 1.0
-"""How long the first attempt takes; later ones take longer, as brokers that are busy may."""
+"""Duration of the first attempt; later ones take longer, in case brokers are busy."""
 _STARTING_SECONDS = 5.0
-"""How long nobody may listen before that counts as final: a broker that starts needs a moment."""
+"""How long the port may be closed before that counts as final: a starting broker needs a moment."""
 _PROBE_SECONDS = 2.0
 _TOPIC = "millrace-releases"
-"""Asked about, as an answer for all topics may be long; it need not exist."""
+"""Topic of the request, as an answer for all topics may be long. It need not exist."""
 _RUNS = "Check that the brokers run and that bootstrap.servers in [kafka] names them."
 
 
@@ -38,7 +38,7 @@ class Obstacle:
     """An obstacle between this machine and a broker.
 
     Args:
-        what: What is wrong, as a sentence without a full stop.
+        what: The problem, as a sentence without a full stop.
         hint: What to do about it.
         is_final: Whether waiting cannot help.
     """
@@ -49,15 +49,15 @@ class Obstacle:
 
 
 def require_answer(kafka: Mapping[str, str], on_wait: Callable[[str], None] = lambda _servers: None) -> None:
-    """Make sure that brokers answer; say within seconds why they do not.
+    """Check that brokers answer, and diagnose within seconds if they do not.
 
     Args:
         kafka: Client properties.
         on_wait: Called once with the servers, if the answer takes longer than a moment.
 
     Raises:
-        BrokerError: If they do not answer, with what is wrong.
-        ConfigError: If the library does not take the properties.
+        BrokerError: If they do not answer, with the cause.
+        ConfigError: If the library refuses the properties.
     """
     requests, begun, servers = Requests(kafka), time.monotonic(), kafka.get("bootstrap.servers", "")
     is_told, waited = False, 0.0
@@ -76,7 +76,7 @@ def require_answer(kafka: Mapping[str, str], on_wait: Callable[[str], None] = la
             message = f"No broker can be reached: {what}"
             raise BrokerError(message, retriable=not obstacles[0].is_final, hint=obstacles[0].hint)
         if failure.code() == librdkafka.UNSUPPORTED_FEATURE and waited > _STARTING_SECONDS:
-            message = f"What listens at {servers} answers, but not as a broker of Kafka"
+            message = f"The server at {servers} answers, but not as a Kafka broker"
             raise BrokerError(
                 message, hint="Is that the port of a controller? Name the brokers' own in bootstrap.servers."
             )
@@ -85,7 +85,7 @@ def require_answer(kafka: Mapping[str, str], on_wait: Callable[[str], None] = la
 
 
 def _failure(requests: Requests, within_s: float) -> KafkaError | None:
-    """Make an attempt and return what it ended with; None if brokers answer. A refused login is told instead of "no answer"."""
+    """Attempt a request and return its error, preferring a refused login; None if brokers answer."""
     try:
         requests.client.list_topics(_TOPIC, timeout=within_s)
     except KafkaException as error:
@@ -97,8 +97,8 @@ def obstacle_to(server: str, *, tls: bool) -> Obstacle | None:
     """Return the obstacle between this machine and a server; None if it may be a broker.
 
     Args:
-        server: `host:port`, with a protocol before it or not.
-        tls: Whether the client would speak TLS to it.
+        server: `host:port`, with an optional protocol.
+        tls: Whether the client would use TLS.
     """
     host, _, port = server.rpartition("://")[2].rpartition(":")
     address = host.strip("[]"), int(port)
@@ -111,14 +111,14 @@ def obstacle_to(server: str, *, tls: bool) -> Obstacle | None:
         return Obstacle(f"nothing listens at {server}", _RUNS, is_final=False)
     except TimeoutError:
         hint = f"{_RUNS} A firewall may keep connections away."
-        return Obstacle(f"{server} does not take connections", hint, is_final=False)
+        return Obstacle(f"{server} refuses connections", hint, is_final=False)
     except OSError as error:
         return Obstacle(f"{server} cannot be reached ({error.strerror or error})", _RUNS, is_final=False)
     return _of_another_kind(server, address, tls=tls)
 
 
 def _of_another_kind(server: str, address: tuple[str, int], *, tls: bool) -> Obstacle | None:
-    """Say what a listening server speaks, if the client speaks something else."""
+    """Return an obstacle if a listening server speaks another protocol than the client."""
     speaks_tls = _speaks_tls(address)
     if tls and not speaks_tls and _speaks_http(address):
         return _no_broker(server)
@@ -132,17 +132,17 @@ def _of_another_kind(server: str, address: tuple[str, int], *, tls: bool) -> Obs
 
 
 def _no_broker(server: str) -> Obstacle:
-    return Obstacle(f"{server} is an HTTP server, no Kafka broker", _RUNS, is_final=True)
+    return Obstacle(f"{server} is an HTTP server, not a Kafka broker", _RUNS, is_final=True)
 
 
 def _speaks_tls(address: tuple[str, int]) -> bool:
-    """Whether a server takes a TLS handshake; its certificate is not looked at, and nothing is sent."""
+    """Return whether a server answers a TLS handshake, without checking its certificate or sending data."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
         with socket.create_connection(address, _PROBE_SECONDS) as plain, context.wrap_socket(plain):
             return True
-    except ssl.SSLError as error:  # it answered in TLS: it wants a certificate of ours, or another version
+    except ssl.SSLError as error:  # it answered in TLS: it requires a client certificate, or another version
         return "ALERT" in str(error).upper()
     except OSError:
         return False
@@ -164,7 +164,7 @@ def _wants_tls(kafka: Mapping[str, str]) -> bool:
 
 
 def _is_tls_on_one_side(kafka: Mapping[str, str]) -> bool:
-    """Whether a refused login is none, as the server does not speak TLS: that is said in plainer words."""
+    """Return whether a refused login only means that the server does not speak TLS, which has a plainer message."""
     if not _wants_tls(kafka):
         return False
     found = [obstacle_to(server, tls=True) for server in _listed(kafka.get("bootstrap.servers", ""))]

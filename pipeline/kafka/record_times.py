@@ -1,4 +1,4 @@
-"""Looks at record times before they are sent: brokers refuse a whole batch for one time, and name no record."""
+"""Checks record times before sending: brokers refuse a whole batch for one time, and name no record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 USUALLY_AHEAD_MS = 3_600_000
-"""How far ahead of their clock brokers take records unless told otherwise (`message.timestamp.after.max.ms`)."""
+"""How far ahead of their clock brokers accept records by default (`message.timestamp.after.max.ms`)."""
 _ANY_MS = 2**63 - 1
 _AFTER, _BEFORE = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
 _ALL_ARE_LOOKED_AT = -1
@@ -22,7 +22,7 @@ _ALL_ARE_LOOKED_AT = -1
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
-    """How far a record's time may lie from the brokers' clock.
+    """How far a record's time may be from the brokers' clock.
 
     Args:
         before_ms: How far behind it (`message.timestamp.before.max.ms`).
@@ -34,20 +34,17 @@ class TimeLimits:
 
     @property
     def narrow(self) -> dict[str, int]:
-        """The settings, and their ms, that refuse event times which brokers usually take."""
+        """Return the settings, with their ms, that refuse event times which brokers accept by default."""
         limits = {_BEFORE: (self.before_ms, _ANY_MS), _AFTER: (self.after_ms, USUALLY_AHEAD_MS)}
         return {name: found for name, (found, usual) in limits.items() if found < usual}
 
 
 def time_limits(admin: Admin, topics: Iterable[str]) -> dict[str, TimeLimits]:
-    """Return the limits of the times that topics take.
+    """Return the limits of record times by topic.
 
     Args:
         admin: Asks the brokers, once for all topics.
-        topics: Their names; those that there are not, or that may not be asked about, are left out.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
+        topics: Their names; topics that do not exist or may not be described are left out.
     """
     return {topic: _limits(config) for topic, config in admin.topic_configs(topics).items()}
 
@@ -59,7 +56,7 @@ def _limits(config: Mapping[str, str]) -> TimeLimits:
 
 
 class RecordTimes:
-    """Looks at times before a record is sent; nearly all need no look, as the topics take them.
+    """Checks times before a record is sent; nearly all records need no check.
 
     Args:
         kafka: Client properties.
@@ -72,23 +69,23 @@ class RecordTimes:
         self._ahead_ms = USUALLY_AHEAD_MS
 
     def learn(self, limits: Mapping[str, TimeLimits]) -> None:
-        """Take over what somebody has asked already."""
+        """Add limits that are already known."""
         self._limits |= limits
         self._are_old_refused = any(known.before_ms < _ANY_MS for known in self._limits.values())
         self._ahead_ms = min((known.after_ms for known in self._limits.values()), default=USUALLY_AHEAD_MS)
 
     def unsuspicious(self, topic: str, partition: int | None, timestamp: int) -> int:
-        """The time, ms, up to which no record of the topics so far needs to be looked at, for now.
+        """Return the time, ms, up to which records of the topics so far currently need no check.
 
-        A topic is asked about with its first record, unless somebody has.
+        A topic is looked up with its first record, unless its limits are known.
 
         Args:
-            topic: Where a record is to be sent.
+            topic: The topic.
             partition: Its partition; None if the client chooses.
-            timestamp: Its time, ms.
+            timestamp: The record's time, ms.
 
         Raises:
-            RefusedRecordError: If the brokers would not take it.
+            RefusedRecordError: If the brokers would refuse it.
         """
         if topic not in self._limits:
             self.learn({topic: self._asked(topic)})
@@ -101,7 +98,7 @@ class RecordTimes:
         return _ALL_ARE_LOOKED_AT if self._are_old_refused else now_ms + self._ahead_ms
 
     def _asked(self, topic: str) -> TimeLimits:
-        """Ask brokers about a topic; brokers that do not say will say so when they refuse a record."""
+        """Look up a topic's limits. Without an answer, brokers will report refused records."""
         try:
             return time_limits(Admin(self._kafka), [topic]).get(topic, TimeLimits())
         except BrokerError:
@@ -110,17 +107,17 @@ class RecordTimes:
 
 def _refused(where: str, timestamp: int, distance: str, setting: str, limit_ms: int) -> RefusedRecordError:
     message = (
-        f"Cannot write to {where}: time {timestamp}{_as_text(timestamp)} lies {distance}, and {setting} is {limit_ms}"
+        f"Cannot write to {where}: time {timestamp}{_as_text(timestamp)} is {distance}, and {setting} is {limit_ms}"
     )
     hint = (
-        f"Correct the event time (timestamp_extractor), or raise {setting} of the topic. Of a sink's record"
-        " production.exception.handler may decide; a dead letter has that time as well."
+        f"Correct the event time (timestamp_extractor), or raise {setting} of the topic. For a sink's record, "
+        "production.exception.handler may decide; a dead letter has that time as well."
     )
     return RefusedRecordError(message, hint=hint)
 
 
 def _as_text(timestamp: int) -> str:
-    """A time that a calendar has, for who reads it."""
+    """Return a readable form of a time, if the calendar has it."""
     try:
         return f" ({datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec='seconds')})"
     except (ValueError, OverflowError, OSError):

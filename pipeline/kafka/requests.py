@@ -1,4 +1,4 @@
-"""Requests to brokers: each has a deadline, and what goes wrong names the brokers that were asked."""
+"""Requests to brokers: each has a deadline, and errors name the brokers."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from pipeline.errors import StreamsError
 
 CLIENT_ID = "millrace-admin"
-"""What brokers call those who ask."""
+"""Client id of these requests."""
 REQUEST_SECONDS = 15.0
-"""How long one request may take before the brokers count as unreachable."""
+"""Time limit of a request, after which the brokers count as unreachable."""
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.002, 0.05
-"""Between two questions about the same thing, the pause doubles: most of what is waited for comes within milliseconds."""
+"""The pause between two attempts doubles, as most conditions hold within milliseconds."""
 
 
 class Requests:
-    """Makes the clients that ask, and waits for their answers.
+    """Creates clients for requests, and waits for their answers.
 
     Args:
         kafka: Client properties; security properties pass through.
 
     Attributes:
         kafka: The client properties.
-        client: The library's own. It must outlive its requests: a future of a collected one never ends.
+        client: The library's client. It must outlive its requests: the future of a collected client never ends.
 
     Raises:
-        ConfigError: If the library does not take the properties.
+        ConfigError: If the library refuses the properties.
     """
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
@@ -54,7 +54,7 @@ class Requests:
             if error.code() in REFUSED_LOGIN:
                 refusals[:] = [error]
 
-        # To the library an admin client is a producer, which has brokers make the topics it asks about if they do such things.
+        # To the library an admin client is a producer, whose requests may make brokers create the topics they mention.
         own = {"client.id": CLIENT_ID, "allow.auto.create.topics": False, "error_cb": connection_failed}
         try:
             with mapped_errors("use the client properties"):
@@ -67,27 +67,27 @@ class Requests:
     def consumer(
         self, group: str, isolation: str = "read_committed", properties: Mapping[str, Any] = MappingProxyType({})
     ) -> Consumer:
-        """A consumer that asks for a group's offsets, or sets them, and never joins it; whoever takes it ends it.
+        """Return a consumer that reads or sets a group's offsets without joining. The caller closes it.
 
-        The admin client is asked nothing that a group's coordinator answers: it crashes the process if that has just started,
-        moved or died (librdkafka issue 5040, pull request 5397).
+        The admin client is not used for requests to a group's coordinator: it crashes the process if the coordinator
+        has just started, moved or died (librdkafka issue 5040, pull request 5397).
 
         Args:
             group: The group.
-            isolation: Whether it sees what is not committed.
-            properties: Of this one alone.
+            isolation: Whether it reads uncommitted offsets.
+            properties: Properties of this consumer only.
         """
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
         with mapped_errors("create a consumer"):
             return Consumer({**CLIENT, **self.kafka, **own, **properties}, logger=quiet)
 
     def result(self, future: Future[Any], doing: str, *, ignore: Collection[int] = ()) -> Any:
-        """A request's answer.
+        """Return a request's answer.
 
         Args:
-            future: What the client gave for the request.
-            doing: What is being done, as in "cannot <doing>".
-            ignore: Codes of errors that are no failures; with one of them the answer is None.
+            future: The client's future of the request.
+            doing: The action, to complete "cannot <doing>".
+            ignore: Codes of errors that are not failures; the answer is None for them.
         """
         with self.asking(doing):
             try:
@@ -99,22 +99,22 @@ class Requests:
 
     @contextmanager
     def asking(self, doing: str) -> Iterator[None]:
-        """Turn what the client raises into Millrace's errors, with the servers' names in them."""
+        """Translate the client's exceptions to Millrace's errors, with the servers' names."""
         try:
             yield
         except KafkaException as error:
             raise self.error(error.args[0], doing) from error
-        except TimeoutError as error:  # the future's own: the library should have given up before
+        except TimeoutError as error:  # the future's timeout: the library should have given up earlier
             raise self.error(KafkaError(librdkafka.TIMED_OUT), doing) from error
 
     def error(self, error: KafkaError, doing: str) -> StreamsError:
-        """The error, with its true cause: a login that is refused looks like a broker that does not answer."""
+        """Return the error with its true cause: a refused login looks like a broker that does not answer."""
         if error.code() in UNREACHABLE:
             error = self.refusal() or error
         return streams_error(error, f"{doing} at {self._servers}")
 
     def refusal(self) -> KafkaError | None:
-        """Why the brokers have not accepted who connects; None if they have, or did not answer. Each is told once."""
+        """Return why the brokers refused the login; None if they did not, or did not answer. Each refusal is returned once."""
         self.client.poll(0)
         return self._refusals.pop() if self._refusals else None
 
@@ -126,14 +126,14 @@ class Requests:
         error: type[BrokerError] = BrokerError,
         hint: str | None = None,
     ) -> None:
-        """Ask again and again until a condition holds.
+        """Check repeatedly until a condition holds.
 
         Args:
-            condition: Asks, and says whether it holds.
-            doing: What is being done, as in "cannot <doing>".
-            seconds: How long to go on.
-            error: What to raise then; it is `retriable`.
-            hint: What its user can do about it.
+            condition: Returns whether it holds.
+            doing: The action, to complete "cannot <doing>".
+            seconds: Time limit.
+            error: Type of the error on failure; it is `retriable`.
+            hint: What the user can do about it.
         """
         deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE_SECONDS
         while not condition():

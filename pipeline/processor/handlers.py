@@ -165,14 +165,11 @@ class ProductionExceptionHandler(Protocol):
     """Called at a sink (`org.apache.kafka.streams.errors.ProductionExceptionHandler`).
 
     If serialization fails, the record has key and value as they reached the sink, and `serialization_origin` in the
-    context says
-    which of them failed. If the client refuses the record before sending it (too large), key and value are bytes. In
-    both cases
-    nothing is in the transaction yet, so exactly this record can be skipped.
+    context says which of them failed. If the client refuses the record before sending it (too large), key and value are
+    bytes. In both cases nothing is in the transaction yet, so exactly this record can be skipped.
 
     A record that brokers refuse after it was sent always stops the task. Brokers refuse a batch, not a record, and the
-    transaction
-    is lost.
+    transaction is lost.
     """
 
     def __call__(self, context: ErrorHandlerContext, record: ProducerRecord, exception: Exception, /) -> Response:
@@ -242,8 +239,7 @@ def global_error_handlers(streams: StreamsConfig) -> ErrorHandlers:
     """Return the handlers of global tables and stores.
 
     They include the handler of processing failures only if `processing.exception.handler.global.enabled` is set, as in
-    Kafka Streams
-    (`GlobalStateManagerImpl`).
+    Kafka Streams (`GlobalStateManagerImpl`).
 
     Raises:
         ConfigError: If a handler cannot be imported or called.

@@ -29,8 +29,7 @@ def connected_stores(supplier: Callable[[], Any]) -> tuple[StoreBuilder, ...]:
     """Return the stores that a supplier brings (`org.apache.kafka.streams.processor.ConnectedStoreProvider`).
 
     A supplier brings stores if it has a method `stores()` that returns their builders. If the supplier is a class, it
-    must be a
-    method of the class (`@staticmethod` or `@classmethod`), as there is no instance yet.
+    must be a method of the class (`@staticmethod` or `@classmethod`), as there is no instance yet.
     """
     if isinstance(supplier, type):
         declared = inspect.getattr_static(supplier, "stores", None)

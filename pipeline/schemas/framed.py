@@ -1,8 +1,7 @@
 """Confluent's wire format: a 0 byte, the schema's id in four bytes (big-endian), and the payload of the format.
 
 In a topology, a serde has no registry yet. Before use it is `placed`, which binds it to a registry and a topic. The
-first record
-of a schema asks the registry; all further records need a dict look-up.
+first record of a schema asks the registry; all further records need a dict look-up.
 """
 
 from __future__ import annotations

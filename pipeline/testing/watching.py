@@ -1,8 +1,7 @@
 """Detects user code that changes keys and values in place, although it only borrowed them or they belong to a store.
 
 No store holds such a change, and other nodes that share the value see it. In most cases that is a mistake, which a test
-should
-reveal.
+should reveal.
 """
 
 from __future__ import annotations

@@ -69,8 +69,7 @@ def code_of(function: Any, seen: frozenset[int] = frozenset()) -> object:
     """Return everything that determines a function's behaviour: code, defaults, captured values, and functions of its module.
 
     The result never contains addresses, and nothing whose order changes from process to process. If the source is
-    available, it
-    does not depend on the version of Python.
+    available, it does not depend on the version of Python.
     """
     if id(function) in seen:
         return "recursion"

@@ -1,9 +1,8 @@
 """Derives whether an output topic is a table or a log from the nodes that write it.
 
 In a table's topic, the last record of each key is the current row. That holds below `KTable.to_stream()` as long as
-each update
-leads to exactly one record with its key. A filter breaks it: a row that no longer passes leaves its last record behind, where
-`KTable.filter` deletes it. So do new keys, several records for one, and records of another stream.
+each update leads to exactly one record with its key. A filter breaks it: a row that no longer passes leaves its last
+record behind, where `KTable.filter` deletes it. So do new keys, several records for one, and records of another stream.
 """
 
 from __future__ import annotations

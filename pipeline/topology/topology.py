@@ -160,13 +160,11 @@ class Topology:
         Args:
             name: Unique within the topology.
             supplier: Called once per task; must return a new instance each time. A class will do. If it has `stores()`
-                (a static
-                method of a class), the stores that it returns are added and connected.
+                (a static method of a class), the stores that it returns are added and connected.
             parents: Nodes from which it receives records.
             functions: The functions that the fingerprint covers; by default the supplier.
             lineage: Compares the records that it forwards with those that it receives. Releases derive from it whether
-                topics are
-                tables or logs.
+                topics are tables or logs.
 
         Raises:
             TopologyError: If the name is taken, a parent is missing or a sink, or the supplier returns one instance twice.
@@ -330,8 +328,7 @@ class Topology:
         """Add a store that a processor fills from the beginning of a topic, which is also its changelog (KIP-813).
 
         Other processors may be connected to it, but must not write it. A restore applies the topic's records unchanged,
-        so the processor
-        must put each value unchanged under its own key.
+        so the processor must put each value unchanged under its own key.
 
         Args:
             builder: The store. It has no changelog of its own.

@@ -169,7 +169,7 @@ def test_a_broker_that_runs_elsewhere_is_not_started_again(
     status = running.start()
     elsewhere = EmbeddedBroker(running._directory, HOME, new_port())
     assert elsewhere.status() == status
-    with pytest.raises(EmbeddedBrokerError, match=f"runs already, at {running.bootstrap_servers}"):
+    with pytest.raises(EmbeddedBrokerError, match=f"already runs, at {running.bootstrap_servers}"):
         elsewhere.start()
     assert running.status() == status
 
@@ -246,7 +246,7 @@ def test_damaged_data_is_named_with_what_to_do_and_a_reset_begins_anew(running: 
     assert not running._pid_file.exists()
     sound.write_text(content)
     (running._data / "__cluster_metadata-0" / "quorum-state").write_bytes(b"\0damaged")
-    with pytest.raises(EmbeddedBrokerError, match="did not come up") as raised:
+    with pytest.raises(EmbeddedBrokerError, match="did not start with the data") as raised:
         running.start()
     assert str(running._data) in raised.value.message
     running.reset()

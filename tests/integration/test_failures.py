@@ -174,7 +174,7 @@ def test_a_task_whose_commits_stay_in_doubt_stops_after_its_timeout(
                 return
             broker.write(f"{unique}.in", [(b"a", b"again", 1)])
         in_doubt.append(True)
-        message = "Cannot say whether it committed"
+        message = "It is unknown whether it committed"
         raise UnknownOutcomeError(message)
 
     broker.create(1, f"{unique}.in", f"{unique}.out")

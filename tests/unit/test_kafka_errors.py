@@ -68,7 +68,7 @@ def test_a_failure_of_a_commit_names_the_topics_that_are_gone() -> None:
     client.producer = SimpleNamespace(list_topics=lambda timeout: SimpleNamespace(topics={"out": timeout}))
     client.name_missing(failure, ["a-repartition", "out"])
     assert failure.message == "16 message(s) failed delivery; the brokers know no topic a-repartition"
-    assert "the next start says which ones are missing" in (failure.hint or "")
+    assert "the next start lists them" in (failure.hint or "")
 
 
 def test_too_much_metadata_names_the_setting_of_the_brokers_to_raise() -> None:

@@ -53,8 +53,8 @@ def serve() -> Iterator[Callable[[bytes], str]]:
 @pytest.mark.parametrize(
     ("answer", "tls", "told"),
     [
-        (_HTTP, False, "is an HTTP server, no Kafka broker"),
-        (_HTTP, True, "is an HTTP server, no Kafka broker"),
+        (_HTTP, False, "is an HTTP server, not a Kafka broker"),
+        (_HTTP, True, "is an HTTP server, not a Kafka broker"),
         (_TLS_ALERT, False, "speaks TLS, and security.protocol does not"),
         (b"", True, "does not speak TLS, which security.protocol asks for"),
     ],

@@ -1,7 +1,6 @@
-"""The embedded broker: what commands, tests and the demo start on this machine, beside the clients and without one.
+"""The embedded broker, which commands, tests and the demo start on this machine.
 
-`broker` runs Apache Kafka itself, whose libraries `artifacts` fetches; `process` tells whether one that was started before
-runs still.
+`broker` runs Apache Kafka; `artifacts` fetches its libraries; `process` tells whether an earlier process still runs.
 """
 
 from __future__ import annotations

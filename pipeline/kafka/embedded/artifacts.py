@@ -1,4 +1,4 @@
-"""Fetches Java libraries by the Ivy that pyspark ships: nothing else has to be installed."""
+"""Fetches Java libraries by the Ivy that pyspark ships: no other tool is needed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 MINIMUM_JAVA = 17
 _DOWNLOAD_SECONDS = 900
 _STEP = 5
-"""So many libraries are downloaded between two words about it."""
+"""Number of libraries between two progress messages."""
 _TELLING = re.compile(r"not found|ERROR|[Ee]xception|FAILED|refused|timed out|[Uu]nknown host|[Dd]enied")
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One library in a Maven repository, with what it depends on."""
+    """A library in a Maven repository, with its dependencies."""
 
     group: str
     name: str
@@ -36,10 +36,10 @@ class Artifact:
 
 
 def find_java(java_home: Path | None = None) -> str:
-    """Path of a Java that is new enough.
+    """Return the path of a Java that is new enough.
 
     Args:
-        java_home: Where to look before the PATH (`JAVA_HOME`).
+        java_home: Directory to check before the PATH (`JAVA_HOME`).
 
     Raises:
         EmbeddedBrokerError: If there is none.
@@ -54,7 +54,7 @@ def find_java(java_home: Path | None = None) -> str:
         shown = str(error)
     version = re.search(r'version "(\d+)', shown)
     if version is None or int(version[1]) < MINIMUM_JAVA:
-        message = f"{java} is too old: {shown.splitlines()[0] if shown else 'it tells no version'}"
+        message = f"{java} is too old: {shown.splitlines()[0] if shown else 'its version is unknown'}"
         raise EmbeddedBrokerError(message, hint=f"Install Java {MINIMUM_JAVA} or newer.")
     return str(java)
 
@@ -66,18 +66,18 @@ def resolve(
     checksums: str | None = None,
     on_step: Callable[[str], None] = lambda _step: None,
 ) -> Path:
-    """A directory with the libraries and everything they need; downloaded once, whole or not at all.
+    """Return a directory with the libraries and their dependencies, downloaded once, completely or not at all.
 
     Args:
-        artifacts: What to fetch.
-        target: The directory. If it has libraries, nothing is done: no network is needed.
+        artifacts: The libraries.
+        target: The directory. If it has libraries, nothing is downloaded, and no network is needed.
         java: The Java that runs Ivy.
-        checksums: What the files must be, as `sha256sum` writes it; asked once, before they can be used. None believes the
-            server they come from.
-        on_step: Told again and again, in words, how far the downloads are.
+        checksums: Checksums of the files in the format of `sha256sum`, checked once after the download. None trusts the
+            server.
+        on_step: Called repeatedly with a description of the progress.
 
     Raises:
-        EmbeddedBrokerError: If a download failed, or is not what was to be downloaded.
+        EmbeddedBrokerError: If a download failed, or has wrong content.
     """
     if _has_libraries(target):
         return target
@@ -85,14 +85,14 @@ def resolve(
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         jars = Path(scratch) / "jars"
         for artifact in artifacts:
-            on_step(f"Downloading {artifact.name} {artifact.version} and what it needs; this happens once")
+            on_step(f"Downloading {artifact.name} {artifact.version} and its dependencies; this happens once")
             _retrieve(java, artifact, Path(scratch), jars, on_step)
         if checksums is not None:
             _check(jars, checksums)
         try:
             jars.rename(target)
         except OSError:
-            if not _has_libraries(target):  # else somebody else was faster, with the same content
+            if not _has_libraries(target):  # otherwise another process was faster, with equal content
                 raise
     return target
 
@@ -111,29 +111,27 @@ def _retrieve(java: str, artifact: Artifact, scratch: Path, jars: Path, on_step:
         watchdog.cancel()
     if ivy.returncode == -signal.SIGKILL:
         message = f"Download of {artifact.name} {artifact.version} took more than {_DOWNLOAD_SECONDS} s"
-        raise EmbeddedBrokerError(message, hint="Check the network, then try again.")
+        raise EmbeddedBrokerError(message, hint="Check the network, then retry.")
     if ivy.returncode or not jars.is_dir():
         message = f"Download of {artifact.name} {artifact.version} failed: {' / '.join(lines[-3:])}"
         raise EmbeddedBrokerError(
-            message, hint="The first start needs a Maven repository; later ones work without a network."
+            message, hint="The first start needs a Maven repository; later starts work without a network."
         )
 
 
 def _check(jars: Path, checksums: str) -> None:
-    """Refuse libraries that are others than those this release was made with."""
+    """Refuse libraries that differ from this release's."""
     expected = {name: digest for digest, name in map(str.split, checksums.splitlines())}
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in jars.iterdir()}
     others = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     if others:
         message = f"Downloaded libraries are not those of this release: {', '.join(others)}"
-        hint = (
-            "The repository, or what is between, gives something else. Nothing of it was kept; try another repository."
-        )
+        hint = "The repository or a proxy delivers other files. They were deleted; try another repository."
         raise EmbeddedBrokerError(message, hint=hint)
 
 
 def _followed(output: Iterable[str], on_step: Callable[[str], None]) -> list[str]:
-    """Ivy's lines that say why it fails; meanwhile, how many libraries it has found and downloaded is told."""
+    """Return Ivy's lines that explain a failure, and report the progress of downloads meanwhile."""
     lines, found, done = [], 0, 0
     for line in output:
         text = line.strip()
@@ -155,11 +153,11 @@ def _has_libraries(directory: Path) -> bool:
 
 
 def _ivy_jar() -> Path:
-    """Ivy as pyspark ships it; found without importing pyspark."""
+    """Return the path of Ivy in pyspark, without importing pyspark."""
     spec = importlib.util.find_spec("pyspark")
     roots = spec.submodule_search_locations if spec is not None else None
     jars = sorted(Path(next(iter(roots))).glob("jars/ivy-*.jar")) if roots else []
     if not jars:
-        message = "pyspark is not installed, and with it the Ivy that downloads Kafka"
+        message = "pyspark is not installed, which contains the Ivy that downloads Kafka"
         raise EmbeddedBrokerError(message)
     return jars[0]

@@ -28,27 +28,25 @@ KAFKA_VERSION = "4.3.1"
 DEFAULT_PORT = 19092
 _ARTIFACTS = (
     Artifact("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-    Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),  # else the broker logs nothing
+    Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),  # otherwise the broker logs nothing
 )
-_CLUSTER_ID = "bWlsbHJhY2UtZW1iZWRkZQ"  # 16 bytes in base64, as StorageTool wants it
+_CLUSTER_ID = "bWlsbHJhY2UtZW1iZWRkZQ"  # 16 bytes in base64, as StorageTool requires
 _START_SECONDS = 120
 _STOP_SECONDS = 60
 _ACTIVE = b"Performing controller activation"
 _FENCED = b"Fencing broker 1 at epoch"
-"""Lines of the controller's log: it begins, and it gives up the session that the broker had."""
+"""Lines of the controller's log: it starts, and it ends the session of the earlier broker."""
 _FENCING_SECONDS = 5
-"""Ten times what the controller takes to notice that the session has ended; for nothing if it was fenced already."""
+"""Ten times as long as the controller needs to end the session; wasted if it was fenced already."""
 _LET_GO_SECONDS = 5
-"""How long a broker that was killed may take to let go of its ports."""
+"""Longest time in which a killed broker releases its ports."""
 _TELLING = re.compile(r"Exception|Error|ERROR|FATAL|Failed")
-"""What a line of the broker's log has that says why it did not come up."""
+"""Pattern of log lines that explain why the broker did not start."""
 _DAMAGED = re.compile(
     r"meta\.properties|quorum-state|cluster.?id|node.?id|Corrupt|JsonParse|Invalid|InconsistentClusterId", re.IGNORECASE
 )
-"""What a line has that tells of damaged data: a machine that is busy or full does not."""
-_DAMAGED_HINT = (
-    "If the data is damaged, and nothing of it is needed: `millrace broker start --reset` deletes all of it."
-)
+"""Pattern of log lines about damaged data, as opposed to a busy or full machine."""
+_DAMAGED_HINT = "If the data is damaged and not needed: `millrace broker start --reset` deletes all of it."
 
 _PROPERTIES = """process.roles=broker,controller
 node.id={node}
@@ -70,7 +68,7 @@ transaction.state.log.min.isr={in_sync}
 transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor={replicas}
 share.coordinator.state.topic.min.isr={in_sync}
-# A broker that died is let in again once its session has ended.
+# A crashed broker may register again after its session has ended.
 broker.session.timeout.ms=5000
 broker.heartbeat.interval.ms=500
 group.initial.rebalance.delay.ms=0
@@ -111,14 +109,14 @@ class BrokerStatus:
 
 
 class EmbeddedBroker:
-    """One broker below one directory. Any number of processes may ask for it; all calls are idempotent.
+    """One broker with one directory. Any number of processes may use it; all calls are idempotent.
 
     Args:
         directory: Holds its data, settings, pid and log.
-        libraries: Where Kafka's libraries are kept; filled on the first start, which needs a network.
-        port: Port on the loopback interface; the controller takes the next one.
-        java_home: Where to look for Java before the PATH.
-        cluster: Ports of all brokers of its cluster, its own among them; alone if left out. Always the same ones.
+        libraries: Directory of Kafka's libraries; filled on the first start, which needs a network.
+        port: Port on the loopback interface; the controller uses the next one.
+        java_home: Directory to check for Java before the PATH.
+        cluster: Ports of all brokers of its cluster including its own, constant over time; by default a single broker.
     """
 
     def __init__(
@@ -147,7 +145,7 @@ class EmbeddedBroker:
         return self._directory / "broker.log"
 
     def status(self) -> BrokerStatus:
-        """Whether it runs. A pid file left by a broker that died, or whose pid another process has now, does not count."""
+        """Return its status. Pid files of crashed brokers, and pids that now belong to other processes, do not count."""
         pid = self._live_pid()
         port = self._port if pid is None else self._configured_port()
         return BrokerStatus(pid is not None, pid, f"127.0.0.1:{port}")
@@ -156,23 +154,23 @@ class EmbeddedBroker:
         """Start it unless it runs, and wait until it answers.
 
         Args:
-            on_step: Told in words what it is at: what is downloaded, how much of it, and the start itself.
+            on_step: Called with a description of each step: the download, its progress, and the start itself.
 
         Raises:
-            EmbeddedBrokerError: If there is no Java, a port is taken, the download fails, it runs at another port, or it does
-                not come up (its data may be damaged).
+            EmbeddedBrokerError: If there is no Java, a port is taken, the download fails, the broker runs at another
+                port, or it does not start (its data may be damaged).
         """
         with self._locked():
             status = self.status()
             if status.is_running and status.bootstrap_servers != self.bootstrap_servers:
-                message = f"The broker in {self._directory} runs already, at {status.bootstrap_servers}"
+                message = f"The broker in {self._directory} already runs, at {status.bootstrap_servers}"
                 raise EmbeddedBrokerError(message, hint="Use that port, or stop it first: `millrace broker stop`.")
             if status.is_running:
                 self._wait_for(lambda: self._answers() or self._live_pid() is None, _START_SECONDS)
             if self._live_pid() is None:
                 self._launch(on_step)
             elif not self._answers():
-                message = f"The broker (process {status.pid}) runs, and does not answer at {self.bootstrap_servers}"
+                message = f"The broker (process {status.pid}) runs, but does not answer at {self.bootstrap_servers}"
                 raise EmbeddedBrokerError(message, hint=f"Stop it with `millrace broker stop`, see {self.log_file}.")
             return self.status()
 
@@ -187,7 +185,7 @@ class EmbeddedBroker:
                 self._terminate()
 
     def kill(self) -> None:
-        """Kill it as a power failure would; for tests of recovery."""
+        """Kill it like a power failure; for tests of recovery."""
         pid = self._live_pid()
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
@@ -202,7 +200,7 @@ class EmbeddedBroker:
             self._data.unlink(missing_ok=True)
 
     def log_tail(self, lines: int) -> str:
-        """The last lines of its log; empty if it never ran."""
+        """Return the last lines of its log; empty if it never ran."""
         if not self.log_file.exists():
             return ""
         return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-lines:])
@@ -221,7 +219,7 @@ class EmbeddedBroker:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """One process at a time starts or stops it: two starts at once must not fight for the data."""
+        """Let only one process at a time start or stop it, as two starts would compete for the data."""
         try:
             close_to_others(self._directory)
             lock = (self._directory / "broker.lock").open("w")
@@ -234,7 +232,7 @@ class EmbeddedBroker:
 
     def _launch(self, on_step: Callable[[str], None]) -> None:
         java = find_java(self._java_home)
-        if self._pid_file.exists():  # one that died; at this moment, maybe
+        if self._pid_file.exists():  # left by a crashed broker, maybe a moment ago
             self._wait_for(self._has_let_go, _LET_GO_SECONDS)
         for port in self._ports:
             if not _is_free(port):
@@ -269,17 +267,18 @@ class EmbeddedBroker:
 
     @property
     def _was_killed(self) -> bool:
-        """True if the broker ran before and was killed."""
+        """Return whether the broker ran before and was killed."""
         has_run = (self._data / "__cluster_metadata-0").exists()
         return has_run and not (self._data / ".kafka_cleanshutdown").exists()
 
     def _fence(self, command: list[str]) -> None:
-        """Run the controller alone until it has fenced the broker that was killed.
+        """Run the controller alone until it has fenced the killed broker.
 
-        A broker that comes back before that finds itself the leader of all partitions, by metadata of its life before. It goes
-        on with transactions that were about to end, cannot reach itself, and is fenced. Then no partition has a leader, and
-        Kafka 4.3.1 takes it as deleted: `TransactionMarkerChannelManager` counts the marker as written, and the records stay
-        open for ever. In a cluster other brokers lead. It also is faster: a broker waits the whole `broker.session.timeout.ms`.
+        A broker that returns earlier finds itself the leader of all partitions, by its old metadata. It continues with
+        ending transactions, cannot reach itself, and is fenced. Then no partition has a leader, and Kafka 4.3.1 treats
+        it as deleted: `TransactionMarkerChannelManager` counts the marker as written, and the records stay open
+        forever. In a cluster, other brokers lead. Fencing first is also faster: a broker waits the whole
+        `broker.session.timeout.ms`.
         """
         output = self._directory / "fencing.log"
         output.unlink(missing_ok=True)
@@ -296,14 +295,16 @@ class EmbeddedBroker:
         self._write_settings()
 
     def _not_up(self, begin: int, what: str) -> EmbeddedBrokerError:
-        """Why it did not come up, from its log since the given place; `what` says how that showed."""
+        """Return the error for a failed start, with its log since the given position; `what` describes the symptom."""
         with self.log_file.open("rb") as log:
             log.seek(begin)
             lines = log.read().decode(errors="replace").splitlines()
         telling = [line for line in lines if _TELLING.search(line)][:3] or lines[-3:]
-        said = f"The broker did not come up with the data in {self._data}: it {what}. Its log says:"
+        said = f"The broker did not start with the data in {self._data}: it {what}. Its log says:"
         hint = (
-            _DAMAGED_HINT if _DAMAGED.search("\n".join(telling)) else "No data is lost: mend that, and start it again."
+            _DAMAGED_HINT
+            if _DAMAGED.search("\n".join(telling))
+            else "No data is lost: fix the cause, and start it again."
         )
         return EmbeddedBrokerError("\n".join([said, *telling]), hint=f"See {self.log_file}. {hint}")
 
@@ -320,7 +321,7 @@ class EmbeddedBroker:
         self._pid_file.unlink(missing_ok=True)
 
     def _write_settings(self) -> Path:
-        """Write the settings; gives the logging's."""
+        """Write the settings, and return the path of the logging settings."""
         nodes = enumerate(self._cluster, 1)
         settings = _PROPERTIES.format(
             node=self._cluster.index(self._port) + 1,
@@ -349,15 +350,15 @@ class EmbeddedBroker:
 
     @property
     def _ports(self) -> tuple[int, int]:
-        """The listeners' of the broker and of its controller."""
+        """Return the ports of the broker and of its controller."""
         return self._port, self._port + 1
 
     def _has_let_go(self) -> bool:
-        """Whether it has ended, and its ports are free: a process that ends loses its command line before its sockets."""
+        """Return whether it has ended and released its ports: a process loses its command line before its sockets."""
         return self._live_pid() is None and all(map(_is_free, self._ports))
 
     def _live_pid(self) -> int | None:
-        """The broker's process, if that pid is ours and alive."""
+        """Return the broker's process id, if the process is ours and alive."""
         try:
             pid = int(self._pid_file.read_text())
         except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -365,12 +366,12 @@ class EmbeddedBroker:
         return pid if command_line(pid).endswith(f"kafka.Kafka {self._properties_file}") else None
 
     def _configured_port(self) -> int:
-        """The port it was started with last."""
+        """Return the port of its last start."""
         found = re.search(r"^advertised\.listeners=.*:(\d+)$", self._properties_file.read_text(), re.MULTILINE)
         return int(found[1]) if found else self._port
 
     def _answers(self) -> bool:
-        """Whether the broker accepts connections, and is ours."""
+        """Return whether the broker accepts connections, and is ours."""
         try:
             socket.create_connection(("127.0.0.1", self._port), 1).close()
         except OSError:

@@ -1,4 +1,4 @@
-"""Asks the operating system about a process: by Linux' `/proc` where there is one, else by `ps`."""
+"""Looks up a process: in Linux' `/proc` if it exists, otherwise with `ps`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _HIGHEST = 2**31 - 1
 
 
 def command_line(pid: int) -> str:
-    """The command a process was started with, its arguments joined by blanks; empty if there is no such process.
+    """Return the command line of a process, joined by blanks; empty if there is no such process.
 
-    A child of this process that has ended counts as gone, and is let go of.
+    A child of this process that has ended counts as gone, and is reaped.
     """
     if not 0 < pid <= _HIGHEST:
         return ""

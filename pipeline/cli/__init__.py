@@ -1,3 +1,3 @@
-"""The command `millrace`: arguments, output and exit codes. No logic; engines load within the commands that need them."""
+"""The command `millrace`: arguments, output and exit codes. It has no logic; commands import engines on demand."""
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The command `millrace`, also as `python -m pipeline.cli`: holds signals back before it loads what takes a while.
+"""The command `millrace`, also as `python -m pipeline.cli`: defers signals while slow modules load.
 
-A SIGTERM meanwhile would end the process without a word; until here, while the package itself loads, it still does.
+Without this, a SIGTERM during the imports would end the process without a message. While the package itself loads, it
+still does.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import signal
 
 
 def main() -> None:
-    """Run the command; it lets signals through as soon as it can answer them (`pipeline.cli.signals`)."""
+    """Run the command, which accepts signals as soon as it can handle them (`pipeline.cli.signals`)."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     from pipeline.cli.main import main as command
 

@@ -40,5 +40,5 @@ _CODES: Mapping[type[StreamsError], int] = {
 
 
 def code_of(error: StreamsError) -> int:
-    """The exit code that tells of an error; the nearest of its classes decides."""
+    """Return the exit code of an error; the nearest of its classes decides."""
     return next((_CODES[each] for each in type(error).__mro__ if each in _CODES), FAILED)

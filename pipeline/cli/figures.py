@@ -1,4 +1,4 @@
-"""Shows in a shell what workers and runs have done."""
+"""Shows the work of workers and runs in a shell."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 
 
 def dropped_text(dropped: Mapping[str, int]) -> str:
-    """Records that were not processed, by reason."""
+    """Return the number of dropped records by reason."""
     return ", ".join(f"{reason}: {count}" for reason, count in sorted(dropped.items())) or "none"
 
 
 def show_figures(done: str, dropped: Mapping[str, int], totals: Mapping[str, float]) -> None:
-    """Print what was done, what was dropped, and what processors have counted.
+    """Print the work done, the dropped records, and the totals of processors' sensors.
 
     Args:
-        done: What was done, in words.
-        dropped: Records that were not processed, by reason.
+        done: The work done, in words.
+        dropped: Numbers of dropped records by reason.
         totals: Totals of processors' sensors by the text of their names.
     """
     typer.echo(f"{done}; dropped: {dropped_text(dropped)}")

@@ -1,4 +1,4 @@
-"""`millrace init`: a new project that runs."""
+"""`millrace init`: creates a project that runs."""
 
 from __future__ import annotations
 
@@ -106,9 +106,9 @@ __pycache__/
 spark-warehouse/
 """,
 }
-"""By path. Names are put in where they stand in braces."""
+"""Templates by path. Names in braces are replaced."""
 
-_NEXT = """{directory} is made. Its test runs in memory, a worker on the embedded broker, which needs Java 17:
+_NEXT = """{directory} is created. Its test runs in memory; a worker runs on the embedded broker, which needs Java 17:
 
   cd {directory}
   python -m pytest
@@ -127,11 +127,11 @@ def init(
     """Create a project that runs: streams.toml, a topology, its test, a DAG file and .gitignore."""
     module = name.replace("-", "_")
     if not _NAME.fullmatch(name) or keyword.iskeyword(module) or module in {"pipeline", "test", "tests", "dags"}:
-        message = f"{name!r} cannot name an application and its Python module"
-        raise ConfigError(message, hint="Lower-case letters, digits and hyphens, as in click-counts.")
+        message = f"{name!r} cannot be the name of an application and its Python module"
+        raise ConfigError(message, hint="Use lower-case letters, digits and hyphens, as in click-counts.")
     target = directory or Path(name)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        message = f"{target} is there already, and is not empty"
+        message = f"{target} exists already, and is not empty"
         raise ConfigError(message, hint="Choose another name, or --directory. Nothing was changed.")
     try:
         for path, text in _FILES.items():

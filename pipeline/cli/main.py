@@ -1,4 +1,4 @@
-"""`millrace`: the entry point, and what all commands share."""
+"""`millrace`: the entry point, and the options that all commands share."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def _show_version(is_wanted: bool) -> None:  # noqa: FBT001 - a callback
-    """Print the version, and end."""
+    """Print the version and exit."""
     if is_wanted:
         typer.echo(f"millrace {pipeline.__version__}")
         raise typer.Exit
@@ -102,16 +102,16 @@ def settings(
     ] = False,
 ) -> None:
     """Read the options that come before the command."""
-    if context.invoked_subcommand != "worker":  # which ends in its own way
+    if context.invoked_subcommand != "worker":  # which has its own end
         interrupt_on_sigterm()
     start_logging(LogStyle(logging.INFO if verbose else logging.WARNING, log_json))
     context.obj = Settings(config, home.expanduser(), dict(os.environ))
-    os.environ.pop(TOKEN, None)  # processes that run users' code have no need of it
+    os.environ.pop(TOKEN, None)  # processes that run users' code do not need it
 
 
 def main() -> None:
-    """Run `millrace`; errors that users can act on are shown without a traceback."""
-    sys.path.insert(0, str(Path.cwd()))  # applications are found where the command is started
+    """Run `millrace`, and show errors that users can act on without a traceback."""
+    sys.path.insert(0, str(Path.cwd()))  # applications are imported from the current directory
     try:
         app()
     except KeyboardInterrupt:
@@ -124,7 +124,7 @@ def main() -> None:
 
 
 def _told(error: Exception) -> int | None:
-    """Say what went wrong, if the user can act on it; the exit code then, None otherwise."""
+    """Print an error that the user can act on, and return the exit code; None for other errors."""
     if of_an_interrupt(error):
         return INTERRUPTED
     if isinstance(error, OSError) and error.errno in _FULL:
@@ -139,7 +139,7 @@ def _told(error: Exception) -> int | None:
 
 
 def _say(error: StreamsError) -> None:
-    if current_style().as_json:  # whoever collects the lines takes nothing else
+    if current_style().as_json:  # collectors of the lines accept nothing else
         logging.getLogger("millrace").error("%s", error)
         return
     console = Console(stderr=True)

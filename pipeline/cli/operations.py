@@ -1,4 +1,4 @@
-"""`millrace status`, `lag`, `reset`, `clean-up` and `scale`: what operators ask of, and do to, applications that run."""
+"""`millrace status`, `lag`, `reset`, `clean-up` and `scale`: commands for the operation of applications."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def status(context: typer.Context, app: App, version: Version = None, server: Se
     if found.instance is not None:
         _show_instance(found.instance)
     elif found.members:
-        typer.echo("Where its tasks are, an instance says: --server host:port")
+        typer.echo("For its tasks, ask an instance: --server host:port")
 
 
 def lag(context: typer.Context, app: App, version: Version = None) -> None:
@@ -77,7 +77,7 @@ def reset(
             typer.echo(f"It is refused as long as the group has members: {', '.join(plan.members)}")
         typer.echo("Nothing was done")
         return
-    if not plan.members:  # else it is refused
+    if not plan.members:  # otherwise it is refused
         _confirm(f"Delete all that {plan.application_id} has computed?", yes=yes)
     chosen.reset(plan)
     typer.echo(f"{plan.application_id} begins anew")
@@ -104,17 +104,17 @@ def clean_up(
 
 
 def _confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is deleted.
+    """Ask for confirmation before something is deleted.
 
     Raises:
-        ConfigError: If nobody can be asked.
+        ConfigError: If there is no terminal.
         Abort: If the answer is no.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        message = f"{question} There is no terminal where that could be asked"
-        raise ConfigError(message, hint="Say it beforehand: --yes.")
+        message = f"{question} There is no terminal for the answer"
+        raise ConfigError(message, hint="Confirm with --yes.")
     typer.confirm(question, abort=True)
 
 
@@ -136,7 +136,7 @@ def _time(time_ms: int) -> str:
 
 
 def _waited_for(waiting: Any) -> str:
-    """Say what a task waits for, and why.
+    """Describe what a task waits for.
 
     >>> _waited_for({"inputs": ["clicks-1"], "tasks": ["0_0", "0_2"]})
     'records of clicks-1 (max.task.idle.ms) and 0_0 0_2, behind in event time'
@@ -153,7 +153,7 @@ def _show_instance(status: Any) -> None:
     typer.echo(f"  active: {' '.join(status['active']) or 'none'}")
     for task, missing in status["restoring"].items():
         typer.echo(f"  restoring: {task}, {'an unknown number of' if missing is None else missing} records missing")
-    for task, waiting in status.get("waiting", {}).items():  # an instance of an older version says nothing of it
+    for task, waiting in status.get("waiting", {}).items():  # an instance of an older version does not report it
         typer.echo(f"  waiting: {task}, since {_time(waiting['since'])}, for {_waited_for(waiting)}")
     for task, behind in status["standby"].items():
         typer.echo(f"  standby: {task}, {behind} records behind")

@@ -1,4 +1,4 @@
-"""The options before a command, and how commands get at the project from them."""
+"""The options before a command, and access to the project for commands."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 App = Annotated[str, typer.Argument(help="Name of the application in streams.toml.")]
-"""The argument of commands that are about one application."""
+"""The argument of commands for one application."""
 Version = Annotated[str | None, typer.Option(help="Version of the application; the live one if left out.")]
-"""The option `--version`, which has one meaning for all commands."""
+"""The option `--version` of all commands."""
 Master = Annotated[
     str | None,
     typer.Option(
@@ -35,8 +35,8 @@ class Settings:
 
     Args:
         config: Path of `streams.toml`.
-        home: Where downloads and the embedded broker are kept.
-        environ: The environment.
+        home: Directory of downloads and of the embedded broker.
+        environ: The environment variables.
     """
 
     config: Path
@@ -44,13 +44,13 @@ class Settings:
     environ: Mapping[str, str]
 
     def project(self, master: str | None = None) -> Millrace:
-        """The project.
+        """Return the project.
 
         Args:
-            master: Spark's master URL, which comes before what `streams.toml` says.
+            master: Spark's master URL, which overrides `streams.toml`.
 
         Raises:
-            ConfigError: If `streams.toml` cannot be read, or anything in it is unknown or impossible.
+            ConfigError: If `streams.toml` cannot be read, or has unknown keys or impossible values.
         """
         from pipeline.project.millrace import Millrace
         from pipeline.spark.engine.java_output import quiet_java
@@ -66,7 +66,7 @@ class Settings:
         return project
 
     def broker(self, port: int) -> EmbeddedBroker:
-        """The embedded broker of this home."""
+        """Return the embedded broker of this home directory."""
         from pipeline.kafka.embedded.broker import EmbeddedBroker
 
         java_home = self.environ.get("JAVA_HOME")
@@ -74,7 +74,7 @@ class Settings:
 
 
 def tell_of_staging(application: Application) -> None:
-    """Say so if a version that is to process is not live."""
+    """Warn if the version to process is not live."""
     if application.published is not None:
         topics = ", ".join(application.published.values()) or "none"
         name = f"{application.config.name} {application.version}"
@@ -82,7 +82,7 @@ def tell_of_staging(application: Application) -> None:
 
 
 def settings_of(context: typer.Context) -> Settings:
-    """The options before the command."""
+    """Return the options before the command."""
     found = context.find_object(Settings)
     assert found is not None, "the callback sets it"  # noqa: S101 - a mistake of this package
     return found

@@ -1,4 +1,4 @@
-"""The page that lists every command: `python -m pipeline.cli.reference docs/reference/cli.md`."""
+"""Generates the page of every command: `python -m pipeline.cli.reference docs/reference/cli.md`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KINDS = {int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
 
 def page() -> str:
-    """Write the page, as Markdown."""
+    """Return the page as Markdown."""
     command: Any = typer.main.get_command(app)
     own = [each for each in command.params if "completion" not in each.name]
     lines = [_HEAD, *_table("Option", own), "", *_exit_codes()]
@@ -44,7 +44,7 @@ def _exit_codes() -> list[str]:
 
 
 def _described(name: str, command: Any, level: str = "##") -> Iterator[str]:
-    """Describe a command and those below it."""
+    """Describe a command and its subcommands."""
     yield from (f"{level} {name}", "", _text(command.help))
     below = getattr(command, "commands", {})
     for part, each in below.items():
@@ -69,7 +69,7 @@ def _table(kind: str, parameters: list[Any]) -> Iterator[str]:
 
 
 def _named(parameter: Any) -> str:
-    """The names of a parameter, the long one of an option first, and what stands behind it."""
+    """Return the names of a parameter, the long one of an option first, and its placeholder."""
     if parameter.param_type_name == "argument":
         return f"`{_placeholder(parameter)}`"
     names = sorted(parameter.opts, key=len, reverse=True)
@@ -91,7 +91,7 @@ def _kind(option: Any) -> str:
 
 
 def _annotation(parameter: Any) -> Any:
-    """The type of one value."""
+    """Return the type of one value."""
     found = parameter.type_descriptor.annotation
     return get_args(found)[0] if get_origin(found) is list else found
 
@@ -123,7 +123,7 @@ def _meaning(parameter: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """A help text as Markdown: of one line per paragraph, with names of files and options as code."""
+    """Convert a help text to Markdown: one line per paragraph, with names of files and options as code."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 

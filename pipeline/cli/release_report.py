@@ -1,4 +1,4 @@
-"""How `millrace release` tells what came of a step: in words, or as one JSON document; errors as well."""
+"""Reports the result of a step of `millrace release`, or its error, in words or as one JSON document."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEXT: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Holds the result of a command.
+    """The result of a command.
 
     Args:
         text: In words.
@@ -45,10 +45,10 @@ class Outcome:
 
 
 def report(action: Callable[[], Outcome], *, as_json: bool) -> None:
-    """Do something and tell what came of it; what went wrong is told on the error output, and as a document.
+    """Run an action and report its result. Errors go to the error output, and into the document.
 
     Args:
-        action: What is done.
+        action: The action.
         as_json: Whether the standard output is one JSON document.
     """
     try:
@@ -64,10 +64,10 @@ def report(action: Callable[[], Outcome], *, as_json: bool) -> None:
 
 
 def told(release: Release, *, asks: bool = False) -> Outcome:
-    """Describe where a release stands, and the command that comes next.
+    """Describe the state of a release, and the next command.
 
     Args:
-        release: Where it stands.
+        release: The state.
         asks: Whether the exit code says that an approval is needed.
     """
     following = next_step(release)
@@ -77,7 +77,7 @@ def told(release: Release, *, asks: bool = False) -> Outcome:
 
 
 def next_step(release: Release) -> str:
-    """The command that comes next."""
+    """Return the next command."""
     verdict = release.verdict
     if release.step.value == "gated" and verdict is not None and verdict.needs_approval:
         return f"millrace release approve {release.app} --verdict {verdict.id}"
@@ -85,7 +85,7 @@ def next_step(release: Release) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A dataclass as JSON has it; what JSON does not know becomes text."""
+    """Convert a dataclass to JSON; values that JSON lacks become text."""
     return msgspec.to_builtins(value, enc_hook=str, str_keys=True)
 
 

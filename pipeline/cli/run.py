@@ -102,7 +102,7 @@ def _tell(summary: RunSummary, chosen: RunRange, console: Console) -> None:
         done = f"{counted(summary.processed, 'record')} processed in {counted(summary.slices, 'slice')}"
         show_figures(done, summary.dropped, summary.totals)
     elif chosen.size:
-        typer.echo("Nothing was processed: all of it is done already")
+        typer.echo("Nothing was processed: the range is done already")
 
 
 def _dry_run(bounded: BoundedRun, console: Console) -> None:
@@ -117,7 +117,7 @@ def _dry_run(bounded: BoundedRun, console: Console) -> None:
 
 
 def _shown(topic: str, rows: list[Any]) -> Table:
-    """Some records of a topic: key, value and whatever is known of windows, then where and when."""
+    """Show some records of a topic: key, value and the window if there is one, then place and time."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -129,7 +129,7 @@ def _shown(topic: str, rows: list[Any]) -> Table:
 
 
 def _readable(value: Any) -> str:
-    """A cell: times in UTC, structs as dictionaries."""
+    """Return the text of a cell: times in UTC, structs as dictionaries."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds")
     if isinstance(value, bytearray):

@@ -1,4 +1,4 @@
-"""Shows bounded runs in a shell: their plan, their progress, what they did, and their record."""
+"""Shows bounded runs in a shell: plan, progress, result and history."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _LOOP = (
     "per slice, records of its repartition topics come after those of its other inputs, whatever their event times. "
     "Merges are not affected; joins and windows below may be."
 )
-_LEFT = "what a run that was interrupted has left in repartition topics"
+_LEFT = "records that an interrupted run left in repartition topics"
 
 
 def plan_table(plan: RunPlan) -> Table | str:
-    """Return the work to be done: slices, each with its levels of tasks; a sentence if there are no records."""
+    """Return the plan: slices, each with its levels of tasks; a sentence if there are no records."""
     if not plan.slices:
         return "There are no records to process"
     levels = " then ".join(f"{counted(len(level), 'task')} ({', '.join(map(str, level))})" for level in plan.levels)
@@ -53,14 +53,14 @@ def plan_table(plan: RunPlan) -> Table | str:
 
 
 def _loop(numbers: tuple[int, ...]) -> str:
-    """Say what a bounded run does otherwise than a worker where sub-topologies read what they write."""
+    """Describe how a bounded run differs from a worker if sub-topologies read their own output."""
     if len(numbers) == 1:
         return f"Sub-topology {numbers[0]} reads what it writes: {_LOOP}"
     return f"Sub-topologies {', '.join(map(str, numbers))} read what they write: {_LOOP}"
 
 
 def summary_table(summary: RunSummary) -> Table:
-    """Return what each task did."""
+    """Return the work of each task."""
     table = Table(title="tasks", title_justify="left")
     table.add_column("task")
     for name in ("rows in", "rows out", "commits", "restored", "restore s", "compute s"):
@@ -75,7 +75,7 @@ def summary_table(summary: RunSummary) -> Table:
 
 
 def runs_table(app: str, runs: Iterable[RunRecord], *, wide: bool = False) -> Table:
-    """The record of an application's runs, for a shell of 80 columns; with `wide`, everything, however long the lines are."""
+    """Return the history of an application's runs for 80 columns; with `wide`, all of it in lines of any length."""
     table = Table(title=f"runs of {app}", title_justify="left", box=None)
     table.add_column("started (UTC)", no_wrap=True)
     table.add_column("version", overflow="fold", min_width=len("version"))
@@ -98,7 +98,7 @@ def runs_table(app: str, runs: Iterable[RunRecord], *, wide: bool = False) -> Ta
 def run_bar(
     bounded: BoundedRun, console: Console
 ) -> Iterator[tuple[Callable[[RunPlan], None], Callable[[int, int], None]]]:
-    """A bar of a run; yields what shows the plan above it, and what moves it on."""
+    """Show the progress of a run; yields functions that show the plan above the bar, and advance the bar."""
     with progress_bar(console) as bar:
         task = bar.add_task(bounded.application.id, total=bounded.range.size)
         yield (
@@ -118,7 +118,7 @@ def _cells(task: TaskResult) -> tuple[str, ...]:
 
 
 def utc(time_ms: int) -> str:
-    """A time, to the second."""
+    """Return a time, to the second."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 

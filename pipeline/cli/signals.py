@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT. Until a command begins they are held back (`pipeline.cli.__main__`); what they do then, it says here."""
+"""Handles SIGTERM and SIGINT, which are deferred until a command begins (`pipeline.cli.__main__`)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 def interrupt_on_sigterm() -> None:
-    """From now on SIGTERM does what SIGINT does: it raises `KeyboardInterrupt`. One that was held back does so at once.
+    """From now on, treat SIGTERM like SIGINT: it raises `KeyboardInterrupt`, at once if one was deferred.
 
-    Where none is held back, the process is not that of the command, and its signals are somebody else's.
+    If none is deferred, the process does not belong to the command, and its signals belong to others.
     """
     if signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -29,14 +29,14 @@ def interrupt_on_sigterm() -> None:
 
 
 class Ending:
-    """Tells a worker to end: signals end the process while it starts, and ask it to stop once it can be asked.
+    """Ends a worker on signals: they end the process while it starts, and later request a stop.
 
-    At the start there is nothing to clean up, but brokers may be waited for. A thread hears of signals, because handlers are
-    called between two instructions of the main thread, which may be within a library for many seconds.
+    At the start there is nothing to clean up, but brokers may be awaited. A thread receives the signals, because Python
+    runs handlers between two instructions of the main thread, which may spend many seconds in a library.
     """
 
     def __init__(self) -> None:
-        """From now on they are heard here; one that was held back ends the process."""
+        """Start to receive signals; a deferred one ends the process."""
         self._stop: Callable[[], None] = end_now
         heard, told = os.pipe()
         os.set_blocking(told, False)
@@ -46,13 +46,13 @@ class Ending:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
     def ask(self, stop: Callable[[], None]) -> None:
-        """From now on ask.
+        """From now on, request a stop on signals.
 
         Args:
             stop: Called from another thread, for every signal.
         """
         self._stop = stop
-        self._listen()  # an engine that was loaded meanwhile may have taken them
+        self._listen()  # an engine loaded meanwhile may have replaced the handlers
 
     def _listen(self) -> None:
         for number in _ENDING:
@@ -65,9 +65,9 @@ class Ending:
 
 
 def stop_then_end(stop: Callable[[], None]) -> Callable[[], None]:
-    """Return a handler that asks at the first signal, and ends the process at once at the second.
+    """Return a handler that requests a stop on the first signal, and ends the process at once on the second.
 
-    What it has not committed its successor processes again, as if it had been killed.
+    The successor then processes the uncommitted records again, as after a kill.
     """
     is_asked = False
 
@@ -83,6 +83,6 @@ def stop_then_end(stop: Callable[[], None]) -> Callable[[], None]:
 
 
 def end_now() -> None:
-    """End this process, which has not begun its work, and say so."""
-    os.write(sys.stdout.fileno(), _ENDED_EARLY)  # the stream itself may just be writing
+    """End this process, which has not begun its work, with a message."""
+    os.write(sys.stdout.fileno(), _ENDED_EARLY)  # the stream itself may be in use
     os._exit(0)

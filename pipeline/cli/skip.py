@@ -37,10 +37,10 @@ def skip(
 
 
 def _place(text: str) -> tuple[TopicPartition, int]:
-    """The partition and the offset of a record.
+    """Return the partition and the offset of a record.
 
     Raises:
-        RangeError: If the text names none.
+        RangeError: If the text does not name a record.
     """
     name, _, offset = text.rpartition("@")
     try:
@@ -48,6 +48,6 @@ def _place(text: str) -> tuple[TopicPartition, int]:
     except ValueError:
         tp = None
     if tp is None or not offset.isdecimal():
-        message = f"{text!r} names no record"
-        raise RangeError(message, hint="A record reads topic-partition@offset: clicks-0@8.")
+        message = f"{text!r} does not name a record"
+        raise RangeError(message, hint="Write topic-partition@offset, such as clicks-0@8.")
     return tp, int(offset)

@@ -1,4 +1,4 @@
-"""`millrace sql`: a look at an application's statements, and at the rows of its streams and tables."""
+"""`millrace sql`: inspects an application's statements, and the rows of its streams and tables."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def _text(file: Path) -> str:
 
 
 class _Shell:
-    """Runs commands and prints what they answer."""
+    """Runs commands and prints their results."""
 
     def __init__(
         self, statements: Statements, selecting: Selecting, pull: Callable[[str], Rows] | None, *, as_json: bool
     ) -> None:
-        """Ask nobody yet; `pull` asks instances, and is None if they are not to be asked."""
+        """Start without connections; `pull` queries instances, and is None if they must not be queried."""
         self.statements = statements
         self._selecting = selecting
         self._pull = pull
@@ -90,7 +90,7 @@ class _Shell:
 
         path = found.config.topology_of(found.version)
         if not isinstance(path, str) or not path.endswith(".sql"):
-            message = f"The topology of {found.name} is no file of statements"
+            message = f"The topology of {found.name} is not a file of statements"
             raise ConfigError(message, hint=f"millrace describe {found.name} shows it.")
         statements = Statements.of(_text(Path(path)), path)
         selecting = Selecting(lambda: found.cluster.admin, found.config.schema_registry, statements.catalog)
@@ -101,7 +101,7 @@ class _Shell:
         """Run the commands of a text.
 
         Raises:
-            SqlError: If one has a mistake.
+            SqlError: If a command has a mistake.
         """
         from pipeline.sql.commands import parse_commands
         from pipeline.sql.errors import SqlError
@@ -131,7 +131,7 @@ class _Shell:
 
         if self._pull is None or not is_pull(select, self.statements.catalog):
             return self._selecting.selected(select)
-        pull_query(select, self.statements.catalog)  # a mistake is told with its place
+        pull_query(select, self.statements.catalog)  # mistakes are reported with their place
         try:
             return self._pull(select.text)
         except StreamsError as error:
@@ -161,7 +161,7 @@ def _table(columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> Iterato
 
 
 def _prompt(shell: _Shell, history: Path) -> None:
-    """Take commands, each up to its semicolon, until the input ends."""
+    """Read commands, each up to its semicolon, until the input ends."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.history import FileHistory

@@ -142,7 +142,7 @@ def write(
 
 
 def _opened(file: Path | None) -> AbstractContextManager[Any]:
-    """The lines of a file, or of the standard input.
+    """Open the lines of a file, or of the standard input.
 
     Raises:
         ConfigError: If the file cannot be read.
@@ -165,7 +165,7 @@ def _serdes(
     version: str | None,
     window: str | None,
 ) -> tuple[Serde[Any], Serde[Any]]:
-    """The serdes that are named; else those of the application, or text."""
+    """Return the serdes of the options, otherwise those of the application, or text."""
     from pipeline.serde.primitives import STRING
     from pipeline.transfers.topic_serdes import serde_named, serdes_of
 

@@ -133,7 +133,7 @@ def export_topic(
 
 
 def _pairs(context: typer.Context, options: list[str] | None) -> dict[str, str]:
-    """Options by name; `${NAME}` in one is the environment's, as arguments are seen by everybody on this machine."""
+    """Return options by name, with `${NAME}` replaced by environment variables, as all users of a machine can see arguments."""
     environ = settings_of(context).environ
     pairs = {}
     for option in options or []:

@@ -1,4 +1,4 @@
-"""The progress of imports and exports in a shell."""
+"""Shows the progress of imports and exports in a shell."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def followed_transfer(name: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar with records, rate and remaining time; gives what moves it, or None where nobody could see it: no terminal.
+    """Show a bar with records, rate and remaining time; yields the function that advances it, or None without a terminal.
 
     Args:
-        name: What is going on.
+        name: Description of the transfer.
     """
     console = Console(stderr=True)
     if not console.is_terminal:

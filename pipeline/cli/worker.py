@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pipeline.worker.worker import Worker
 
 _RESTORE_LINES = 100_000
-"""Records between two lines about a restore."""
+"""Number of records between two lines about a restore."""
 
 
 class Place(StrEnum):
-    """A place where instances run."""
+    """A place to run instances."""
 
     SPARK = "spark"
 
@@ -93,10 +93,10 @@ def worker(
 
 
 def _refuse(options: Mapping[str, object], why: str, hint: str) -> None:
-    """Have nobody believe in options that would do nothing.
+    """Refuse options that would have no effect.
 
     Raises:
-        ConfigError: If one of them is given.
+        ConfigError: If one of them is set.
     """
     for name, given in options.items():
         if given is not None:
@@ -142,7 +142,7 @@ def _on_spark(deployment: Deployment, ending: Ending) -> WorkerSummary:
         ending.ask(deployment.stop)
         return deployment.run()
     finally:
-        with suppress(OSError):  # Java may have ended before
+        with suppress(OSError):  # Java may have ended already
             deployment.spark.stop()
 
 

@@ -1,7 +1,7 @@
-"""Imports and exports: from any source that Spark reads into topics, and from topics into any target that it writes.
+"""Imports from any source that Spark can read into topics, and exports from topics to any target that it can write.
 
-Beside applications, not part of them: what is here knows topics, and neither topologies nor tasks. `imports` and `exports` are
-where to begin. May import Spark's room and what lies below; knows neither the worker nor the DSL.
+This package knows topics, but neither topologies nor tasks. Start with `imports` and `exports`. May import Spark's room
+and the layers below; knows neither the worker nor the DSL.
 """
 
 from __future__ import annotations

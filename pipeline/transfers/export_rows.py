@@ -1,4 +1,4 @@
-"""Records of a topic as rows: read by the executors themselves, with the columns of the target."""
+"""Turns records of a topic, read by the executors, into rows with the columns of the target."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SCHEMA = "_key binary, value binary, _timestamp timestamp, _partition int, _off
 
 
 def records_of(batch: ExportBatch, kafka: dict[str, str], spark: Any, counted: Any) -> Any:
-    """The records of a batch, read by the executors themselves, which count offsets that are done if somebody wants to know."""
+    """Return the records of a batch. The executors read them, and count finished offsets if requested."""
     pieces = [
         (tp, OffsetRange(start, min(start + _RECORDS_PER_TASK, whole.end)))
         for tp, whole in batch.ranges.items()
@@ -43,7 +43,7 @@ def records_of(batch: ExportBatch, kafka: dict[str, str], spark: Any, counted: A
 
 
 def _read_piece(tp: TopicPartition, wanted: OffsetRange, kafka: dict[str, str]) -> Iterator[Any]:
-    """Runs on executors: a part of a partition, in Arrow batches of `_SCHEMA`."""
+    """Read a part of a partition on an executor, in Arrow batches of `_SCHEMA`."""
     kinds = (pa.binary(), pa.binary(), pa.timestamp("us", "UTC"), pa.int32(), pa.int64())
     schema = pa.schema(list(zip(("_key", "value", "_timestamp", "_partition", "_offset"), kinds, strict=True)))
     for _, records in read_range(admin_here(kafka), {tp: wanted}):
@@ -59,7 +59,7 @@ def _read_piece(tp: TopicPartition, wanted: OffsetRange, kafka: dict[str, str]) 
 
 
 def columns_of(spec: ExportSpec, frame: Any) -> Any:
-    """The columns of the target: those of the value first, then key, time and place; for tables, also what is a deletion."""
+    """Return the columns of the target: those of the value, then key, time and place; for tables, also a mark of deletions."""
     from pyspark.sql import functions as f
 
     place = ["_key", "_timestamp", "_partition", "_offset"]
@@ -74,7 +74,7 @@ def columns_of(spec: ExportSpec, frame: Any) -> Any:
 
 
 def first_malformed(spec: ExportSpec, schema: str, records: Any) -> dict[str, str | int]:
-    """Return the index of the first value that does not fit: looked for only when one has been met."""
+    """Return the position of the first malformed value; searched only after an error."""
     from pyspark.sql import functions as f
 
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}

@@ -1,4 +1,4 @@
-"""The specification of an export, and of a batch of it."""
+"""The specifications of an export and of its batches."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExportSpec:
-    """Names the topic to export, and the form of its files or rows.
+    """Specifies the topic to export, and the form of its files or rows.
 
     Args:
-        topic: Where from.
+        topic: The topic.
         target: A directory, or the table of a `jdbc` target.
-        format: Any format Spark writes: parquet, csv, json, jdbc, or a data source's name.
+        format: Any format that Spark can write: parquet, csv, json, jdbc, or a data source's name.
         options: The writer's options.
         schema: Schema of JSON values as DDL: each field becomes a column. None gives one column `value`.
         is_binary: Whether keys, and values without a schema, are bytes rather than text.
-        name: Names the export: its progress. The topic's name if left out; then another target is refused, as it would get what
-            is new only.
-        key: Columns of a `jdbc` target by which rows replace others (PostgreSQL): of several records the last counts, and with
-            `_key`, the record's key, one without a value deletes. None: rows are only added.
+        name: Name of the export and its progress. By default the topic's name; another target is then refused, as it would
+            get only new records.
+        key: Columns of a `jdbc` target by which rows replace others (PostgreSQL). Of several records the last counts. With
+            `_key`, the record's key, a record without a value deletes its row. None: rows are only added.
     """
 
     topic: str
@@ -42,17 +42,17 @@ class ExportSpec:
 
     @property
     def id(self) -> str:
-        """The name that its progress is kept under."""
+        """Return the name of its progress."""
         return self.name or self.topic
 
     @property
     def has_tables(self) -> bool:
-        """Whether the target is a table, not a directory."""
+        """Return whether the target is a table, not a directory."""
         return self.format == "jdbc"
 
     @property
     def place(self) -> str:
-        """The target as it is told from others. Not by a database's address: the same one may be had at several."""
+        """Return the identity of the target, without a database's address: one database may have several."""
         return self.target.rstrip("/")
 
 
@@ -61,11 +61,11 @@ class ExportBatch:
     """One range of offsets.
 
     Args:
-        number: Counts the batches of the export; names the directory.
+        number: Number of the batch, part of the directory's name.
         range: The range, as text.
         is_done: Whether it has been written.
-        topic_id: What the brokers call the topic: one that is created anew has another id, and offsets that mean other records.
-        target: Where to.
+        topic_id: The brokers' id of the topic. A recreated topic has another id, and its offsets mean other records.
+        target: The target.
     """
 
     number: int = 0
@@ -76,5 +76,5 @@ class ExportBatch:
 
     @property
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
-        """The range, by partition."""
+        """Return the range by partition."""
         return RunRange.parse(self.range).ranges

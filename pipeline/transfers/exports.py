@@ -1,8 +1,8 @@
-"""Exports: the records of a topic into any target that Spark writes, from where the last export ended.
+"""Exports the records of a topic to any target that Spark can write, from the end of the previous export.
 
-Each export writes one range of offsets into a directory of its own, `batch=<number>`; one that was cut off is done again with
-the same range and the same directory, which is overwritten. So the target has every record once, however often exports fail.
-Where there are no directories (`jdbc`), a batch is written in one transaction together with the note that it is
+Each export writes one range of offsets into its own directory, `batch=<number>`. An interrupted export is repeated with
+the same range, and overwrites its directory. So the target has every record once, however often exports fail. For
+targets without directories (`jdbc`), one transaction writes a batch together with the progress
 (`pipeline.transfers.jdbc`).
 """
 
@@ -37,7 +37,7 @@ __all__ = ["ExportSpec", "ExportSummary", "run_export"]
 
 EXPORTS_TOPIC = "millrace-exports"
 _MALFORMED = "MALFORMED_RECORD_IN_PARSING"
-"""How Spark names values that do not fit."""
+"""Spark's error classes of malformed values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ExportSummary:
     """The outcome of an export.
 
     Args:
-        batch: The batch that was written last; None if nothing was new.
+        batch: The last batch written; None if there was nothing new.
         read: Records read from the topic.
         written: Rows that were added to the target, replaced or deleted.
     """
@@ -58,21 +58,23 @@ class ExportSummary:
 def run_export(
     spec: ExportSpec, admin: Admin, spark: Any, on_progress: Callable[[int, int], None] | None = None
 ) -> ExportSummary:
-    """Export what has been written to the topic since the last export; first what a failed one left.
+    """Export the records since the last export, after completing a failed one.
 
     Args:
-        spec: What.
+        spec: The specification.
         admin: Asks the brokers.
-        spark: A Spark session, or a function that makes one: it is called if there is something to export.
-        on_progress: Called again and again with the offsets read and those of the whole batch, from another thread. Never over
-            Spark Connect, which has no accumulators.
+        spark: A Spark session, or a function that creates one, called only if there is something to export.
+        on_progress: Called repeatedly, from another thread, with the offsets read and those of the whole batch. Not called
+            over Spark Connect, which has no accumulators.
+
+    Returns:
+        The last batch, and the numbers of records and rows.
 
     Raises:
-        TopicError: If there is no such topic.
-        RangeError: If records that have not been exported are gone, the topic was created anew, or the same export runs
-            elsewhere.
-        ConfigError: If the target cannot be written, there is no such way to write it, it is another one than before of an
-            export without a name of its own, or files of others lie where a batch is to be.
+        TopicError: If the topic does not exist.
+        RangeError: If unexported records are gone, the topic was recreated, or the export also runs elsewhere.
+        ConfigError: If the target cannot be written, or not in this form; if an export without its own name has changed its
+            target; or if other files are in the directory of a batch.
         DeserializationError: If a value does not fit the schema.
         BrokerError: If brokers do not answer.
     """
@@ -100,7 +102,7 @@ def _check_spec(spec: ExportSpec) -> None:
     if spec.has_tables:
         JdbcTarget(spec.target, spec.options, spec.key).check()
     elif spec.key:
-        message = f"Format {spec.format} has no rows that could be replaced by key"
+        message = f"Format {spec.format} cannot replace rows by key"
         raise ConfigError(message, hint="--key is for --format jdbc.")
 
 
@@ -112,27 +114,29 @@ def _last(topic: ControlTopic, name: str) -> ExportBatch:
 def _check(topic: ControlTopic, name: str, expected: ExportBatch) -> None:
     found = _last(topic, name)
     if found != expected:
-        message = f"Export {name} is at batch {found.number} now, not {expected.number}: it runs elsewhere as well"
+        message = f"Export {name} is at batch {found.number} now, not {expected.number}: it also runs elsewhere"
         raise RangeError(message, hint="Wait for that one, then export again.")
 
 
 def _check_same_topic(spec: ExportSpec, last: ExportBatch, admin: Admin) -> None:
     if last.number and last.topic_id != admin.topic_ids([spec.topic])[spec.topic]:
-        message = f"Topic {spec.topic} was created anew since batch {last.number} of export {spec.id} was begun"
-        hint = "Its offsets are those of other records now. Export it under another name (--name), to another target."
+        message = f"Topic {spec.topic} was recreated after batch {last.number} of export {spec.id} had begun"
+        hint = "Its offsets now mean other records. Export it under another name (--name), to another target."
         raise RangeError(message, hint=hint)
 
 
 def _check_same_target(spec: ExportSpec, last: ExportBatch) -> None:
-    """A new target would get what is new only, which nobody expects who has not said that this is the same export."""
+    """Refuse a new target, which would unexpectedly get only new records, unless the export has a name."""
     if last.number and last.target != spec.place and not spec.name:
-        message = f"Export {spec.id} has gone to {last.target} so far, up to batch {last.number}, not to {spec.place}"
-        hint = f"A name of its own (--name) exports everything there; --name {spec.id} goes on there with what is new."
+        message = (
+            f"Export {spec.id} has written to {last.target} so far, up to batch {last.number}, not to {spec.place}"
+        )
+        hint = f"Another name (--name) exports everything there; --name {spec.id} writes only new records there."
         raise ConfigError(message, hint=hint)
 
 
 def _check_free(spec: ExportSpec, batch: ExportBatch, spark: Any) -> None:
-    """Check that the target is free. An export that has not begun has written nothing: files there are another's."""
+    """Check that the target is free. A batch that has not begun has written nothing, so files there belong to others."""
     from pyspark.errors import AnalysisException
 
     if not has_files(spec.format):
@@ -144,8 +148,8 @@ def _check_free(spec: ExportSpec, batch: ExportBatch, spark: Any) -> None:
     except AnalysisException:  # there is no such directory
         return
     if found:
-        message = f"Export {spec.id} has not written {directory} yet, but there are files: {found[0]}"
-        raise ConfigError(message, hint="Give each export a target of its own.")
+        message = f"Export {spec.id} has not written {directory} yet, but it has files: {found[0]}"
+        raise ConfigError(message, hint="Give each export its own target.")
 
 
 def _directory(spec: ExportSpec, batch: ExportBatch) -> str:
@@ -176,8 +180,8 @@ def _write(
     topic: ControlTopic,
     on_progress: Callable[[int, int], None] | None,
 ) -> ExportSummary:
-    """Write a batch, and note that it is done."""
-    on_progress = on_progress if has_jvm(spark) else None  # accumulators are the driver's
+    """Write a batch, and record that it is done."""
+    on_progress = on_progress if has_jvm(spark) else None  # accumulators belong to the driver
     counted = None if on_progress is None else spark.sparkContext.accumulator(0)
     records = records_of(batch, dict(kafka), spark, counted)
     offsets = RunRange(batch.ranges).size
@@ -189,7 +193,7 @@ def _write(
 
 
 def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any) -> Written:
-    """Write the directory of a batch, whatever is in it."""
+    """Write the directory of a batch, and replace its content."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
@@ -202,7 +206,7 @@ def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any) -> Written:
 
 
 def _into_table(spec: ExportSpec, batch: ExportBatch, records: Any) -> Written:
-    """Write a batch to a table, unless it is there."""
+    """Write a batch to a table, unless it is there already."""
     target = JdbcTarget(spec.target, spec.options, spec.key)
     if target.has(records.sparkSession, spec.id, batch.number, batch.range):
         return Written(0, 0)
@@ -211,10 +215,10 @@ def _into_table(spec: ExportSpec, batch: ExportBatch, records: Any) -> Written:
 
 @contextmanager
 def _told(spec: ExportSpec, batch: ExportBatch, records: Any) -> Iterator[None]:
-    """Within this, what goes wrong with a batch is told in terms of the export.
+    """Translate errors of a batch to errors of the export.
 
     Raises:
-        ConfigError: If the target cannot be written like that.
+        ConfigError: If the target cannot be written in this way.
         DeserializationError: If a value does not fit the schema; with its coordinates.
     """
     from pyspark.errors import AnalysisException
@@ -224,11 +228,11 @@ def _told(spec: ExportSpec, batch: ExportBatch, records: Any) -> Iterator[None]:
             yield
         except AnalysisException as error:
             message = f"{spec.format} target {spec.target} cannot be written: {complaint(error)}"
-            raise ConfigError(message, hint="Are --format, --option and --schema right?") from error
-        except Exception as error:  # from the JVM it comes as one of several
+            raise ConfigError(message, hint="Check --format, --option and --schema.") from error
+        except Exception as error:  # the JVM reports it as one of several causes
             if _MALFORMED not in str(error) or spec.schema is None:
                 raise
             message = f"A value does not fit the schema {spec.schema}"
-            hint = "Without --schema, values are exported as they are."
+            hint = "Without --schema, values are exported unchanged."
             where = first_malformed(spec, spec.schema, records)
             raise DeserializationError(message, hint=hint).at(**where) from error

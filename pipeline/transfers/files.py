@@ -12,7 +12,7 @@ _FORMATS = frozenset({"avro", "binaryfile", "csv", "json", "orc", "parquet", "te
 
 
 def has_files(name: str) -> bool:
-    """Whether sources and targets of a format are files and nothing else.
+    """Return whether a format's sources and targets are plain files.
 
     >>> has_files("Parquet"), has_files("jdbc")
     (True, False)
@@ -21,7 +21,7 @@ def has_files(name: str) -> bool:
 
 
 def escaped(path: str) -> str:
-    r"""A path as Spark takes it, where what would be a pattern is meant as it is.
+    r"""Escape a path for Spark, so that it is not read as a pattern.
 
     >>> print(escaped("in/a b[1].json"))
     in/a b\[1\].json
@@ -30,14 +30,14 @@ def escaped(path: str) -> str:
 
 
 def listing(spark: Any, path: str, options: Mapping[str, str]) -> Any:
-    """A frame with the files below a path (`inputFiles`) and the columns of its directories; the files are not looked into.
+    """Return a frame with the files below a path (`inputFiles`) and the columns of its directories, without reading the files.
 
     Args:
         spark: A Spark session.
         path: A directory, file or pattern.
-        options: Of a reader: those that choose files have an effect.
+        options: Options of the reader; those that select files have an effect.
 
     Raises:
-        AnalysisException: Spark's, if there is nothing.
+        AnalysisException: Spark's error, if there are no files.
     """
     return spark.read.format("binaryFile").options(**options).load(path)

@@ -1,4 +1,4 @@
-"""A batch of an import into its topic: each part in one transaction, with the note that it is done."""
+"""Writes a batch of an import into its topic: each part in one transaction with its progress."""
 
 from __future__ import annotations
 
@@ -36,23 +36,17 @@ def write_batch(
     spark: Any,
     on_progress: Callable[[int, int], None] | None,
 ) -> tuple[int, int]:
-    """Write a batch, or what earlier attempts have left of it.
+    """Write a batch, or the parts of it that earlier attempts have not written.
 
     Args:
         spec: The import.
-        batch: Which one; must be noted as begun.
+        batch: The batch, which must be recorded as begun.
         admin: Asks the brokers.
         spark: A Spark session.
-        on_progress: As `run_import` has it.
+        on_progress: As in `run_import`.
 
     Returns:
-        The number of rows, and that of records written.
-
-    Raises:
-        ConfigError: If the source cannot be read.
-        DeserializationError: If a row has no event time, or one before 1970.
-        RangeError: If the import has gone on without this batch.
-        BrokerError: If brokers do not answer.
+        The number of rows, and the number of records written.
     """
     source = rows_of(spec, batch, spark)
     if not source.columns:
@@ -76,7 +70,7 @@ def write_batch(
 
 
 def fence_parts(spec: ImportSpec, batch: Batch, kafka: Mapping[str, str]) -> None:
-    """End earlier attempts at the parts of a batch, whose executors may outlive their driver.
+    """Fence earlier attempts at the parts of a batch, whose executors may outlive their driver.
 
     Raises:
         BrokerError: If brokers do not answer.
@@ -95,7 +89,7 @@ def _producer(spec: ImportSpec, part: int, kafka: Mapping[str, str]) -> Transact
 
 
 def _written_since_now(topic: str, admin: Admin) -> Callable[[], int]:
-    """Return a function that counts the records a topic has got, committed or not; an estimate if others write as well."""
+    """Return a function that counts new records of a topic, committed or not; an estimate if others write as well."""
     tps = [TopicPartition(topic, number) for number in range(admin.partitions([topic])[topic])]
     before = sum(admin.written_offsets(tps).values())
     return lambda: sum(admin.written_offsets(tps).values()) - before
@@ -104,7 +98,7 @@ def _written_since_now(topic: str, admin: Admin) -> Callable[[], int]:
 def _attempt(
     spec: ImportSpec, batch: Batch, part: int, records: Iterable[dict[str, Any]], kafka: dict[str, str]
 ) -> str:
-    """One attempt at a part. What another attempt may mend is raised, so that Spark tries again."""
+    """Attempt a part once. Failures that another attempt may fix are raised, so that Spark retries."""
     try:
         read, written = _write_part(spec, batch, part, records, kafka)
         return json.dumps({"read": read, "written": written})
@@ -117,7 +111,7 @@ def _attempt(
 def _write_part(
     spec: ImportSpec, batch: Batch, part: int, records: Iterable[dict[str, Any]], kafka: dict[str, str]
 ) -> tuple[int, int]:
-    """Take the part over, and write it unless that is done; gives the number of rows, and that of records written."""
+    """Take over the part, write it unless it is done, and return the numbers of rows and of records written."""
     progress, now_ms = Progress(admin_here(kafka), spec.id), SystemClock().now_ms()
     producer = _producer(spec, part, kafka)
     try:

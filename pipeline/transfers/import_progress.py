@@ -1,4 +1,4 @@
-"""How far an import is, in a compacted topic."""
+"""Stores the progress of imports in a compacted topic."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ IMPORTS_TOPIC = "millrace-imports"
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The conditions that tell the rows of a batch from others, and which of its parts each belongs to.
+    """The conditions that select the rows of a batch and assign them to parts.
 
     Args:
-        source: As `ImportSpec` has it, like all of them.
+        source: As in `ImportSpec`, like all fields.
         format: As above.
         schema: As above.
         key: As above.
@@ -41,11 +41,11 @@ class Terms:
 
     @classmethod
     def of(cls, spec: ImportSpec) -> Terms:
-        """Those of an import."""
+        """Return the terms of an import."""
         return cls(spec.source, spec.format, spec.schema, tuple(spec.key), spec.value, spec.incremental)
 
     def differences(self, other: Terms) -> str:
-        """Return the differences between here and there, as text.
+        """Describe the differences to other terms.
 
         >>> Terms("a", key=("id",)).differences(Terms("b", key=("id",)))
         "source 'a', not 'b'"
@@ -57,18 +57,18 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The work that an import does at a time.
+    """One batch of an import.
 
     Args:
-        number: Counts the batches of the import.
-        partitions: Number of partitions of the topic when it was planned.
+        number: Number of the batch.
+        partitions: Number of the topic's partitions at the time of planning.
         parts: Number of its parts.
-        files: The files it consists of.
-        above: It has the rows whose column is above this value, as text; None for all.
-        upto: And not above this one.
-        is_done: Whether all of it has been written.
-        terms: How its rows are chosen and cut into parts.
-        topic_id: What the brokers call the topic: one that is created anew has another id, and none of the records.
+        files: Its files.
+        above: Lower bound of the column, exclusive, as text; None for none.
+        upto: Upper bound of the column, inclusive.
+        is_done: Whether it is written completely.
+        terms: Select its rows, and assign them to parts.
+        topic_id: The brokers' id of the topic. A recreated topic has another id, and none of the records.
     """
 
     number: int = 0
@@ -83,7 +83,7 @@ class Batch:
 
 
 class Progress:
-    """How far an import is: its last batch, the parts of it that are done, and files that are done.
+    """Progress of an import: its last batch, finished parts of it, and finished files.
 
     Args:
         admin: Asks the brokers.
@@ -91,57 +91,57 @@ class Progress:
     """
 
     def __init__(self, admin: Admin, name: str) -> None:
-        """All calls raise `BrokerError` if brokers do not answer."""
+        """Connect. All calls raise `BrokerError` if brokers do not answer."""
         self._topic = ControlTopic(admin, IMPORTS_TOPIC)
         self._name = name
 
     def last(self) -> Batch:
-        """The last batch; number 0 if there was none."""
+        """Return the last batch; number 0 if there was none."""
         return self._last(self._topic.read())
 
     def files(self) -> set[str]:
-        """The files that have been imported."""
+        """Return the imported files."""
         prefix = f"{self._name}/file/"
         return {name.removeprefix(prefix) for name in self._topic.read() if name.startswith(prefix)}
 
     def has_parts(self, batch: Batch) -> bool:
-        """Whether a part of a batch has been written."""
+        """Return whether a part of a batch has been written."""
         found = self._topic.read()
         return any(self.part_name(batch, part) in found for part in range(batch.parts))
 
     def is_written(self, batch: Batch, part: int) -> bool:
-        """Whether a part of the last batch has been written.
+        """Return whether a part of the last batch has been written.
 
         Raises:
-            RangeError: If it is not the last batch any more.
+            RangeError: If it is no longer the last batch.
         """
         found = self._topic.read()
         if self._last(found) != batch:
-            message = f"Import {self._name} has gone on without batch {batch.number}: it runs elsewhere as well"
+            message = f"Import {self._name} has continued without batch {batch.number}: it also runs elsewhere"
             raise RangeError(message)
         return self.part_name(batch, part) in found
 
     def part_name(self, batch: Batch, part: int) -> str:
-        """Return the name that a part's note is kept under."""
+        """Return the key of a part's progress."""
         return f"{self._name}/part/{batch.number}/{part}"
 
     def begin(self, batch: Batch, last: Batch) -> None:
-        """Note what is going to be done.
+        """Record a batch before it is written.
 
         Args:
-            batch: That.
-            last: The batch before, or the one that it replaces, of which nothing has been written.
+            batch: The batch.
+            last: The previous batch, or an unwritten one that it replaces.
 
         Raises:
-            TaskMigratedError: If there is another one by now.
+            TaskMigratedError: If there is another batch by now.
         """
         self._topic.write({self._name: msgspec.json.encode(asdict(batch))}, lambda: self._check(last))
 
     def finish(self, batch: Batch) -> None:
-        """Note that a batch is done, and forget its parts.
+        """Record that a batch is done, and delete the progress of its parts.
 
         Raises:
-            TaskMigratedError: If there is another one by now.
+            TaskMigratedError: If there is another batch by now.
         """
         values: dict[str, bytes | None] = {self._name: msgspec.json.encode(asdict(replace(batch, is_done=True)))}
         values |= {f"{self._name}/file/{file}": b"{}" for file in batch.files}
@@ -156,6 +156,6 @@ class Progress:
         found = self.last()
         if found != expected:
             message = (
-                f"Import {self._name} is at batch {found.number} now, not {expected.number}: it runs elsewhere as well"
+                f"Import {self._name} is at batch {found.number} now, not {expected.number}: it also runs elsewhere"
             )
             raise TaskMigratedError(message)

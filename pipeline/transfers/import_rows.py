@@ -1,4 +1,4 @@
-"""Rows of a source as records: their keys, values, times and partitions, in parts."""
+"""Turns rows of a source into records: keys, values, times and partitions, in parts."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 _RISING = "rising"
 _SHOWN_BYTES = 200
-"""Of a row that is refused."""
+"""Maximum number of characters of a refused row to show."""
 _JSON = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How rows become JSON: with every column, and all of their times, of which Spark would leave out what is below the ms."""
+"""Options of JSON: all columns, and times in full, as Spark would cut them to ms."""
 
 
 def records_of(spec: ImportSpec, frame: Any, batch: Batch) -> Any:
-    """Rows as records: part, partition, key, value and timestamp (ms), those of a part together, in the order of the source.
+    """Return rows as records: part, partition, key, value and timestamp (ms), by part, in the order of the source.
 
     Args:
         spec: The import.
         frame: The rows.
-        batch: The batch that they are.
+        batch: Their batch.
 
     Raises:
         DeserializationError: While they are read, if a row has no event time, or one before 1970.
@@ -74,10 +74,10 @@ def records_of(spec: ImportSpec, frame: Any, batch: Batch) -> Any:
 
 
 def _placing(spec: ImportSpec, partitions: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return the function that checks the times of rows, before any is written, and adds their partition.
+    """Return a function that checks the times of rows before any is written, and adds their partition.
 
-    That of the key as producers choose it. Where there is none, it is that of the column that rises, or else of the value: the
-    client library would spread rows at random, and differently at another attempt, and other columns of a table may have
+    The key determines the partition, as in producers. Without a key, the incremental column does, or else the value.
+    The client library would spread rows randomly, and differently in each attempt; other columns of a table may have
     changed by then.
     """
     unkeyed = "value" if spec.incremental is None else _RISING
@@ -102,10 +102,10 @@ def _placing(spec: ImportSpec, partitions: int) -> Callable[[Iterable[Any]], Ite
 
 
 def _check_times(spec: ImportSpec, rows: Any) -> None:
-    """Make sure that all rows have event times.
+    """Check that all rows have event times.
 
     Raises:
-        DeserializationError: If one has none, and that is not allowed, or one before 1970; names the row by what it has.
+        DeserializationError: If a row has none although it must, or one before 1970; describes the row.
     """
     times = rows.column("timestamp")
     at = pc.index(pc.fill_null(pc.less(times, 0), spec.missing_timestamp == "fail"), True).as_py()
@@ -116,14 +116,14 @@ def _check_times(spec: ImportSpec, rows: Any) -> None:
     place = {"key": row["key"], "value": row["value"]} if row["key"] is None else {"key": row["key"]}
     shown = {name: data[:_SHOWN_BYTES].decode(errors="replace") for name, data in place.items() if data is not None}
     message = f"A row of {spec.source} {what} in column {spec.timestamp}"
-    hint = "Leave such rows out of the source, or give them the time of the import: --missing-timestamp now."
+    hint = "Remove such rows from the source, or use the time of the import for them: --missing-timestamp now."
     raise DeserializationError(
         message, hint=hint if time_ms is None else None, **({"file": row["file"]} if row["file"] else {}), **shown
     )
 
 
 def _bytes(frame: Any, column: str) -> Any:
-    """A column's bytes, or its text in UTF-8."""
+    """Return a column's bytes, or its text in UTF-8."""
     from pyspark.sql import functions as f
 
     found = f.col(f"`{column}`")
@@ -131,14 +131,14 @@ def _bytes(frame: Any, column: str) -> Any:
 
 
 def _rising(frame: Any, column: str) -> Any:
-    """The bytes of the column that rises, the same ones at every attempt."""
+    """Return the bytes of the incremental column, identical in every attempt."""
     from pyspark.sql import functions as f
 
     return f.expr(as_text(f"`{column}`", frame.schema[column].dataType.simpleString())).cast("binary")
 
 
 def _time(frame: Any, column: str | None) -> Any:
-    """A column as ms since the epoch: numbers are that already, of whatever type a database has for them."""
+    """Return a column as ms since the epoch: numbers unchanged, whatever type a database has for them."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import NumericType
 

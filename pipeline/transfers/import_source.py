@@ -1,4 +1,4 @@
-"""The source of an import: what is new in it, and the rows of a batch."""
+"""Finds the new data of an import's source, and reads the rows of a batch."""
 
 from __future__ import annotations
 
@@ -18,29 +18,26 @@ if TYPE_CHECKING:
     from pipeline.transfers.import_spec import ImportSpec
 
 _MAX_FILES = 1000
-"""Of one batch: their names are kept in one record."""
+"""Maximum number of files of a batch, as one record holds their names."""
 _STRICT = {
     "csv": {"mode": "FAILFAST", "enforceSchema": "false"},
     "json": {"mode": "FAILFAST"},
     "xml": {"mode": "FAILFAST"},
 }
-"""Readers that would give nulls for what does not fit the schema, or take a file's columns for those of the first one."""
+"""Readers that return null for malformed values, or apply the columns of the first file to all."""
 
 
 def with_what_is_new(
     spec: ImportSpec, planned: Batch, above: str | None, files_before: Callable[[], set[str]], spark: Any
 ) -> Batch | None:
-    """A batch with what has come to the source since the last one; None if nothing has.
+    """Return a batch with the data that the source has got since the last batch; None if there is none.
 
     Args:
         spec: The import.
-        planned: A batch that says neither files nor values yet.
-        above: The highest value of the column that rises that has been imported.
-        files_before: The files that have been.
+        planned: A batch without files and values.
+        above: The highest imported value of the incremental column.
+        files_before: The imported files.
         spark: A Spark session.
-
-    Raises:
-        ConfigError: If the source cannot be read, or lacks a column.
     """
     if spec.incremental is not None:
         frame = _whole(spec, spark)
@@ -58,7 +55,7 @@ def with_what_is_new(
 
 
 def rows_of(spec: ImportSpec, batch: Batch, spark: Any) -> Any:
-    """The rows of a batch, as a frame; one without columns if its files have no contents.
+    """Return the rows of a batch as a frame, without columns if its files are empty.
 
     Raises:
         ConfigError: If the source cannot be read, or lacks a column.
@@ -73,10 +70,10 @@ def rows_of(spec: ImportSpec, batch: Batch, spark: Any) -> Any:
 
 
 def reading(spec: ImportSpec, action: Callable[[], Any]) -> Any:
-    """Do something that makes Spark look at the source.
+    """Run an action that makes Spark read the source.
 
     Raises:
-        ConfigError: If it cannot be read.
+        ConfigError: If the source cannot be read.
     """
     from pyspark.errors import AnalysisException
 
@@ -85,11 +82,11 @@ def reading(spec: ImportSpec, action: Callable[[], Any]) -> Any:
             return action()
     except AnalysisException as error:
         message = f"{spec.format} source {spec.source} cannot be read: {complaint(error)}"
-        raise ConfigError(message, hint="Are --format, --option and the columns right?") from error
+        raise ConfigError(message, hint="Check --format, --option and the columns.") from error
 
 
 def as_text(value: str, kind: str) -> str:
-    """SQL that writes a value down; times as microseconds, which mean the same in every time zone.
+    """Return SQL that converts a value to text; times as microseconds, which do not depend on the time zone.
 
     >>> as_text("at", "timestamp")
     'CAST(unix_micros(at) AS STRING)'
@@ -111,16 +108,16 @@ def _whole(spec: ImportSpec, spark: Any) -> Any:
 
 
 def _listing(spec: ImportSpec, spark: Any) -> Any:
-    """A frame that has the source's files, if it has any, and the columns of its directories."""
+    """Return a frame with the source's files, if any, and the columns of its directories."""
     if has_files(spec.format):
         return reading(spec, lambda: listing(spark, spec.source, spec.options))
     return _whole(spec, spark)
 
 
 def _of_files(spec: ImportSpec, files: tuple[str, ...], spark: Any) -> Any:
-    """The rows of some of a source's files, with the columns that the names of directories stand for.
+    """Return the rows of some of a source's files, with the columns from directory names.
 
-    These files alone decide on the columns: another attempt has to find the same, whatever has come since.
+    Only these files determine the columns: another attempt must find the same ones, even if new files have arrived.
     """
     reader, first = _reader(spec, spark), unquote(files[0])
     in_names = [name for name in _columns(spec, _listing(spec, spark)) if f"/{name}=" in first]
@@ -132,7 +129,7 @@ def _of_files(spec: ImportSpec, files: tuple[str, ...], spark: Any) -> Any:
 
 
 def _checked(spec: ImportSpec, frame: Any) -> Any:
-    """The frame, if it has the columns that are wanted, or none: then it has no rows either."""
+    """Check that the frame has the required columns, or none at all: then it has no rows."""
     wanted, there = [*spec.key, spec.value, spec.timestamp, spec.incremental], _columns(spec, frame)
     missing = [column for column in wanted if column is not None and column not in there]
     if missing and there:
@@ -142,7 +139,7 @@ def _checked(spec: ImportSpec, frame: Any) -> Any:
 
 
 def _columns(spec: ImportSpec, frame: Any) -> list[str]:
-    """The names of a frame's columns; over Spark Connect that is when the source is first looked at."""
+    """Return the names of a frame's columns. Over Spark Connect, this is the first access to the source."""
     found: list[str] = reading(spec, lambda: frame.columns)
     return found
 
@@ -155,25 +152,25 @@ def _rows_above(frame: Any, column: str, above: str | None) -> Any:
 
 
 def _kind(spec: ImportSpec, frame: Any, column: str) -> str:
-    """The type of the column that rises.
+    """Return the type of the incremental column.
 
     Raises:
-        ConfigError: If it is text of a database, which may be ordered otherwise there than here.
+        ConfigError: If it is text of a database, whose order may differ from Spark's.
     """
     kind: str = frame.schema[column].dataType.simpleString()
     if spec.format == "jdbc" and kind.startswith(("string", "char", "varchar")):
-        message = f"Column {column} is text: its order is the database's, not Spark's, and rows would be missed"
+        message = f"Column {column} is text: databases and Spark order text differently, and rows would be missed"
         raise ConfigError(message, hint="Import by a column of numbers, dates or times.")
     return kind
 
 
 def _from_text(text: str, kind: str) -> str:
-    """SQL that gives back what `as_text` wrote down."""
+    """Return SQL that reverses `as_text`."""
     if kind == "timestamp":
         return f"timestamp_micros({int(text)})"
     return f"CAST({_literal(text)} AS {kind})"
 
 
 def _literal(text: str) -> str:
-    """A SQL string."""
+    """Return a SQL string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

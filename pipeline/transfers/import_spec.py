@@ -11,28 +11,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImportSpec:
-    """Names the rows to import, and says how they become records.
+    """Specifies the rows to import, and how they become records.
 
     Args:
-        topic: Where to; must exist.
+        topic: The topic, which must exist.
         source: A path (directory, file or pattern), or the table of a `jdbc` source.
-        format: Any format Spark reads: parquet, csv, json, jdbc, or a data source's name.
+        format: Any format that Spark can read: parquet, csv, json, jdbc, or a data source's name.
         options: The reader's options.
-        schema: The rows' schema as DDL, for formats that do not know it.
-        key: Key columns: one is written as text, or as it is if binary; several as a JSON object. Without, there is no key, and
-            rows whose incremental column, or else whose value, is equal go to equal partitions.
-        value: The column of values, text or binary, where null is a tombstone; None makes a JSON object of each row.
-        timestamp: The column of event times: timestamps, dates, or numbers of ms since the epoch; None takes the present.
-        missing_timestamp: What becomes of rows that have none there: `fail` ends the import, `now` takes the present; what
-            follows may be late then.
-        incremental: A column that only rises (a number, a date, a time), by which new rows are told from old ones: those above
-            the highest value that was imported. Not seen are rows that come later with that value or a lower one (a transaction
-            that began before and ended after the import; a second row of the same ms), those without a value, and deletions.
-            None imports new files, or everything where there are no files.
-        name: Names the import: its progress and its transactions. The topic's name if left out; then another source of an
-            incremental import is refused, since it may be another table.
-        parts: How many parts a batch has, each one transaction; no more than the topic has partitions, whose records come all
-            from one part and in the order of the source.
+        schema: The rows' schema as DDL, for formats without one.
+        key: Key columns. One is written as text, or unchanged if binary; several as a JSON object. Without a key, rows with
+            equal values of the incremental column, or else equal values, go to equal partitions.
+        value: The column of values, text or binary, where null is a tombstone. None writes each row as a JSON object.
+        timestamp: The column of event times: timestamps, dates, or numbers of ms since the epoch; None for the current time.
+        missing_timestamp: Treatment of rows without an event time: `fail` ends the import, `now` uses the current time, after
+            which other rows may be late.
+        incremental: A column that only rises (a number, a date, a time). New rows are those above the highest imported value.
+            The import misses rows that appear later with that value or a lower one (a transaction that began before the
+            import and ended after it; a second row of one ms), rows without a value, and deletions. None imports new
+            files, or everything if there are no files.
+        name: Name of the import, its progress and its transactions. By default the topic's name; another source of an
+            incremental import is then refused, as it may be another table.
+        parts: Number of parts per batch, each one transaction. At most the number of the topic's partitions, as each
+            partition gets its records from one part, in the order of the source.
     """
 
     topic: str
@@ -51,5 +51,5 @@ class ImportSpec:
 
     @property
     def id(self) -> str:
-        """The name that its progress is kept under."""
+        """Return the name of its progress."""
         return self.name or self.topic

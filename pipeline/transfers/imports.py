@@ -1,13 +1,13 @@
-"""Imports: any source that Spark reads into a topic, keyed, exactly once, and only what is new.
+"""Imports new data from any source that Spark can read into a topic, with keys, exactly once.
 
-An import goes in batches: the files that are new, or the rows whose column has risen above the last value, or everything. A
-batch is cut by partition into parts, each written in one transaction together with the note that it is done, as exactly-once
-source connectors do with their offsets (KIP-618). A batch that was cut off is done again as it was planned; parts that are done
-are skipped; if none is, it is planned anew, as the plan may be why it failed. Attempts of a part fence each other
-through its transactional id.
+An import works in batches: new files, or rows above the last value of a column, or everything. Each batch is divided by
+partition into parts. One transaction writes a part and its progress, as exactly-once source connectors do with their
+offsets (KIP-618). An interrupted batch is completed as planned, without its finished parts. If none is finished, it is
+planned again, as the plan may have caused the failure. Attempts at a part fence each other through its transactional
+id.
 
-What is to be done is in `import_spec`, how far it is in `import_progress`. `import_source` finds what is new, `import_rows`
-makes records of rows, and `import_parts` writes them.
+`import_spec` specifies an import, and `import_progress` stores its progress. `import_source` finds new data,
+`import_rows` turns rows into records, and `import_parts` writes them.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class ImportSummary:
     """The outcome of an import.
 
     Args:
-        read: Rows read from the source; those that an earlier attempt had written are among them.
-        written: Records written.
-        batches: Batches they came in.
+        read: Number of rows read from the source, including those that an earlier attempt had written.
+        written: Number of records written.
+        batches: Number of batches.
     """
 
     read: int
@@ -55,27 +55,30 @@ def run_import(
     *,
     here: Path | None = None,
 ) -> ImportSummary:
-    """Import what is new. Run again after a failure, it completes the batch that was cut off.
+    """Import new data. A run after a failure completes the interrupted batch.
 
     Args:
-        spec: What.
+        spec: The specification.
         admin: Asks the brokers.
-        spark: A Spark session, or a function that makes one: it is called once the topic is found to be there.
-        on_progress: Called again and again with the records written and the rows of the whole batch, from another thread; to
-            know these, the rows are counted first.
-        here: The source, if it is a file or directory of this machine: then no Spark starts if none of its files are new.
+        spark: A Spark session, or a function that creates one, called once the topic is known to exist.
+        on_progress: Called repeatedly, from another thread, with the records written and the rows of the whole batch, which
+            are counted first.
+        here: The source, if it is a file or directory of this machine. Spark then starts only if there are new files.
+
+    Returns:
+        The numbers of rows, records and batches.
 
     Raises:
-        ConfigError: If the source cannot be read, has no such column, what was begun was told apart in another way, or an
-            import by a column that has no name of its own had another source.
-        RangeError: If the topic was created anew since the last import.
+        ConfigError: If the source cannot be read, or lacks a column; if the interrupted batch had other terms; or if an
+            incremental import without its own name had another source.
+        RangeError: If the topic was recreated since the last import.
         DeserializationError: If a row has no event time, or one before 1970; nothing of its batch is written.
-        TopicError: If there is no such topic.
-        TaskMigratedError: If the same import runs elsewhere.
+        TopicError: If the topic does not exist.
+        TaskMigratedError: If the import also runs elsewhere.
         BrokerError: If brokers do not answer.
     """
     if spec.missing_timestamp not in {"fail", "now"}:
-        message = f"{spec.missing_timestamp!r} cannot become of rows without a time"
+        message = f"{spec.missing_timestamp!r} is not a treatment of rows without a time"
         raise ConfigError(message, hint="Allowed: fail, now")
     progress = Progress(admin, spec.id)
     admin.require([spec.topic], f"import {spec.id} writes to")
@@ -100,7 +103,7 @@ def run_import(
 
 
 def _has_nothing_new(spec: ImportSpec, progress: Progress, source: Path) -> bool:
-    """Whether all files of a source have been imported, as far as can be told without Spark, which may leave some out."""
+    """Return whether all files of a source have been imported, judged without Spark, which may ignore some files."""
     last = progress.last()
     if not (last.number and last.is_done) or spec.incremental is not None:
         return False
@@ -111,7 +114,7 @@ def _has_nothing_new(spec: ImportSpec, progress: Progress, source: Path) -> bool
 
 
 def _to_do(spec: ImportSpec, admin: Admin, spark: Any, last: Batch) -> Batch | None:
-    """The batch that was cut off, if a part of it is written, or else what is new; None if nothing is."""
+    """Return the interrupted batch if a part of it is written, otherwise a batch of new data; None if there is none."""
     progress, topic_id = Progress(admin, spec.id), admin.topic_ids([spec.topic])[spec.topic]
     _check_goes_on(spec, last, topic_id)
     if not last.is_done:
@@ -127,36 +130,34 @@ def _to_do(spec: ImportSpec, admin: Admin, spark: Any, last: Batch) -> Batch | N
 
 
 def _check_same_terms(spec: ImportSpec, last: Batch) -> None:
-    """Make sure that a batch which is written in part is completed as it was begun.
+    """Check that a partly written batch is completed with its original terms.
 
     Raises:
         ConfigError: If rows would belong to other parts now.
     """
     terms = Terms.of(spec)
     if last.terms != terms:
-        message = f"Batch {last.number} of import {spec.id} was cut off when a part of it was written"
-        raise ConfigError(message, hint=f"Complete it as it was begun: with {last.terms.differences(terms)}.")
+        message = f"Batch {last.number} of import {spec.id} was interrupted after a part of it had been written"
+        raise ConfigError(message, hint=f"Complete it with its original settings: {last.terms.differences(terms)}.")
 
 
 def _check_goes_on(spec: ImportSpec, last: Batch, topic_id: str) -> None:
-    """Make sure that what was imported means the same to this import.
+    """Check that earlier progress is valid for this import.
 
     Raises:
-        ConfigError: If rows were told apart otherwise, or are another table's.
-        RangeError: If the topic is another one.
+        ConfigError: If rows were selected differently, or belong to another table.
+        RangeError: If the topic was recreated.
     """
     if last.number and last.topic_id != topic_id:
-        message = f"Topic {spec.topic} was created anew since batch {last.number} of import {spec.id} was begun"
-        raise RangeError(message, hint="What has been imported is not in it. Import it under another name (--name).")
+        message = f"Topic {spec.topic} was recreated after batch {last.number} of import {spec.id} had begun"
+        raise RangeError(message, hint="It lacks the imported records. Import under another name (--name).")
     if not (last.number if last.is_done else last.number - 1):
         return
     if last.terms.incremental != spec.incremental:
         before, now = (column or "no column" for column in (last.terms.incremental, spec.incremental))
-        message = f"Import {spec.id} has told new rows by {before} so far, not by {now}"
+        message = f"Import {spec.id} has selected new rows by {before} so far, not by {now}"
         raise ConfigError(message, hint="Import it under another name (--name): that imports everything.")
     if spec.incremental is not None and last.terms.source != spec.source and not spec.name:
-        message = (
-            f"Import {spec.id} has had rows of {last.terms.source} so far, up to {last.upto}, not of {spec.source}"
-        )
-        hint = f"Give this one a name of its own (--name). If it is the same table: --name {spec.id}."
+        message = f"Import {spec.id} has read {last.terms.source} so far, up to {last.upto}, not {spec.source}"
+        hint = f"Give this one its own name (--name). If it is the same table: --name {spec.id}."
         raise ConfigError(message, hint=hint)

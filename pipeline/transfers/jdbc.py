@@ -1,8 +1,8 @@
 """Tables of a database as targets: every record once, whatever fails in between.
 
-Executors write the rows of a batch to a table of their own, `millrace_<digest>_<random>`. One transaction then moves them to
-the target and notes the batch in `millrace_exports`, a table beside it: as exactly-once sink connectors keep their offsets with
-the data. What an attempt that died has left is dropped by the next one, which ends that attempt if it should still be alive.
+Executors write the rows of a batch to a staging table, `millrace_<digest>_<random>`. One transaction then moves them to the
+target and records the batch in `millrace_exports`, a table in the same schema: exactly-once sink connectors also store their
+offsets with the data. The next attempt drops the staging table of a dead one, which also ends it if it is still alive.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 PROGRESS_TABLE = "millrace_exports"
 TOMBSTONE = "_tombstone"
-"""A column of the frame, not of the target: 1 where the value is null, else 0."""
+"""A column of the frame, not of the target: 1 if the value is null, otherwise 0."""
 _PLACE = ("_partition", "_offset")
 _POSTGRESQL = "jdbc:postgresql:"
 
 
 class Written(NamedTuple):
-    """Records of a batch, and rows that were added, replaced or deleted for it."""
+    """Numbers of records of a batch, and of rows added, replaced or deleted."""
 
     read: int
     written: int
@@ -37,13 +37,13 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JdbcTarget:
-    """A table, and how rows get into it.
+    """A table, and how to write rows to it.
 
     Args:
-        table: Its name, as SQL has it; created if there is none.
+        table: Its name in SQL; created if missing.
         options: Options of Spark's `jdbc` format: `url`, `user`, `password`, `driver`, ...
-        key: Columns by which a row replaces another one (PostgreSQL's `INSERT ... ON CONFLICT`); they need a unique constraint,
-            which a table that is created here has. None: rows are only added.
+        key: Columns by which a row replaces another one (PostgreSQL's `INSERT ... ON CONFLICT`). They need a unique
+            constraint, which tables created here have. None: rows are only added.
     """
 
     table: str
@@ -59,20 +59,20 @@ class JdbcTarget:
         return with_driver(self.options)
 
     def check(self) -> None:
-        """Refuse what cannot be done, before anything is.
+        """Refuse impossible options before any work.
 
         Raises:
-            ConfigError: If there is no URL, or rows are to be replaced in another database than PostgreSQL.
+            ConfigError: If there is no URL, or rows are to be replaced in a database other than PostgreSQL.
         """
         if not self._url:
             message = f"There is no URL for table {self.table}"
-            raise ConfigError(message, hint="Say --option url=jdbc:postgresql://host/database.")
+            raise ConfigError(message, hint="Add --option url=jdbc:postgresql://host/database.")
         if self.key and not self._url.startswith(_POSTGRESQL):
-            message = f"Rows are replaced by key in PostgreSQL only, not at {shown(self._url)}"
+            message = f"Only PostgreSQL can replace rows by key, not {shown(self._url)}"
             raise ConfigError(message, hint="Without --key, rows are added.")
 
     def has(self, spark: Any, export: str, number: int, text: str) -> bool:
-        """Whether a batch is in the target.
+        """Return whether a batch is in the target.
 
         Args:
             spark: A Spark session.
@@ -81,8 +81,8 @@ class JdbcTarget:
             text: The batch's range.
 
         Raises:
-            RangeError: If another batch of that number, or a later one, is.
-            UnsupportedByHostError: If that cannot be asked over Spark Connect.
+            RangeError: If the target has another batch with this number, or a later one.
+            UnsupportedByHostError: If Spark Connect cannot answer the question.
         """
         with self._connected(spark) as database:
             return _is_done(database, export, number, text)
@@ -128,10 +128,10 @@ class JdbcTarget:
             message = (
                 f"A record has no {', '.join(self.key)} to replace a row by (partition {place[0]}, offset {place[1]})"
             )
-            raise ConfigError(message, hint="Deletions have a key and no value: replace rows by _key (--key _key).")
+            raise ConfigError(message, hint="Deletions have a key but no value: replace rows by _key (--key _key).")
 
     def _count(self, database: Database, staging: str) -> Written:
-        """How many records there are, and how many rows are going to be moved or deleted for them."""
+        """Count the records, and the rows that will be moved or deleted for them."""
         places = f"SELECT DISTINCT {_names(database, _PLACE)} FROM {staging}"
         read = database.row(f"SELECT count(*) AS found FROM ({places}) s") or (0,)
         if not self.key:
@@ -165,7 +165,7 @@ class JdbcTarget:
         )
 
     def _last(self, database: Database, staging: str, columns: Iterable[str]) -> str:
-        """A subquery `s` of the rows with `millrace_rank`: 1 is the last one of its key, or the only one of its place."""
+        """Return a subquery `s` of the rows with `millrace_rank`: 1 for the last row of its key or its place."""
         unique, order = _names(database, self.key or _PLACE), _names(database, ["_offset"])
         rank = f"row_number() OVER (PARTITION BY {unique} ORDER BY {order} DESC)"
         return f"(SELECT {_names(database, [*columns, TOMBSTONE])}, {rank} AS millrace_rank FROM {staging}) s"
@@ -180,7 +180,7 @@ class JdbcTarget:
 
 
 class _Note:
-    """The statements by which a batch is moved once, whoever tries to: whoever comes second waits, and finds nothing to do."""
+    """The statements that move a batch exactly once: a second transaction waits, and finds nothing to do."""
 
     def __init__(self, database: Database, export: str, number: int, text: str) -> None:
         table, name = database.quoted(PROGRESS_TABLE), literal(export)
@@ -192,21 +192,21 @@ class _Note:
 
 
 def _names(database: Database, names: Iterable[str]) -> str:
-    """Names as SQL takes them, separated by commas."""
+    """Return names quoted for SQL, separated by commas."""
     return ", ".join(map(database.quoted, names))
 
 
 def _drop_tables(database: Database, prefix: str) -> None:
-    """Drop the tables whose names begin so."""
+    """Drop the tables whose names begin with a prefix."""
     for name in database.tables(prefix):
         database.execute(f"DROP TABLE {database.quoted(name)}")
 
 
 def _is_done(database: Database, export: str, number: int, text: str) -> bool:
-    """Whether a batch is in the target. Makes the table of progress, and the export's row in it.
+    """Return whether a batch is in the target. Creates the table of progress, and the export's row in it.
 
     Raises:
-        RangeError: If another batch of that number, or a later one, is.
+        RangeError: If the target has another batch with this number, or a later one.
     """
     table = database.quoted(PROGRESS_TABLE)
     if not database.can_read(table):
@@ -220,7 +220,5 @@ def _is_done(database: Database, export: str, number: int, text: str) -> bool:
         return False
     if known[0] == number and known[1] == text:
         return True
-    message = (
-        f"The target has batch {known[0]} of export {export} ({known[1]}); batch {number} ({text}) was to be written"
-    )
-    raise RangeError(message, hint="Name this export otherwise (--name), or delete its row in millrace_exports.")
+    message = f"The target has batch {known[0]} of export {export} ({known[1]}); it cannot take batch {number} ({text})"
+    raise RangeError(message, hint="Give this export another name (--name), or delete its row in millrace_exports.")

@@ -1,4 +1,4 @@
-"""Rows of a SELECT over topics, computed in this process and in memory: nothing is written."""
+"""Computes the rows of a SELECT over topics in this process, in memory, without writing anything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PRINTED = ("ROWTIME", "KEY", "VALUE", "PARTITION", "OFFSET")
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows as they come, under names of columns."""
+    """Rows as an iterator, with the names of their columns."""
 
     columns: tuple[str, ...]
     rows: Iterator[tuple[Any, ...]]
@@ -43,7 +43,7 @@ class Selecting:
 
     Args:
         brokers: Returns the client that asks the brokers.
-        schema_registry: Settings of the schema registry; empty if there is none.
+        schema_registry: Settings of the schema registry; empty without one.
         catalog: The sources.
     """
 
@@ -52,9 +52,9 @@ class Selecting:
     catalog: Catalog
 
     def selected(self, select: Select) -> Rows:
-        """Return the rows of a query: as topics are now, or with EMIT CHANGES each update, without end.
+        """Return the rows of a query over the topics' current records. With EMIT CHANGES, return each update, endlessly.
 
-        Of a table without EMIT CHANGES the rows are those that it has now.
+        A query of a table without EMIT CHANGES returns its current rows.
 
         Raises:
             SqlError: If the query has a mistake.
@@ -67,14 +67,14 @@ class Selecting:
         topics = sorted({self.catalog.sources[name].topic for name in _names(select)})
         if select.follows and len(topics) > 1:
             message = f"EMIT CHANGES follows one topic, and this query reads {', '.join(topics)}"
-            raise ConfigError(message, hint="Leave EMIT CHANGES out: the topics are read as they are now.")
+            raise ConfigError(message, hint="Leave EMIT CHANGES out to read the current records of the topics.")
         updates = self._updates(plan, selection, topics, follows=select.follows)
         is_whole = selection.result.is_table and not select.follows
         rows = _last(selection, updates) if is_whole else (selection.row(key, value) for key, value in updates)
         return Rows(selection.result.shown, islice(rows, select.limit))
 
     def printed(self, command: Print) -> Rows:
-        """Return the records of a topic, decoded as the source that has it says; as bytes if none has.
+        """Return the records of a topic, decoded as its source declares; as bytes without a source.
 
         Raises:
             TopicError: If the topic does not exist.
@@ -107,7 +107,7 @@ class Selecting:
     def _updates(
         self, plan: Plan, selection: Selection, topics: list[str], *, follows: bool
     ) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Run the topology over the records of topics, by their times; at equal times rows of tables come first."""
+        """Run the topology over the records of topics by time; at equal times, rows of tables come first."""
         settings = {"deserialization.exception.handler": "continue"}
         registry = dict(self.schema_registry) or None
         with TopologyTestDriver(plan.builder.build(), settings, schema_registry=registry) as driver:
@@ -135,7 +135,7 @@ def _names(select: Select) -> list[str]:
 
 
 def _last(selection: Selection, updates: Iterator[tuple[bytes | None, bytes | None]]) -> Iterator[tuple[Any, ...]]:
-    """Return the last row of each key that was not deleted."""
+    """Return the last row of each key, without deleted ones."""
     last: dict[bytes | None, bytes | None] = {}
     for key, value in updates:
         last.pop(key, None)
@@ -145,5 +145,5 @@ def _last(selection: Selection, updates: Iterator[tuple[bytes | None, bytes | No
 
 
 def _end(command: Print) -> int | None:
-    """Return the number of records to read: none behind the last that is shown, which may be long in coming."""
+    """Return the number of records to read, so that nothing is awaited after the last one shown."""
     return None if command.limit is None else (command.limit - 1) * command.interval + 1

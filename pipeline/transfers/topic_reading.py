@@ -1,4 +1,4 @@
-"""Records of a topic as people read them."""
+"""Reads records of a topic for display."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 _BATCH = 1000
 _POLL_SECONDS = 1.0
 _LOST_POLLS = 5
-"""Polls without a record after which brokers are asked whether they are there."""
+"""Number of polls without a record after which to check that brokers answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRecord:
-    """A record with its place, decoded; the time is in ms."""
+    """A decoded record with its place; the time is in ms."""
 
     tp: TopicPartition
     offset: int
@@ -39,13 +39,13 @@ class ReadRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicReader:
-    """Reads what is committed in a topic.
+    """Reads the committed records of a topic.
 
     Args:
         admin: Asks the brokers.
         topic: The topic.
-        key_serde: How keys are read.
-        value_serde: How values are read.
+        key_serde: Reads keys.
+        value_serde: Reads values.
     """
 
     admin: Admin
@@ -54,15 +54,15 @@ class TopicReader:
     value_serde: Serde[Any]
 
     def read(self, start: str, end: str) -> Iterator[ReadRecord]:
-        """The records between two bounds.
+        """Return the records between two bounds.
 
         Args:
             start: `earliest`, `latest`, a vector of offsets, or a time: the first record at or after it.
-            end: The same; what lies there is not read any more.
+            end: A bound in the same forms, exclusive.
 
         Raises:
-            TopicError: If there is no such topic.
-            RangeError: If a bound is none, or the end lies before the start.
+            TopicError: If the topic does not exist.
+            RangeError: If a bound is invalid, or the end is before the start.
             DeserializationError: If a serde cannot read a record.
         """
         admin, first, last = self.admin, self._bounds(start), self._bounds(end)
@@ -71,19 +71,22 @@ class TopicReader:
                 message = f"{tp}: the end, offset {last[tp]}, lies before the start, {offset}"
                 raise RangeError(message)
         ranges = {tp: OffsetRange(first[tp], last[tp]) for tp in sorted(first)}
-        for tp, wanted in ranges.items():  # one after the other: to people, order within a partition is what counts
+        for (
+            tp,
+            wanted,
+        ) in ranges.items():  # one partition after the other: readers care about the order within a partition
             for _, batch in read_fields(admin, {tp: wanted}):
                 yield from self._decoded(tp, batch)
 
     def follow(self, start: str) -> Iterator[ReadRecord]:
-        """The records from a bound on, and what comes, without end.
+        """Return the records from a bound on, including future ones, endlessly.
 
         Args:
-            start: As of `read`.
+            start: As in `read`.
 
         Raises:
-            TopicError: If there is no such topic.
-            RangeError: If the bound is none.
+            TopicError: If the topic does not exist.
+            RangeError: If the bound is invalid.
             DeserializationError: If a serde cannot read a record.
             BrokerError: If brokers do not answer any more.
         """
@@ -113,9 +116,9 @@ class TopicReader:
             return None
         try:
             return plain_reader(serde)(data)
-        except Exception as error:  # whatever a serde raises
+        except Exception as error:  # a serde may raise anything
             message = f"{part} cannot be read with serde {serde.name}: {type(error).__name__}: {error}"
-            hint = "Name others: --key-serde, --value-serde (bytes reads anything), or --app."
+            hint = "Choose others with --key-serde, --value-serde (bytes reads anything), or --app."
             raise DeserializationError(
                 message, hint=hint, topic=tp.topic, partition=tp.partition, offset=offset
             ) from error
@@ -141,7 +144,7 @@ class TopicReader:
             raise RangeError(str(error)) from error
         unknown = sorted(set(given) - set(tps))
         if unknown:
-            message = f"{', '.join(map(str, unknown))} is no partition of {self.topic}"
+            message = f"{', '.join(map(str, unknown))} is not a partition of {self.topic}"
             raise RangeError(message, hint=f"It has {tps[0]} to {tps[-1]}.")
         return {**self.admin.end_offsets([tp for tp in tps if tp not in given]), **given}
 

@@ -1,4 +1,4 @@
-"""Serdes by name, and keys and values as people read and write them."""
+"""Serdes by name, and readable forms of keys and values."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _SIMPLE: dict[str, Serde[Any]] = {
 }
 _WINDOWED, _SESSION = "windowed-", "session-windowed-"
 NAMES = f"{', '.join(_SIMPLE)}, {_WINDOWED}NAME or {_SESSION}NAME"
-"""What serdes may be called, for a help text."""
+"""Names of serdes, for a help text."""
 _NO_SIZE = 0
-"""Of windows whose size is not known: only their start is shown."""
+"""End of windows of unknown size: only their start is shown."""
 _UNITS = {"ms": timedelta(milliseconds=1), "s": timedelta(seconds=1), "m": timedelta(minutes=1)}
 _UNITS |= {"h": timedelta(hours=1), "d": timedelta(days=1)}
 _SIZE = re.compile(r"(\d+)(ms|s|m|h|d)")
 
 
 def serde_named(name: str, window: str | None = None) -> Serde[Any]:
-    """A serde by its name.
+    """Return a serde by its name.
 
     >>> serde_named("windowed-string", "5m").name
     'windowed[string]'
 
     Args:
         name: One of `NAMES`.
-        window: For time-windowed keys: the size of the windows, as in `5m`; without it only their start is known.
+        window: Size of the windows of time-windowed keys, such as `5m`; without it only their start is known.
 
     Raises:
-        ConfigError: If there is no such serde, or that is no size.
+        ConfigError: If there is no such serde, or the size is invalid.
     """
     if name.startswith(_SESSION):
         return session_windowed(serde_named(name.removeprefix(_SESSION)))
@@ -57,36 +57,28 @@ def serde_named(name: str, window: str | None = None) -> Serde[Any]:
 
 
 def size_ms(window: str | None) -> int:
-    """The size of windows in ms; 0 if nothing is said.
+    """Return the size of windows in ms; 0 if the text is empty.
 
     >>> size_ms("90s"), size_ms("1h")
     (90000, 3600000)
 
     Raises:
-        ConfigError: If it is none.
+        ConfigError: If it is not a size.
     """
     if window is None:
         return _NO_SIZE
     found = _SIZE.fullmatch(window)
     if found is None or not int(found[1]):
-        message = f"{window!r} is no size of a window"
-        raise ConfigError(message, hint="A number and ms, s, m, h or d, as in 5m.")
+        message = f"{window!r} is not a size of windows"
+        raise ConfigError(message, hint="Write a number and ms, s, m, h or d, as in 5m.")
     return millis(int(found[1]) * _UNITS[found[2]], "window size")
 
 
 def serdes_of(topology: Topology, topic: str, window: str | None = None) -> tuple[Serde[Any], Serde[Any]]:
-    """The serdes with which a topology reads or writes a topic.
+    """Return the serdes with which a topology reads or writes a topic.
 
-    Sinks of windowed keys do not say how long the windows are: that is then the size of the topology's windows, if all of its
-    stores have the same.
-
-    Args:
-        topology: The topology.
-        topic: The topic.
-        window: The size of the windows; as above if left out.
-
-    Raises:
-        ConfigError: If it neither reads nor writes the topic.
+    Sinks of windowed keys do not contain the size of the windows. It is taken from the topology's stores, if all have
+    one size.
     """
     sources = (n for n in topology.nodes.values() if isinstance(n, SourceNode))
     source = next((n for n in sources if topic in n.topics or (n.pattern and n.pattern.fullmatch(topic))), None)
@@ -94,14 +86,14 @@ def serdes_of(topology: Topology, topic: str, window: str | None = None) -> tupl
     if node is None:
         known = ", ".join(sorted({*topology.source_topics, *topology.sink_topics}))
         message = f"The application neither reads nor writes {topic}"
-        raise ConfigError(message, hint=f"It has: {known}. Or name the serdes: --key-serde, --value-serde.")
+        raise ConfigError(message, hint=f"It has: {known}. Or choose serdes with --key-serde and --value-serde.")
     sizes = {store.window_size_ms for store in topology.stores.values() if store.window_size_ms}
     given = size_ms(window) or (sizes.pop() if len(sizes) == 1 else _NO_SIZE)
     return _sized(node.key_serde, given), node.value_serde
 
 
 def _sized(serde: Serde[Any], size: int) -> Serde[Any]:
-    """A serde of windowed keys that can read them, if it is one that does not know their size."""
+    """Add the size of windows to a serde of windowed keys that lacks it."""
     if serde.remake is None or serde.remake[0] is not windowed_of_size_ms:
         return serde
     inner, own_size = serde.remake[1]
@@ -109,7 +101,7 @@ def _sized(serde: Serde[Any], size: int) -> Serde[Any]:
 
 
 def readable(value: Any) -> str:
-    """A key or a value in a line for people.
+    """Return a key or a value as one readable line.
 
     >>> readable("ann"), readable({"n": 1}), readable(None), readable(bytes(1))
     ('ann', '{"n":1}', 'null', '0x00')
@@ -127,7 +119,7 @@ def readable(value: Any) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """A key or a value as JSON has it: bytes in hexadecimal digits, windowed keys as an object."""
+    """Return a key or a value as JSON: bytes in hexadecimal digits, windowed keys as an object."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Windowed):
@@ -136,7 +128,7 @@ def jsonable(value: Any) -> Any:
 
 
 def time_text(time_ms: int) -> str:
-    """A time in UTC, to the ms where it has any.
+    """Return a time in UTC, with ms if they are not 0.
 
     >>> time_text(1_500), time_text(0)
     ('1970-01-01T00:00:01.500Z', '1970-01-01T00:00:00Z')
@@ -149,13 +141,13 @@ def time_text(time_ms: int) -> str:
 
 
 def from_text(serde: Serde[Any], text: str) -> Any:
-    """A key or value that somebody has written, as a serde takes it.
+    """Convert text to a key or value for a serde.
 
     >>> from_text(LONG, "7"), from_text(STRING, "7"), from_text(JSON, "[7]")
     (7, '7', [7])
 
     Raises:
-        ValueError: If the serde does not take it.
+        ValueError: If the text does not fit the serde.
     """
     if serde is STRING:
         return text

@@ -1,4 +1,4 @@
-"""Lines of text as records of a topic."""
+"""Writes lines of text as records of a topic."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _Record = tuple[bytes | None, bytes | None, int]
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """How lines become records. Each line is a value; without a key, partitions are taken in turn.
+    """Form of the lines. Each line is a value; records without a key go to partitions in turn.
 
     Args:
-        key_serde: How keys are written.
-        value_serde: How values are written. Null of JSON is a tombstone.
-        key: A field of JSON values that is the key as well; None for none.
-        timestamp: A field of JSON values with the event time, in ms or as text; None takes the present.
-        separator: What stands between a line's key and its value; None: lines have no keys.
+        key_serde: Writes keys.
+        value_serde: Writes values. JSON's null is a tombstone.
+        key: A field of JSON values that is also the key; None for none.
+        timestamp: A field of JSON values with the event time, in ms or as text; None for the current time.
+        separator: Separates a line's key from its value; None for lines without keys.
     """
 
     key_serde: Serde[Any]
@@ -41,24 +41,24 @@ class LineFormat:
     separator: str | None = None
 
     def check(self) -> None:
-        """Make sure that it makes sense.
+        """Check that the options fit together.
 
         Raises:
-            ConfigError: If it does not.
+            ConfigError: If they do not.
         """
         if self.key is not None and self.separator is not None:
-            message = "--key and --separator both say where keys come from"
-            raise ConfigError(message, hint="Leave one out.")
+            message = "--key and --separator both define keys"
+            raise ConfigError(message, hint="Leave out one of them.")
         fields = [field for field in (self.key, self.timestamp) if field is not None]
         if fields and not self.value_serde.name.startswith(JSON.name):
             message = f"Values with serde {self.value_serde.name} have no field {', '.join(fields)}"
             raise ConfigError(message, hint="Fields are those of JSON values: --value-serde json.")
 
     def record(self, line: str, now_ms: int) -> _Record:
-        """The key, value and time of a line.
+        """Return the key, value and time of a line.
 
         Raises:
-            ValueError: If it is not as it is to be.
+            ValueError: If the line is malformed.
         """
         text_of_key, text = self._split(line)
         value = from_text(self.value_serde, text)
@@ -79,19 +79,19 @@ class LineFormat:
 
 
 def write_lines(admin: Admin, topic: str, lines: Iterable[str], form: LineFormat) -> int:
-    """Write lines to a topic, each once; returns how many were written. Empty lines are none.
+    """Write lines to a topic, each once, and return their number. Empty lines are skipped.
 
     Args:
         admin: Asks the brokers.
-        topic: The topic; must exist.
+        topic: The topic, which must exist.
         lines: The lines.
-        form: How they become records.
+        form: Their form.
 
     Raises:
-        ConfigError: If the format makes no sense.
-        TopicError: If there is no such topic.
-        SerializationError: If a line cannot be written; those before it are, and none behind it.
-        BrokerError: If brokers do not take the records.
+        ConfigError: If the form is contradictory.
+        TopicError: If the topic does not exist.
+        SerializationError: If a line cannot be written. Earlier lines are written, later ones are not.
+        BrokerError: If brokers refuse the records.
     """
     form.check()
     admin.require([topic], "are to be written")
@@ -103,11 +103,11 @@ def write_lines(admin: Admin, topic: str, lines: Iterable[str], form: LineFormat
                 continue
             try:
                 key, value, at_ms = form.record(text, clock.now_ms())
-            except Exception as error:  # whatever a serde raises
+            except Exception as error:  # a serde may raise anything
                 producer.flush()
                 written = counted(producer.sent().get(topic, 0), "record")
                 message = f"Line {number} cannot be written: {error}: {text[:100]!r}"
-                hint = f"{written} before it are written. Correct the line, and go on with it."
+                hint = f"{written} before it are written. Correct the line, and continue with it."
                 raise SerializationError(message, hint=hint) from error
             producer.send(topic, key, value, at_ms, (), None)
         producer.flush()
@@ -122,7 +122,7 @@ def _bytes(serde: Serde[Any], value: Any) -> bytes | None:
 
 def _field(value: Any, name: str) -> Any:
     if not isinstance(value, dict):
-        message = f"it is no JSON object with a field {name!r}"
+        message = f"it is not a JSON object with a field {name!r}"
         raise ValueError(message)  # noqa: TRY004 - what the line says, not what the code does
     if name not in value:
         message = f"it has no field {name!r}"
@@ -131,12 +131,12 @@ def _field(value: Any, name: str) -> Any:
 
 
 def _time(value: Any) -> int:
-    """A time in ms; text without a zone is in UTC."""
+    """Return a time in ms; text without a zone is in UTC."""
     try:
         found = time_ms(value) if isinstance(value, str) else value
     except RangeError as error:
         raise ValueError(error.message) from error
-    if type(found) is int and found >= 0:  # a bool is none
+    if type(found) is int and found >= 0:  # a bool is not a number here
         return found
     message = f"{value!r} is neither ms since 1970 nor a time since then"
     raise ValueError(message)

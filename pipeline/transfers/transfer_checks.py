@@ -1,4 +1,4 @@
-"""Mistakes in imports and exports that can be told without Spark, whose start takes many seconds."""
+"""Finds mistakes in imports and exports without Spark, whose start takes many seconds."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _TYPES = frozenset(
 _COLUMN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+)\s*:?\s+(\w+)[^`]*|\s*(`(?:[^`]|``)+`|\w+):(\w+)[^`]*")
 _PATTERN = re.compile(r"[*?\[\]{}\\]")
 _JARS = ("spark.jars", "spark.driver.extraClassPath", "spark.remote")
-"""Settings that may bring formats of their own."""
+"""Settings that may add formats."""
 
 
 def check_import(spec: ImportSpec, settings: Mapping[str, str], master: str | None, packages: Collection[str]) -> None:
-    """Tell mistakes of an import.
+    """Find mistakes in an import.
 
     Args:
         spec: The import.
-        settings: Settings of Spark, by its own names.
-        master: Spark's master URL that comes before these.
+        settings: Settings of Spark, by Spark's names.
+        master: Spark's master URL, which overrides them.
         packages: Libraries that the format needs.
 
     Raises:
-        ConfigError: If the file or the format is not there, the schema is none, or it lacks a column.
+        ConfigError: If the file or the format does not exist, the schema is invalid, or it lacks a column.
     """
     check_format(spec.format, settings, packages)
     check_schema(spec.schema)
@@ -49,17 +49,17 @@ def check_import(spec: ImportSpec, settings: Mapping[str, str], master: str | No
         if not path.exists():
             message = f"There is no file or directory {spec.source}"
             raise ConfigError(message)
-        if spec.schema is not None and path.is_file():  # the names of directories are columns as well
+        if spec.schema is not None and path.is_file():  # names of directories are columns as well
             _check_columns(spec, spec.schema)
 
 
 def source_here(spec: ImportSpec, settings: Mapping[str, str], master: str | None) -> Path | None:
-    """Return the file or directory of this machine that an import reads; None if it reads something else.
+    """Return the file or directory of this machine that an import reads; None if the source is elsewhere.
 
     Args:
         spec: The import.
-        settings: Settings of Spark, by its own names.
-        master: Spark's master URL that comes before these.
+        settings: Settings of Spark, by Spark's names.
+        master: Spark's master URL, which overrides them.
     """
     where = master or settings.get("spark.remote") or settings.get("spark.master") or DEFAULT_MASTER
     is_here = where.startswith("local") and not any(key.endswith("fs.defaultFS") for key in settings)
@@ -67,22 +67,22 @@ def source_here(spec: ImportSpec, settings: Mapping[str, str], master: str | Non
 
 
 def check_format(name: str, settings: Mapping[str, str], packages: Collection[str]) -> None:
-    """Tell a format that is spelled wrongly, unless a library may have one of that name.
+    """Refuse a misspelt format, unless a library may provide it.
 
     Raises:
-        ConfigError: If it is.
+        ConfigError: If it is misspelt.
     """
     is_known = name.lower() in _BUILT_IN or packages or any(key.startswith(_JARS) for key in settings)
     near = difflib.get_close_matches(name.lower(), _BUILT_IN, 1)
     if near and not is_known:
         message = f"There is no format {name!r}"
         raise ConfigError(
-            message, hint=f"Did you mean {near[0]!r}? Others need a library: --package group:name:version."
+            message, hint=f"Did you mean {near[0]!r}? Other formats need a library: --package group:name:version."
         )
 
 
 def check_schema(schema: str | None) -> None:
-    """Tell a schema whose columns have types that Spark does not know.
+    """Refuse a schema with types that Spark does not know.
 
     Raises:
         ConfigError: If it has one.
@@ -92,8 +92,8 @@ def check_schema(schema: str | None) -> None:
         kind = (found[2] or found[4]).lower() if found else ""
         if kind not in _TYPES:
             near = difflib.get_close_matches(kind, _TYPES, 1)
-            message = f"The schema has {column.strip()!r}, which is no column and a type of Spark's"
-            hint = f"Did you mean {near[0]!r}?" if near else 'As in --schema "user string, at timestamp".'
+            message = f"The schema has {column.strip()!r}, which is not a column with a type of Spark"
+            hint = f"Did you mean {near[0]!r}?" if near else 'For example --schema "user string, at timestamp".'
             raise ConfigError(message, hint=hint)
 
 
@@ -108,7 +108,7 @@ def _check_columns(spec: ImportSpec, schema: str) -> None:
 
 
 def _columns(schema: str) -> Iterator[str]:
-    """The columns of a schema: what commas separate that are in no brackets or quotes.
+    """Return the columns of a schema, split at commas outside brackets and quotes.
 
     >>> list(_columns("a int, b map<string, decimal(3, 1)>"))
     ['a int', ' b map<string, decimal(3, 1)>']
@@ -127,7 +127,7 @@ def _columns(schema: str) -> Iterator[str]:
 
 
 def _local(source: str) -> Path | None:
-    """A path on this machine; None if the source is elsewhere, or a pattern."""
+    """Return a path on this machine; None if the source is elsewhere, or a pattern."""
     parts = urlsplit(source)
     if _PATTERN.search(source) or parts.scheme not in {"", "file"}:
         return None

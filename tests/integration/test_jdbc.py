@@ -175,7 +175,7 @@ def test_by_key_the_last_record_counts_and_one_without_a_value_deletes(
     assert (summary.read, summary.written) == (4, 2)
     assert database.rows(f"SELECT _key, id, amount FROM {unique}") == [["a", "1", "3"]]
     assert staging(database) == []
-    with pytest.raises(ConfigError, match="in PostgreSQL only"):
+    with pytest.raises(ConfigError, match="Only PostgreSQL can replace"):
         run_export(replace(spec, options={"url": "jdbc:derby:x"}), broker.admin(), spark)
 
 

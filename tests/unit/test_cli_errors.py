@@ -203,7 +203,7 @@ topology = "clicks:build"
     assert (state / "0_0").exists()
     unasked = clean_up("--version", "v1")
     assert unasked.returncode == 1
-    assert "Hint: Say it beforehand: --yes." in unasked.stderr
+    assert "Hint: Confirm with --yes." in unasked.stderr
     assert state.exists()
     assert (
         clean_up("--version", "v1", "--yes").stdout == f"Deleted local state {state}\nDeleted local state {on_spark}\n"

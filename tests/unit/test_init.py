@@ -39,7 +39,7 @@ def test_a_directory_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine" / "notes").touch()
     refused = init(tmp_path, "mine")
     assert refused.returncode == 1
-    assert "mine is there already, and is not empty" in refused.stderr
+    assert "mine exists already, and is not empty" in refused.stderr
     assert [file.name for file in (tmp_path / "mine").iterdir()] == ["notes"]
 
 
@@ -47,5 +47,5 @@ def test_a_directory_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
 def test_a_name_that_is_no_application_or_module_is_refused(tmp_path: Path, name: str) -> None:
     refused = init(tmp_path, name)
     assert refused.returncode == 1
-    assert "cannot name an application and its Python module" in refused.stderr
+    assert "cannot be the name of an application and its Python module" in refused.stderr
     assert not list(tmp_path.iterdir())

@@ -88,7 +88,7 @@ def test_a_serde_that_there_is_not_is_refused_with_those_that_there_are(name: st
 
 @pytest.mark.parametrize("size", ["5", "m", "0s", "5 minutes"])
 def test_a_size_of_windows_has_a_unit(size: str) -> None:
-    with pytest.raises(ConfigError, match="is no size of a window"):
+    with pytest.raises(ConfigError, match="is not a size of windows"):
         serde_named("windowed-string", size)
 
 
@@ -123,7 +123,7 @@ def test_a_line_becomes_a_record(form: LineFormat, line: str, record: tuple[obje
     ("form", "line", "complaint"),
     [
         (LineFormat(STRING, JSON), "{", "truncated"),
-        (LineFormat(STRING, JSON, key="user"), "[1]", "it is no JSON object with a field 'user'"),
+        (LineFormat(STRING, JSON, key="user"), "[1]", "it is not a JSON object with a field 'user'"),
         (LineFormat(STRING, JSON, key="user"), "{}", "it has no field 'user'"),
         (LineFormat(STRING, JSON, timestamp="at"), '{"at": true}', "neither ms since 1970"),
         (LineFormat(STRING, JSON, timestamp="at"), '{"at": "soon"}', "'soon' is not a time"),
@@ -138,7 +138,7 @@ def test_a_line_that_does_not_fit_is_told_why(form: LineFormat, line: str, compl
 @pytest.mark.parametrize(
     ("form", "complaint"),
     [
-        (LineFormat(STRING, JSON, key="user", separator=":"), "both say where keys come from"),
+        (LineFormat(STRING, JSON, key="user", separator=":"), "both define keys"),
         (LineFormat(STRING, LONG, key="user"), "serde long have no field user"),
     ],
 )

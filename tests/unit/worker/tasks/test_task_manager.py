@@ -1,0 +1,205 @@
+"""The life of tasks in a stream thread: assigned, revoked, failed, given up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline.config import StreamsConfig
+from pipeline.errors import CorruptStateError, StateError, TaskMigratedError
+from pipeline.hosting.restoring.changelog_ranges import Missing
+from pipeline.records import TaskId
+from pipeline.state.backends.memory import MemoryBackend
+from pipeline.testing.driver import MockClock
+from pipeline.worker.inputs.interruptions import Undisturbed
+from pipeline.worker.tasks.state_updater import StateUpdater
+from pipeline.worker.tasks.task_counts import TaskCounts
+from pipeline.worker.tasks.task_manager import TaskManager
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+FIRST, SECOND = TaskId(0, 0), TaskId(0, 1)
+
+
+class Owned:
+    """A task without inputs, of which every step is noted; brokers answer when they may."""
+
+    def __init__(self, task_id: TaskId, story: list[str]) -> None:
+        self.id, self.task, self._story = task_id, self, story
+        self.inputs = ()
+        self.answered = threading.Event()
+        self.answered.set()
+        self.refusals: list[Exception] = []
+        self.restored_records, self.committed_offsets, self.dropped = 0, dict[Any, int](), Counter[str]()
+        self.doubted_since = None
+        self.needs_commit, self.commit_requested, self.stream_time = True, False, -1
+        self.measured = self.starts = self.sent = dict
+        self.held_back_bytes = lambda: 0
+
+    def __getattr__(self, step: str) -> Callable[..., None]:
+        return lambda **options: self._story.append(" ".join([f"{step} {self.id}", *map(str, options.values())]))
+
+    def take_over(self, _backend: Any) -> None:
+        self.answered.wait(60)
+        if self.refusals:
+            raise self.refusals.pop()
+        self._story.append(f"take_over {self.id}")
+
+    def prepare(self) -> tuple[Any, Missing]:
+        return self, Missing(MemoryBackend(), {})
+
+
+class Absent:
+    """Standbys, brokers and fetching of a manager that has only to do with tasks that run."""
+
+    def __init__(self, story: list[str]) -> None:
+        self._story = story
+        self.tasks = frozenset[TaskId]()
+        self.are_there, self.gives_up = True, False
+
+    def begin(self, owned: Any) -> None:
+        self._story.append(f"fetch {owned.id}")
+
+    def end(self, owned: Any) -> None:
+        self._story.append(f"fetch {owned.id} no more")
+
+    def run_once(self) -> None:
+        pass
+
+    def wait(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Managed:
+    """A manager, and the story of its tasks."""
+
+    def __init__(self) -> None:
+        self.story: list[str] = []
+        self.created: dict[TaskId, Owned] = {}
+        others: Any = Absent(self.story)
+        admin: Any = None
+        self.manager = TaskManager(
+            self._create,
+            StateUpdater(admin, {}, 60_000, lambda *_: None),
+            standbys=others,
+            fetching=others,
+            counts=TaskCounts(),
+            brokers=others,
+            interruptions=Undisturbed(),
+            clock=MockClock(),
+            streams=StreamsConfig(),
+            gives_up=True,
+        )
+
+    def _create(self, task_id: TaskId) -> Any:
+        return self.created.setdefault(task_id, Owned(task_id, self.story))
+
+    def assign(self, *task_ids: TaskId) -> None:
+        self.manager.assign(frozenset(task_ids), frozenset())
+
+    def run(self) -> None:
+        deadline = time.monotonic() + 60
+        while self.manager.is_starting_tasks:
+            assert time.monotonic() < deadline
+            self.manager.update(1, 0.01)
+
+    def told(self) -> list[str]:
+        """What has happened since this was asked last."""
+        story, self.story[:] = self.story.copy(), []
+        return story
+
+
+@pytest.fixture
+def managed() -> Iterator[Managed]:
+    made = Managed()
+    yield made
+    for owned in made.created.values():
+        owned.answered.set()
+    made.manager.close()
+
+
+def test_a_task_is_taken_over_then_fetched_for_and_committed_before_it_is_closed(managed: Managed) -> None:
+    managed.assign(FIRST)
+    assert managed.manager.active == {FIRST}
+    assert not managed.manager.running
+    managed.run()
+    assert managed.told() == ["take_over 0_0", "start 0_0", "fetch 0_0"]
+    assert list(managed.manager.running) == [FIRST]
+    managed.assign(SECOND)
+    assert managed.told()[:5] == [
+        "prepare_commit 0_0",
+        "send_commit 0_0",
+        "finish_commit 0_0",
+        "fetch 0_0 no more",
+        "close 0_0 True",
+    ]
+    assert managed.manager.active == {SECOND}
+
+
+def test_a_task_that_another_owner_has_is_given_up_without_touching_what_is_open(managed: Managed) -> None:
+    managed.assign(FIRST, SECOND)
+    managed.run()
+    managed.told()
+    managed.manager.fail(managed.manager.running[FIRST], TaskMigratedError("fenced"))
+    assert managed.told() == ["fetch 0_0 no more", "close 0_0 False"]
+    assert managed.manager.active == set(managed.manager.running) == {SECOND}
+
+
+def test_a_task_that_fails_starts_over_unless_another_owner_has_it(managed: Managed) -> None:
+    managed.assign(FIRST)
+    managed.run()
+    managed.told()
+    managed.manager.fail(managed.manager.running[FIRST], CorruptStateError("damaged"))
+    assert managed.manager.restoring == {FIRST: None}
+    managed.run()
+    assert managed.told() == [
+        "fetch 0_0 no more",
+        "close 0_0 False",
+        "check_owner 0_0",
+        "take_over 0_0",
+        "start 0_0",
+        "fetch 0_0",
+    ]
+
+
+def test_a_task_whose_state_cannot_be_opened_ends_the_thread_and_is_closed(managed: Managed) -> None:
+    managed.assign(FIRST)
+    managed.run()
+    managed.created[SECOND] = refused = Owned(SECOND, managed.story)
+    refused.refusals.append(StateError("full"))
+    managed.assign(FIRST, SECOND)
+    with pytest.raises(StateError, match="full"):
+        managed.run()
+    assert managed.told()[-1] == "close 0_1 False"
+
+
+def test_a_task_that_is_revoked_while_brokers_are_silent_closes_when_they_answer(managed: Managed) -> None:
+    managed.created[FIRST] = owned = Owned(FIRST, managed.story)
+    owned.answered.clear()
+    managed.assign(FIRST)
+    managed.assign()
+    assert managed.manager.is_closing_tasks
+    assert not managed.manager.is_starting_tasks
+    owned.answered.set()
+    managed.manager.wait_until_closed({FIRST})
+    assert managed.told() == ["take_over 0_0", "close 0_0 False"]
+    assert managed.manager.active == frozenset()
+
+
+def test_a_task_that_is_wanted_again_before_it_is_closed_goes_on(managed: Managed) -> None:
+    managed.created[FIRST] = owned = Owned(FIRST, managed.story)
+    owned.answered.clear()
+    managed.assign(FIRST)
+    managed.assign()
+    managed.assign(FIRST)
+    owned.answered.set()
+    managed.run()
+    assert managed.told() == ["take_over 0_0", "start 0_0", "fetch 0_0"]

@@ -16,6 +16,7 @@ import pipeline
 from pipeline.cli import (
     broker,
     check,
+    console,
     demo,
     describe,
     init,
@@ -51,6 +52,7 @@ app.command("init")(init.init)
 app.command("describe")(describe.describe)
 app.command("worker")(worker.worker)
 app.command("run")(run.run)
+app.command("console")(console.console)
 app.command("status")(operations.status)
 app.command("lag")(operations.lag)
 app.command("scale")(operations.scale)

@@ -281,7 +281,7 @@ def _parsed(path: Path | str, where: str, key: str, value: Any) -> Any:
 def _text(path: Path | str, where: str, value: Any) -> str:
     check_type(path, where, value, str)
     variable = _VARIABLE.search(value)
-    if variable is not None and where.rpartition(".config.")[2] not in SECRETS:
+    if variable is not None and where.rpartition(".config.")[2].removeprefix("console.") not in SECRETS:
         message = f"{path}: {where} has {variable[0]}, which is not replaced here"
         raise ConfigError(message, hint="${NAME} is replaced in [kafka], [spark] and secrets: write the value out.")
     return str(value)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config.app import AppConfig, OutputKind
 from pipeline.config.checks import check_keys, check_type, nearest
+from pipeline.config.console import console_settings
 from pipeline.config.cron import wrong_in
 from pipeline.config.functions import PickledFunction, reference_of
 from pipeline.config.parsing import as_written, check_property, setting_named, streams_config
 from pipeline.config.schema_registry import schema_registry_settings
 from pipeline.config.secrets import expanded
-from pipeline.config.streams import SECRETS
+from pipeline.config.streams import SECRETS, StreamsConfig
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class ProjectConfig:
         apps: Applications by name.
         spark: Settings of Spark sessions, by Spark's own names. Never printed either.
         schema_registry: Settings of the schema registry, by the names of Confluent's client. Never printed either.
+        console: Where the console of the project answers, as settings of an instance say it.
     """
 
     path: Path
@@ -49,6 +51,7 @@ class ProjectConfig:
     apps: Mapping[str, AppConfig]
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
     schema_registry: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    console: StreamsConfig = field(default_factory=StreamsConfig, repr=False)
 
     @property
     def application_ids(self) -> list[str]:
@@ -91,11 +94,12 @@ class ProjectConfig:
         Raises:
             ConfigError: If there are unknown keys or impossible values.
         """
-        check_keys(path, "", content, ("kafka", "spark", "schema_registry", "apps"))
+        check_keys(path, "", content, ("kafka", "spark", "schema_registry", "console", "apps"))
         registry = schema_registry_settings(path, content.get("schema_registry", {}), environ)
         kafka = _kafka(path, content.get("kafka", {}), environ)
         apps = {name: _app(path, name, table, environ, registry) for name, table in content.get("apps", {}).items()}
-        return cls(path, kafka, apps, _spark(path, content.get("spark", {}), environ), registry)
+        spark = _spark(path, content.get("spark", {}), environ)
+        return cls(path, kafka, apps, spark, registry, console_settings(path, content.get("console", {}), environ))
 
     def with_app(self, name: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
         """Return the project with one more application, which replaces one with the same name.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.app import AppConfig
+from pipeline.config.console import CONSOLE_KEYS, CONSOLE_SERVER
 from pipeline.config.parsing import CHOICES, HIGHEST, LOWEST, NOT_THE_USERS, TAKES_CODE
 from pipeline.config.schema_registry import CLIENT_SETTINGS, SERDE_SETTINGS
 from pipeline.config.streams import OWN, PREFIXES, StreamsConfig, dotted
@@ -61,6 +62,14 @@ Settings of the schema registry, by the names of Confluent's client.
 | Key | Type | Default | Meaning |
 |---|---|---|---|
 """
+_CONSOLE = """
+## `[console]`
+
+Where `millrace console` answers, by the names that `[apps.NAME.config]` has for an instance. `${NAME}` is replaced in secrets.
+
+| Key | Type | Default | Meaning |
+|---|---|---|---|
+"""
 _APPS = """
 ## `[apps.NAME]`
 
@@ -109,6 +118,8 @@ def page() -> str:
             _SPARK,
             _REGISTRY,
             *_registry_rows(),
+            _CONSOLE,
+            *_console_rows(),
             _APPS,
             *_app_rows(),
             _STREAMS,
@@ -133,6 +144,14 @@ def _registry_rows() -> Iterator[str]:
         kind = setting.kind if isinstance(setting.kind, type) else setting.kind[0]
         default = "required" if key == "url" else _shown(setting.default)
         yield _row(f"`{key}`", _with_unit(key, _KINDS[kind.__name__]), default, setting.meaning)
+
+
+def _console_rows() -> Iterator[str]:
+    settings = {dotted(each.name): each for each in fields(StreamsConfig)}
+    for key in CONSOLE_KEYS:
+        default = CONSOLE_SERVER if key == "application.server" else settings[key].default
+        meaning = "Address, `host:port`, of the page." if key == "application.server" else "As of an instance."
+        yield _row(f"`{key}`", _KINDS[str(settings[key].type)], _shown(default), meaning)
 
 
 def _app_rows() -> Iterator[str]:

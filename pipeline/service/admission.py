@@ -16,6 +16,7 @@ from pipeline.service.signatures import SIGNATURE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+    from collections.abc import Set as AbstractSet
 
     from pipeline.runtime.ports import Clock
     from pipeline.service.signatures import Signatures
@@ -31,8 +32,8 @@ OPEN_PATHS = frozenset({"/health", "/ready"}) | PATHS
 _READING = frozenset({"GET", "HEAD"})
 QUERY_PATH = "/query"
 """Where statements are sent that only ask."""
-_BETWEEN_INSTANCES = "/stores/"
-"""What instances ask each other."""
+_BETWEEN_INSTANCES = ("/stores/", "/status")
+"""What instances, and the console of a project, ask each other: the beginnings of paths."""
 _MAX_BODY_BYTES = 64 * 1024
 """Of a request: statements are the only ones."""
 
@@ -88,12 +89,14 @@ class Admission:
         app: The application.
         access: Who is let in.
         clock: What time it is: questions of other instances hold for some minutes.
+        open_paths: What needs no token.
     """
 
-    def __init__(self, app: App, access: Access, clock: Clock) -> None:
+    def __init__(self, app: App, access: Access, clock: Clock, open_paths: AbstractSet[str] = OPEN_PATHS) -> None:
         self._app = app
         self._access = access
         self._clock = clock
+        self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -134,7 +137,7 @@ class Admission:
 
     def _stranger(self, scope: Scope, headers: Headers) -> Response | None:
         access = self._access
-        if not access.wants_token or scope["path"] in OPEN_PATHS:
+        if not access.wants_token or scope["path"] in self._open_paths:
             return None
         scheme, _, shown = headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":  # may be written in any way (RFC 9110, 11.1)

@@ -6,18 +6,16 @@ import logging
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 from urllib.parse import quote
 
-import msgspec
 from fastapi import FastAPI, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
 from pipeline.hosting.clock import SystemClock
 from pipeline.service.admission import Access, Admission
-from pipeline.service.console.files import FILES, HEADERS, content
-from pipeline.service.events import MAX_STREAMS, Events
+from pipeline.service.answering import as_json, serve_files, show_errors
+from pipeline.service.console.files import FILES, content
+from pipeline.service.events import instance_events
 from pipeline.service.live_version import LiveVersion
 from pipeline.service.metrics import Measured, registry_of
 from pipeline.service.peers import FORWARDED, Peers
@@ -25,6 +23,7 @@ from pipeline.service.reading import Bookmark, Host, RefusedError, Rows, StoreRe
 from pipeline.service.rendering import key_bytes, prefix_bytes
 from pipeline.service.signatures import POSITION, ROLE
 from pipeline.service.statements import sql_router
+from pipeline.service.streams import MAX_STREAMS, UNKEPT
 from pipeline.state.api import StoreKind
 from pipeline.windows import MAX_TIME_MS
 from pipeline.worker.queries.answers import MAX_ROWS
@@ -32,8 +31,6 @@ from pipeline.worker.queries.queries import KeyQuery, RangeQuery, Reason, Refusa
 from pipeline.worker.states import WorkerState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from pipeline.service.routing import StorePlace
     from pipeline.state.api import StoreBuilder
     from pipeline.worker.queries.queries import Query as StoreQuery
@@ -48,10 +45,6 @@ _STATUS = {
     Reason.RESTORING: 503,
     Reason.FAILED: 503,
 }
-_AWAY = {404: "no-such-path", 405: "no-such-method"}
-"""What nothing here answers."""
-_UNKEPT = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-"""Neither browsers nor proxies hold events back."""
 _KEY_VALUE = frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE})
 _TIMES = frozenset({"time_from", "time_to"})
 _ALWAYS = frozenset({"limit", "page", "partition", "format", "raw", "stale", "version"})
@@ -120,12 +113,7 @@ def new_api(instance: Instance, access: Access | None = None, peers: Peers | Non
 
 def _show_errors(api: FastAPI) -> None:
     """Show errors as JSON."""
-
-    @api.exception_handler(HTTPException)
-    def send_away(request: Request, error: HTTPException) -> Response:
-        reason = _AWAY.get(error.status_code, "bad-request")
-        message = f"{request.method} {request.url.path}: {error.detail}"
-        return _json({"error": reason, "message": message}, error.status_code, dict(error.headers or {}))
+    show_errors(api)
 
     @api.exception_handler(RefusedError)
     def refuse(_request: Request, error: RefusedError) -> Response:
@@ -133,16 +121,11 @@ def _show_errors(api: FastAPI) -> None:
         shown = {"server": refusal.server, "missing": refusal.missing}
         body = {"error": refusal.reason.value, "message": refusal.message}
         present = {name: value for name, value in shown.items() if value is not None}
-        return _json(body | present, _STATUS[refusal.reason])
-
-    @api.exception_handler(RequestValidationError)
-    def correct(_request: Request, error: RequestValidationError) -> Response:
-        wrong = [f"{each['loc'][-1]}: {each['msg']}" for each in error.errors()]
-        return _json({"error": "bad-request", "message": "; ".join(wrong)}, 422)
+        return as_json(body | present, _STATUS[refusal.reason])
 
     @api.exception_handler(ValueError)
     def complain(_request: Request, error: ValueError) -> Response:
-        return _json({"error": "bad-request", "message": str(error)}, 400)
+        return as_json({"error": "bad-request", "message": str(error)}, 400)
 
 
 def _watch(api: FastAPI, instance: Instance) -> None:
@@ -153,14 +136,14 @@ def _watch(api: FastAPI, instance: Instance) -> None:
     async def health() -> Response:
         status = instance.status()
         body = {"state": status.state.value, "paused": status.paused}
-        return _json(body, 503 if status.state is WorkerState.ERROR else 200)
+        return as_json(body, 503 if status.state is WorkerState.ERROR else 200)
 
     @api.get("/ready")
     async def ready() -> Response:
         status = instance.status()
         is_ready = status.state is WorkerState.RUNNING and not status.restoring
         body = {"ready": is_ready, "state": status.state.value, "paused": status.paused}
-        return _json(body, 200 if is_ready else 503)
+        return as_json(body, 200 if is_ready else 503)
 
     @api.get("/metrics")
     def metrics() -> Response:
@@ -168,40 +151,30 @@ def _watch(api: FastAPI, instance: Instance) -> None:
 
     @api.get("/status")
     def status() -> Response:
-        return _json(status_object(instance))
+        return as_json(status_object(instance))
 
 
 def _stream(api: FastAPI, instance: Instance) -> None:
     """Stream what happens. `api.state.events` ends all streams when the server does."""
-    events = Events(instance, lambda: status_object(instance))
+    events = instance_events(instance, lambda: status_object(instance))
     api.state.events = events
 
     @api.get("/events")
     async def stream() -> Response:
         if events.is_full:
             message = f"{MAX_STREAMS} read events already: there may be no more"
-            return _json({"error": "too-many-streams", "message": message}, 503)
-        return StreamingResponse(events.stream(), headers=_UNKEPT, media_type="text/event-stream")
-
-
-def _file(path: str) -> Callable[[], Awaitable[Response]]:
-    body, media_type = content(path), FILES[path][1]
-
-    async def answer() -> Response:
-        return Response(body, headers=dict(HEADERS), media_type=media_type)
-
-    return answer
+            return as_json({"error": "too-many-streams", "message": message}, 503)
+        return StreamingResponse(events.stream(), headers=UNKEPT, media_type="text/event-stream")
 
 
 def _show_console(api: FastAPI, instance: Instance) -> None:
     """Serve the page, and the graph that it shows."""
-    for path in FILES:
-        api.add_api_route(path, _file(path), include_in_schema=path == "/")
+    serve_files(api, {path: (content(path), media_type) for path, (_, media_type) in FILES.items()})
 
     @api.get("/topology")
     def topology() -> Response:
         shown = instance.application.topology
-        return _json({"description": shown.describe(), "picture": shown.svg(), "fingerprint": shown.fingerprint()})
+        return as_json({"description": shown.describe(), "picture": shown.svg(), "fingerprint": shown.fingerprint()})
 
 
 def _operate(api: FastAPI, instance: Instance) -> None:
@@ -214,22 +187,22 @@ def _operate(api: FastAPI, instance: Instance) -> None:
             raise RefusedError(Refusal(Reason.FAILED, f"{instance.application.id} is just starting"))
         if threads > len(layout.tasks):
             message = f"threads: {instance.application.id} has {len(layout.tasks)} tasks, and no work for {threads}"
-            return _json({"error": "bad-request", "message": message}, 422)
+            return as_json({"error": "bad-request", "message": message}, 422)
         log.warning("scaled to %d stream threads, as %s asks", threads, _caller(request))
         instance.scale(threads)
-        return _json({"threads": threads})
+        return as_json({"threads": threads})
 
     @api.post("/pause")
     def pause(request: Request) -> Response:
         log.warning("paused, as %s asks", _caller(request))
         instance.pause()
-        return _json({"paused": True})
+        return as_json({"paused": True})
 
     @api.post("/resume")
     def resume(request: Request) -> Response:
         log.warning("resumed, as %s asks", _caller(request))
         instance.pause(paused=False)
-        return _json({"paused": False})
+        return as_json({"paused": False})
 
 
 def _caller(request: Request) -> str:
@@ -249,7 +222,7 @@ def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
     @api.get("/stores")
     def stores() -> Response:
         found = sorted(reader.places().items())
-        return _json([_store_object(name, place) for name, place in found])
+        return as_json([_store_object(name, place) for name, place in found])
 
     @api.get("/metadata/{store}/{key:path}")
     def metadata(
@@ -261,7 +234,7 @@ def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
         live.require(version)
         serde = reader.place(store).builder.key_serde
         raw = key_bytes(key, serde, is_base64=format == "base64")
-        return _json(reader.query_metadata_for_key(store, serde.deserialize(raw)))
+        return as_json(reader.query_metadata_for_key(store, serde.deserialize(raw)))
 
     @api.get("/stores/{store}")
     def scan(store: str, asked: _Asked, request: Request) -> Response:
@@ -276,8 +249,8 @@ def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
         if not is_point or FORWARDED in request.headers:
             return _page(found)
         if not found.rows:
-            return _json({"error": "no-such-key", "message": f"Store {store} has no such key"}, 404, _headers(found))
-        return _json(found.rows[0], 200, _headers(found))
+            return as_json({"error": "no-such-key", "message": f"Store {store} has no such key"}, 404, _headers(found))
+        return as_json(found.rows[0], 200, _headers(found))
 
 
 def _store_object(name: str, place: StorePlace) -> dict[str, Any]:
@@ -398,12 +371,8 @@ def _query(builder: StoreBuilder, key: bytes | None, asked: Parameters) -> Store
 
 def _page(found: Rows) -> Response:
     following = str(found.next) if found.next is not None else None
-    return _json({"rows": found.rows, "next": following}, 200, _headers(found))
+    return as_json({"rows": found.rows, "next": following}, 200, _headers(found))
 
 
 def _headers(found: Rows) -> dict[str, str]:
     return {POSITION: found.position, ROLE: found.role}
-
-
-def _json(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(body), status, headers, media_type="application/json")

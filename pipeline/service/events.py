@@ -1,4 +1,4 @@
-"""The state of an instance once per second, streamed as server-sent events for as long as a reader takes them.
+"""The state of an instance once per second, as server-sent events.
 
 However many read, the instance is looked at once per second, and the sizes of its stores every ten.
 """
@@ -6,7 +6,6 @@ However many read, the instance is looked at once per second, and the sizes of i
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,77 +13,44 @@ import msgspec
 
 from pipeline.hosting.restoring.local_state import task_directories
 from pipeline.service.measuring import Measuring
+from pipeline.service.streams import Streams
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
     from pathlib import Path
 
     from pipeline.service.metrics import Measured
 
-MAX_STREAMS = 8
-"""So many streams of events there may be at a time: open answers are never closed to make room."""
 _EVERY_SECONDS = 1.0
 _SIZES_EVERY_SECONDS = 10.0
 
 
-class Events:
-    """Streams of events.
+def instance_events(
+    instance: Measured, status: Callable[[], dict[str, Any]], every_s: float = _EVERY_SECONDS
+) -> Streams:
+    """Return the streams of an instance's events.
 
     Args:
         instance: The instance that is looked at.
         status: Its status, as `/status` shows it.
         every_s: The time between two events (seconds).
     """
+    return Streams(_States(instance, status, every_s).event, every_s)
 
-    def __init__(
-        self, instance: Measured, status: Callable[[], dict[str, Any]], every_s: float = _EVERY_SECONDS
-    ) -> None:
+
+class _States:
+    """Looks at an instance, at most so often."""
+
+    def __init__(self, instance: Measured, status: Callable[[], dict[str, Any]], every_s: float) -> None:
         self._instance = instance
         self._status = status
         self._every_s = every_s
-        self._lock = threading.Lock()
-        self._open: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
-        self._has_ended = False
         self._measuring = Measuring(instance)
         self._last: tuple[float, bytes] = (float("-inf"), b"")
         self._sizes: tuple[float, dict[str, int]] = (float("-inf"), {})
 
-    @property
-    def open_streams(self) -> int:
-        """How many streams there are."""
-        return len(self._open)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether there are as many streams as there may be."""
-        return self.open_streams >= MAX_STREAMS
-
-    def end(self) -> None:
-        """End all streams at once; may be called from any thread."""
-        with self._lock:
-            self._has_ended = True
-            for ends, loop in self._open.items():
-                loop.call_soon_threadsafe(ends.set)
-
-    async def stream(self) -> AsyncIterator[bytes]:
-        """Yield events until the instance ends, or the reader does."""
-        ends = asyncio.Event()
-        with self._lock:
-            if self._has_ended or self.is_full:
-                return
-            self._open[ends] = asyncio.get_running_loop()
-        try:
-            while not ends.is_set():
-                yield await self._event()
-                try:
-                    await asyncio.wait_for(ends.wait(), self._every_s)
-                except TimeoutError:
-                    continue
-        finally:
-            with self._lock:
-                del self._open[ends]
-
-    async def _event(self) -> bytes:
+    async def event(self) -> bytes:
+        """Return the newest event."""
         now = time.monotonic()
         if now - self._sizes[0] >= _SIZES_EVERY_SECONDS:
             self._sizes = now, self._sizes[1]  # others that read at present need not look as well

@@ -51,6 +51,7 @@ class Peers:
         clock: What time it is.
         tls: Checks the certificates of others; None asks in clear.
         transport: Takes questions elsewhere, in tests.
+        within_s: How long an answer may take (seconds).
     """
 
     def __init__(
@@ -59,13 +60,14 @@ class Peers:
         clock: Clock,
         tls: SSLContext | None = None,
         transport: httpx.BaseTransport | None = None,
+        within_s: float = _PEER_SECONDS,
     ) -> None:
         """Leave the environment's proxies aside: they would see all questions."""
         self._signatures = signatures
         self._clock = clock
         self._scheme = "http" if tls is None else "https"
         verify = True if tls is None else tls
-        self._client = httpx.Client(timeout=_PEER_SECONDS, trust_env=False, verify=verify, transport=transport)
+        self._client = httpx.Client(timeout=within_s, trust_env=False, verify=verify, transport=transport)
 
     def close(self) -> None:
         """Close the connections that are kept open for the next question."""

@@ -25,12 +25,13 @@ _BACKLOG = 32
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - it is asked whether it is
 
 
-def bound(server: str, *, wants_token: bool) -> socket.socket:
+def bound(server: str, *, wants_token: bool, where: str = "[apps.NAME.config]") -> socket.socket:
     """A socket at `host:port`, bound before anything is told of it.
 
     Args:
         server: Where; port 0 takes any that is free.
         wants_token: Whether callers must show one; without, only the loopback is served.
+        where: The table of `streams.toml` that has the token, for messages.
 
     Raises:
         ConfigError: If others could reach it without a token, or it cannot be bound.
@@ -38,7 +39,7 @@ def bound(server: str, *, wants_token: bool) -> socket.socket:
     address = checked_address("application.server", server)
     if not wants_token and not address.is_loopback:
         message = f"application.server {server} can be reached from other machines, and asks for no token"
-        raise ConfigError(message, hint="Set server.token in [apps.NAME.config], or MILLRACE_TOKEN.")
+        raise ConfigError(message, hint=f"Set server.token in {where}, or MILLRACE_TOKEN.")
     try:
         listener = socket.create_server(address, family=socket.AF_INET6 if ":" in address.host else socket.AF_INET)
     except OSError as error:

@@ -6,10 +6,11 @@ const KEPT = 300;
 const WIDTH = 300, HEIGHT = 80, FLOOR = 76, ROOM = 70;
 
 export class Chart {
-  constructor(title, text, read) {
+  constructor(title, text, read, kept = KEPT) {
     this.title = title;
     this.text = text;
     this.read = read;
+    this.kept = kept;
     this.values = [];
     this.caption = element("figcaption", title);
     this.svg = document.createElementNS(SVG, "svg");
@@ -26,7 +27,7 @@ export class Chart {
 
   add(state) {
     this.values.push(this.read(state) ?? null);
-    if (this.values.length > KEPT) this.values.shift();
+    if (this.values.length > this.kept) this.values.shift();
     const known = this.values.filter((each) => each !== null);
     const top = Math.max(1e-9, ...known);
     this.line.setAttribute("d", this.path(top));
@@ -38,7 +39,7 @@ export class Chart {
 
   // A line through the points that are known, with gaps between them.
   path(top) {
-    const step = WIDTH / (KEPT - 1);
+    const step = WIDTH / (this.kept - 1);
     const left = WIDTH - (this.values.length - 1) * step;
     let draws = false;
     return this.values.map((each, at) => {

@@ -1,12 +1,11 @@
 // The console of one instance.
 import { Chart, unit } from "/charts.js";
 import { drawGraph, showOnGraph } from "/graph.js";
-import { ask, byId, define, element, fill, number, setText, size, span, start, time } from "/page.js";
+import { ask, byId, define, element, fill, isAddress, link, number, setText, size, span, start, time } from "/page.js";
 import { listStores } from "/stores.js";
 
 const LOGGED = 200;
 const MOST_TASKS = 200; // rows that a browser can keep up to date
-const ADDRESS = /^(\[[0-9a-fA-F:]+\]|[\w.-]+):\d+$/;
 
 let last = null;
 
@@ -84,9 +83,7 @@ function showInstances(state) {
   const known = instancesOf(state);
   fill(body, known.map(([server, { active, standby }]) => [server, server === state.server ? "this one" : "", number(active), number(standby)]));
   known.forEach(([server], at) => {
-    const cell = body.rows[at].cells[0];
-    if (server === state.server || !ADDRESS.test(server) || cell.firstElementChild) return; // a link keeps its focus
-    cell.replaceChildren(element("a", server, { href: `${location.protocol}//${server}/` }));
+    if (server !== state.server && isAddress(server)) link(body.rows[at].cells[0], `${location.protocol}//${server}/`);
   });
 }
 

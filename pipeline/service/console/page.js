@@ -82,6 +82,15 @@ export function fill(body, rows) {
   rows.forEach((cells, at) => sameRow(body.rows[at] ?? body.insertRow(), cells));
 }
 
+// Make a link of a cell's text, once: a link that somebody has reached stays.
+export function link(cell, href) {
+  if (!cell.firstElementChild) cell.replaceChildren(element("a", cell.textContent, { href }));
+  return cell.firstElementChild;
+}
+
+// Where an instance may be; what else a member of a group has named is no link.
+export const isAddress = (server) => /^(\[[0-9a-fA-F:]+\]|[\w.-]+):\d+$/.test(server);
+
 // Bring a list of terms to these pairs, likewise.
 export function define(list, pairs) {
   while (list.children.length > pairs.length) list.lastElementChild.remove();
@@ -123,7 +132,7 @@ async function read(path, signal, show) {
     if (!ends) continue;
     const events = text.split("\n\n");
     text = events.pop();
-    const data = events.at(-1)?.split("\n").find((line) => line.startsWith("data: "));
+    const data = events.findLast((event) => event.includes("data: "))?.split("\n").find((line) => line.startsWith("data: "));
     if (data) show(JSON.parse(data.slice(6)));
   }
 }

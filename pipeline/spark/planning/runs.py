@@ -94,15 +94,19 @@ class RunLog:
         self._admin = admin
         self._topic = ControlTopic(admin, RUNS_TOPIC)
 
-    def runs(self, app: str) -> list[RunRecord]:
-        """The runs of an application, of all its versions, latest first.
+    def runs(self, app: str | None = None) -> list[RunRecord]:
+        """Return the runs of an application, of all its versions, latest first.
+
+        Args:
+            app: Its name; left out, the runs of all applications are returned.
 
         Raises:
             BrokerError: If brokers do not answer.
         """
-        found = [_decoded(value) for name, value in self._topic.read().items() if name.startswith(f"{app}/")]
-        open_versions = {run.version for run in found if run.state == RUNNING}
-        living = {host.id for version in open_versions for host in self._living(f"{app}-{version}")}
+        named = ((name.partition("/")[0], value) for name, value in self._topic.read().items())
+        found = [_decoded(value) for name, value in named if name and app in {None, name}]
+        open_ids = {f"{run.app}-{run.version}" for run in found if run.state == RUNNING}
+        living = {host.id for open_id in open_ids for host in self._living(open_id)}
         return [_with_end(run, living) for run in sorted(found, key=lambda run: run.id, reverse=True)]
 
     def _living(self, application_id: str) -> tuple[SoleHost, ...]:

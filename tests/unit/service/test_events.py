@@ -17,8 +17,9 @@ from pipeline.records import TaskId
 from pipeline.service.admission import Access
 from pipeline.service.api import new_api
 from pipeline.service.connections import Limits
-from pipeline.service.events import MAX_STREAMS, Events
+from pipeline.service.events import instance_events
 from pipeline.service.server import bound, serving
+from pipeline.service.streams import MAX_STREAMS, Streams
 from pipeline.worker.states import WorkerSummary
 from pipeline.worker.stream_thread.protocol import Report
 from pipeline.worker.task_figures import TaskFigures
@@ -62,7 +63,7 @@ def served(instance: FakeInstance, token: str = "", limits: Limits | None = None
         yield listener.getsockname()[1]
 
 
-def taken(events: Events, count: int) -> list[dict[str, Any]]:
+def taken(events: Streams, count: int) -> list[dict[str, Any]]:
     async def take() -> list[dict[str, Any]]:
         found = []
         stream = events.stream()
@@ -86,7 +87,7 @@ def test_an_event_has_the_rates_lags_and_state_of_each_sub_topology(
     directory.mkdir(parents=True)
     (directory / "file").write_bytes(b"x" * 100)
     monkeypatch.setattr(type(instance.application), "directory", tmp_path)
-    first, second = taken(Events(instance, lambda: {"state": "running"}, 0.02), 2)
+    first, second = taken(instance_events(instance, lambda: {"state": "running"}, 0.02), 2)
     assert (first["rate"], first["commit_ms"]) == (0, None), "nothing is known to compare with"
     assert second["state"] == "running"
     assert second["rate"] > 0
@@ -129,7 +130,7 @@ def test_there_are_only_so_many_streams_and_all_end_at_once_with_the_server() ->
 
 
 def test_a_stream_that_its_reader_leaves_makes_room() -> None:
-    events = Events(Working(), dict, 0.01)
+    events = instance_events(Working(), dict, 0.01)
     for _ in range(MAX_STREAMS + 1):
         taken(events, 1)
     assert not events.is_full
@@ -137,7 +138,7 @@ def test_a_stream_that_its_reader_leaves_makes_room() -> None:
 
 def test_a_reader_that_takes_nothing_is_dropped() -> None:
     api = new_api(Working(id="x" * 8_000_000), Access(server="here:1"))
-    events: Events = api.state.events
+    events: Streams = api.state.events
     with (
         bound("127.0.0.1:0", wants_token=False) as listener,
         serving(api, listener, Limits(slow_s=0.3), events.end),

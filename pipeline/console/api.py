@@ -1,0 +1,94 @@
+"""The HTTP interface of the console: the page, what it shows, and the difference that a release makes. It only reads."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+from fastapi import FastAPI, Query, Request, Response
+from starlette.responses import StreamingResponse
+
+from pipeline.console.files import PATHS, files
+from pipeline.console.shown import row_object
+from pipeline.errors import ConfigError, ReleaseError, StreamsError
+from pipeline.hosting.clock import SystemClock
+from pipeline.service.admission import OPEN_PATHS, Admission
+from pipeline.service.answering import as_json, serve_files, show_errors
+from pipeline.service.streams import MAX_STREAMS, UNKEPT, Streams
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline.console.watch import Watch
+    from pipeline.releases.differing import DifferentRow
+    from pipeline.service.admission import Access
+
+_EVENT_SECONDS = 1.0
+_STATUS = ((ConfigError, 404, "no-such-application"), (ReleaseError, 409, "no-difference"))
+
+
+class Differences(Protocol):
+    """Finds the rows in which a candidate differs from the live version."""
+
+    def __call__(self, app: str, limit: int) -> Sequence[DifferentRow]:
+        """Return at most so many of an application's rows."""
+        ...
+
+
+def new_api(watch: Watch, differences: Differences, access: Access) -> FastAPI:
+    """The interface of a console.
+
+    Args:
+        watch: Looks at the project.
+        differences: Finds rows that differ.
+        access: Who is let in.
+    """
+    api = FastAPI(title="Millrace console", docs_url=None, redoc_url=None, openapi_url=None)
+    api.add_middleware(Admission, access=access, clock=SystemClock(), open_paths=PATHS | OPEN_PATHS)
+    show_errors(api)
+    serve_files(api, files())
+    _watch(api, watch)
+    _compare(api, differences)
+    return api
+
+
+def _watch(api: FastAPI, watch: Watch) -> None:
+    """Tell what is seen. `api.state.events` ends all streams when the server does."""
+    events = Streams(watch.event, _EVENT_SECONDS)
+    api.state.events = events
+
+    @api.get("/health")
+    async def health() -> Response:
+        return as_json({"state": "running"})
+
+    @api.get("/status")
+    async def status() -> Response:
+        return as_json(watch.latest)
+
+    @api.get("/events")
+    async def stream() -> Response:
+        if events.is_full:
+            message = f"{MAX_STREAMS} read events already: there may be no more"
+            return as_json({"error": "too-many-streams", "message": message}, 503)
+        return StreamingResponse(events.stream(), headers=UNKEPT, media_type="text/event-stream")
+
+
+def _compare(api: FastAPI, differences: Differences) -> None:
+    """Tell how versions differ: one question at a time, since each brings an index on disk up to date."""
+    busy = threading.Lock()
+
+    @api.exception_handler(StreamsError)
+    def refuse(_request: Request, error: StreamsError) -> Response:
+        message = f"{error.message}. {error.hint}" if error.hint else error.message
+        status, reason = next(((s, r) for kind, s, r in _STATUS if isinstance(error, kind)), (503, "failed"))
+        return as_json({"error": reason, "message": message}, status)
+
+    @api.get("/apps/{app}/difference")
+    def difference(app: str, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:
+        if not busy.acquire(blocking=False):
+            return as_json({"error": "busy", "message": "Another difference is being computed: ask again"}, 503)
+        try:
+            rows = [row_object(row) for row in differences(app, limit + 1)]
+        finally:
+            busy.release()
+        return as_json({"rows": rows[:limit], "more": len(rows) > limit})

@@ -1,0 +1,129 @@
+"""Runs, releases and differences as the page gets them: values of JSON, texts where there may be anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.hosting.inputs.lags import InputLag
+    from pipeline.releases.differing import DifferentRow
+    from pipeline.releases.history import Change
+    from pipeline.releases.registry import Release
+    from pipeline.releases.verdicts import GateVerdict
+    from pipeline.spark.planning.runs import RunRecord
+
+_MOST_PARTITIONS = 200
+"""So many partitions are listed, those that are furthest behind."""
+
+
+def run_object(run: RunRecord) -> dict[str, Any]:
+    """A bounded run."""
+    return {
+        "id": run.id,
+        "app": run.app,
+        "version": run.version,
+        "by": run.by,
+        "state": run.state,
+        "started_ms": run.started_ms,
+        "ended_ms": run.ended_ms,
+        "range": run.range,
+        "slices": run.slices,
+        "records_in": run.records_in,
+        "records_out": run.records_out,
+        "dropped": sum(run.dropped.values()),
+        "restored": run.restored,
+        "error": run.error,
+    }
+
+
+def release_object(release: Release) -> dict[str, Any]:
+    """The place where a release stands."""
+    return {
+        "live": release.live,
+        "step": release.step.value,
+        "candidate": release.candidate,
+        "previous": release.previous,
+        "cut": release.cut,
+        "corrections": release.corrections,
+        "pause_ms": release.pause_ms,
+        "repaired": release.repaired,
+        "epoch": release.epoch,
+        "revision": release.revision,
+        "changed_by": release.changed_by,
+        "changed_ms": release.changed_ms,
+        "verdict": None if release.verdict is None else verdict_object(release.verdict),
+    }
+
+
+def verdict_object(verdict: GateVerdict) -> dict[str, Any]:
+    """A verdict of a gate."""
+    return {
+        "id": verdict.id,
+        "at": verdict.at,
+        "outcomes": verdict.outcomes,
+        "critical": list(verdict.critical),
+        "warnings": list(verdict.warnings),
+        "needs_approval": verdict.needs_approval,
+        "approved_by": verdict.approved_by,
+        "approved_ms": verdict.approved_ms,
+    }
+
+
+def change_object(change: Change) -> dict[str, Any]:
+    """One action on a release."""
+    return {
+        "revision": change.revision,
+        "at_ms": change.at_ms,
+        "by": change.by,
+        "before": change.before,
+        "step": change.step,
+        "live": change.live,
+        "candidate": change.candidate,
+        "verdict": change.verdict if "verdict" in change.changed else "",
+        "corrections": change.corrections if "corrections" in change.changed else 0,
+        "repaired": change.repaired if "repaired" in change.changed else "",
+    }
+
+
+def lag_object(lags: list[InputLag]) -> dict[str, Any]:
+    """The lag of a version, by partition those that are furthest behind."""
+    furthest = sorted(lags, key=lambda each: (-each.lag, each.tp))[:_MOST_PARTITIONS]
+    return {
+        "lag": sum(each.lag for each in lags if not each.is_internal),
+        "internal_lag": sum(each.lag for each in lags if each.is_internal),
+        "partitions": len(lags),
+        "inputs": [
+            {"partition": str(each.tp), "committed": each.committed, "end": each.end, "lag": each.lag}
+            for each in furthest
+        ],
+    }
+
+
+def instance_object(server: str, status: Mapping[str, Any]) -> dict[str, Any]:
+    """An instance, out of what it says of itself."""
+    missing = [count for count in status["restoring"].values() if count is not None]
+    return {
+        "server": server,
+        "state": "paused" if status["paused"] else status["state"],
+        "threads": status["threads"],
+        "active": len(status["active"]),
+        "standby": len(status["standby"]),
+        "restoring": len(status["restoring"]),
+        "missing": sum(missing),
+        "waiting": len(status["waiting"]),
+        "processed": status["processed"],
+        "recovery_s": status["recovery_s"],
+        "error": None,
+    }
+
+
+def row_object(row: DifferentRow) -> dict[str, Any]:
+    """A row that differs, with texts for all values."""
+    sides = {"key": row.key, "old": row.old, "new": row.new}
+    return {"topic": row.topic, "change": row.change} | {side: _texts(values) for side, values in sides.items()}
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items()}

@@ -1,0 +1,102 @@
+"""`millrace console` over a project whose workers run on a real broker, and whose runs and releases are recorded there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from pipeline.releases.registry import Registry, Release, Step
+from pipeline.spark.planning.runs import DONE, RunLog, RunRecord
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.system.groups import Group
+
+pytestmark = pytest.mark.broker
+
+SETTINGS = """
+"server.token" = "the workers' own"
+[apps.{name}.versions]
+v2 = "{name}_app:build_fold"
+[console]
+"server.read.token" = "for the page"
+"""
+SHOWN = {"Authorization": "Bearer for the page"}
+
+
+def started(project: Path, group: Group) -> tuple[subprocess.Popen[str], str]:
+    """A console, and where it answers."""
+    command = [sys.executable, "-m", "pipeline.cli", "--config", str(project), "console", "--server", "127.0.0.1:0"]
+    console = subprocess.Popen(command, cwd=group.directory, env=group.environ, stdout=subprocess.PIPE, text=True)
+    assert console.stdout is not None
+    said = console.stdout.readline()
+    assert said.startswith("Answers at http://127.0.0.1:")
+    return console, said.split()[-1]
+
+
+def test_one_page_shows_workers_lag_runs_and_releases_of_a_project(group: Group) -> None:
+    settings = SETTINGS.format(name=group.name)
+    group.start("--server", "127.0.0.1:0", settings=settings)
+    group.write(100)
+    admin = group.broker.admin()
+    RunLog(admin)._put(RunRecord("r1", group.name, "v1", "ann", 1_000, "all", DONE, 2_000, records_in=7))
+    Registry.at(admin, "bob").write(Release(group.name, "v1", Step.PLANNED, "v2"))
+    console, address = started(group.directory / "0.toml", group)
+    try:
+        assert httpx.get(f"{address}status", timeout=30).status_code == 401
+
+        def seen() -> dict[str, Any]:
+            found: dict[str, Any] = httpx.get(f"{address}status", headers=SHOWN, timeout=30).json()
+            return found
+
+        def is_settled() -> bool:
+            state = seen()
+            if not state["at"] or not state["apps"][0]["versions"]:
+                return False
+            live = state["apps"][0]["versions"][0]
+            states = [each["state"] for each in live.get("instances", [])]
+            return states == ["running"] and live.get("lag") == 0
+
+        group.until_done()
+        group.until(is_settled, "was seen to run")
+        state = seen()
+        (app,) = state["apps"]
+        live, candidate = app["versions"]
+        assert state["error"] is app["error"] is live["error"] is candidate["error"] is None
+        assert (live["version"], live["group"], live["members"]) == ("v1", "stable", 1)
+        (instance,) = live["instances"]
+        assert f"http://{instance['server']}/" == f"{group.url(0)}/", "believed, though no token was sent to it"
+        assert (instance["active"], instance["error"]) == (8, None)
+        assert (candidate["version"], candidate["members"], candidate["lag"]) == ("v2", 0, 100)
+        assert (app["release"]["step"], app["history"][0]["by"]) == ("planned", "bob")
+        assert [(run["id"], run["records_in"]) for run in state["runs"]] == [("r1", 7)]
+        refused = httpx.get(f"{address}apps/{group.name}/difference", headers=SHOWN, timeout=60)
+        assert refused.status_code == 409, refused.text
+    finally:
+        console.terminate()
+        assert console.wait(60) == 0
+        assert console.stdout is not None
+        console.stdout.close()
+
+
+def test_a_console_whose_brokers_are_away_says_so(group: Group) -> None:
+    project = group.configure()
+    project.write_text(project.read_text().replace(group.broker.bootstrap_servers, "127.0.0.1:1"))
+    console, address = started(project, group)
+    try:
+
+        def error() -> str:
+            return str(httpx.get(f"{address}status", timeout=30).json().get("error", ""))
+
+        group.until(lambda: "nothing listens at 127.0.0.1:1" in error(), "was told")
+        assert httpx.get(address, timeout=30).status_code == 200
+    finally:
+        console.terminate()
+        assert console.wait(60) == 0
+        assert console.stdout is not None
+        console.stdout.close()

@@ -160,7 +160,8 @@ class FunctionWriter:
 
     def below(self, node: str, given: Given, depth: int = 0) -> str:
         """Return the lines for all children of a node."""
-        return "\n".join(self.node(child, given, depth) for child in self.nodes.children[node])
+        lines = (self.node(child, given, depth) for child in self.nodes.children[node])
+        return "\n".join(each for each in lines if each)
 
     def node(self, node: Node, given: Given, depth: int) -> str:
         """Return the lines for a node and those below it; a call where it has none."""

@@ -6,6 +6,7 @@ BROKERS ?= 3
 # How long `make oracle` compares random topologies.
 MINUTES ?= 3
 UV_VERSION := 0.13.8
+VERSION = $(shell sed -n 's/^version = "\([0-9]*\.[0-9]*\).*/\1/p' pyproject.toml)
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 READY := $(VENV)/.ready
@@ -13,13 +14,14 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest --max-worker-restart 0
 IN_MEMORY := tests/oracle tests/unit tests/architecture
 
-.PHONY: setup demo test unit check bench docs lock oracle clean help
+.PHONY: setup demo test unit check bench docs publish lock oracle clean help
 
 help:
 	@echo "setup  create the environment       demo   the main job, end to end"
 	@echo "test   everything                   unit   the everyday tests"
 	@echo "check  lint, types, layers          bench  against Java Kafka Streams"
 	@echo "docs   the site, into site/         clean  remove what was made"
+	@echo "publish  the site of this version, beside earlier ones, on the branch gh-pages"
 	@echo "oracle what Kafka Streams itself gives, into tests/oracle/golden/"
 
 setup: $(READY)
@@ -67,6 +69,11 @@ oracle: setup
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The site of this version, beside those of earlier ones, on the branch gh-pages of this clone. Nothing is pushed.
+publish: setup
+	PATH=$(BIN):$$PATH NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases $(VERSION) latest
+	$(BIN)/mike set-default latest
 
 lock:
 	$(BIN)/uv pip compile pyproject.toml --extra all --group dev --python-version 3.11 --generate-hashes \

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -56,3 +57,11 @@ def test_the_template_of_pull_requests_names_targets_and_files_that_exist() -> N
     makefile = (ROOT / "Makefile").read_text()
     assert [target for target in re.findall(r"`make (\w+)`", text) if f"\n{target}:" not in makefile] == []
     assert [name for name in re.findall(r"[A-Z]+\.md", text) if not (ROOT / name).exists()] == []
+
+
+def test_the_site_is_published_under_the_version_of_the_project() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    shown = subprocess.run(
+        ["make", "--dry-run", "publish"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert f"mike deploy --update-aliases {version.rpartition('.')[0]} latest" in shown

@@ -38,11 +38,11 @@ class _PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-py
         self,
         describe: Callable[[], bytes],
         assign: Callable[[Mapping[str, bytes]], Mapping[str, bytes]],
-        follow: Callable[[bytes], None],
+        on_plan: Callable[[bytes], None],
     ) -> None:
         self._describe = describe
         self._assign = assign
-        self._follow = follow
+        self._on_plan = on_plan
         self._count = itertools.count()
 
     def supported_protocols(self) -> list[Any]:
@@ -62,7 +62,7 @@ class _PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-py
 
     def on_assignment(self, assignment: Any, _generation: int) -> None:
         if assignment.user_data:
-            self._follow(bytes(assignment.user_data))
+            self._on_plan(bytes(assignment.user_data))
 
 
 class GroupMember:
@@ -75,7 +75,7 @@ class GroupMember:
         client_id: Its name in brokers' lists of members.
         describe: Returns this member's metadata; called at every rebalance, from another thread.
         assign: Returns a plan per member, given the metadata of all; called in the leader, from another thread.
-        follow: Called with each new plan of this member, from another thread; must not block.
+        on_plan: Called with each new plan of this member, from another thread; must not block.
         session_timeout_ms: Time without heartbeats after which a member counts as dead.
         heartbeat_interval_ms: Interval of heartbeats; members learn of a rebalance with the next one.
         max_poll_interval_ms: Time without a `poll` after which a member leaves the group; it rejoins with the next poll.
@@ -95,7 +95,7 @@ class GroupMember:
         client_id: str,
         describe: Callable[[], bytes],
         assign: Callable[[Mapping[str, bytes]], Mapping[str, bytes]],
-        follow: Callable[[bytes], None],
+        on_plan: Callable[[bytes], None],
         session_timeout_ms: int = 45_000,
         heartbeat_interval_ms: int = 3_000,
         max_poll_interval_ms: int = 300_000,
@@ -115,7 +115,7 @@ class GroupMember:
                 client_id=client_id,
                 group_id=group_id,
                 group_instance_id=group_instance_id,
-                partition_assignment_strategy=[_PlanAssignor(say, assign, follow)],
+                partition_assignment_strategy=[_PlanAssignor(say, assign, on_plan)],
                 session_timeout_ms=session_timeout_ms,
                 heartbeat_interval_ms=heartbeat_interval_ms,
                 max_poll_interval_ms=max_poll_interval_ms,

@@ -38,7 +38,7 @@ class Member:
             client_id="test",
             describe=self.describe,
             assign=everything_to_everybody,
-            follow=self.told.append,
+            on_plan=self.told.append,
             heartbeat_interval_ms=300,
             group_instance_id=instance,
         )

@@ -126,7 +126,7 @@ def test_a_member_joins_with_tls_and_a_password(kafka: dict[str, str]) -> None:
         client_id="anna",
         describe=lambda: b"",
         assign=lambda said: dict.fromkeys(said, b"plan"),
-        follow=plans.append,
+        on_plan=plans.append,
     )
     for _ in range(POLLS):
         member.poll(0.5)

@@ -150,7 +150,7 @@ class Member:
             client_id="model",
             describe=lambda: b"",
             assign=lambda members: dict.fromkeys(members, b"plan"),
-            follow=lambda _plan: None,
+            on_plan=lambda _plan: None,
         )
         return cls(group)
 

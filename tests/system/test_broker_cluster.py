@@ -159,7 +159,7 @@ def test_a_member_asks_calmly_for_a_coordinator_that_has_died(
         client_id="member",
         describe=lambda: b"",
         assign=lambda said: dict.fromkeys(said, b"plan"),
-        follow=plans.append,
+        on_plan=plans.append,
     )
 
     def is_asked_about_the_dead() -> bool:

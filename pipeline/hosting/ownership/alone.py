@@ -120,7 +120,7 @@ class _Place:
                 self._stand = Stand.AT_WORK
         return self._stand is Stand.AT_WORK
 
-    def _follow(self, plan: bytes) -> None:
+    def _hear(self, plan: bytes) -> None:
         """Hear what the leader has decided; what is open is decided once everybody has said more."""
         name = chosen_in(plan)
         with self._lock:
@@ -181,7 +181,7 @@ class _Place:
             client_id=self.host.name,
             describe=lambda: said(self.host, self._stand),
             assign=lambda members: dict.fromkeys(members, decided(members)),
-            follow=self._follow,
+            on_plan=self._hear,
             session_timeout_ms=session,
             heartbeat_interval_ms=_HEARTBEAT_MS,
             max_poll_interval_ms=2 * session,

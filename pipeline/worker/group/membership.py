@@ -164,7 +164,7 @@ class Membership:
             client_id=f"{self._application.id}-{instance_id(self._application)}",
             describe=lambda: msgspec.json.encode(self._introduce(self._found)),
             assign=lambda said: give_orders(said, self._tasks_of, config, self._application.id),
-            follow=self._arrived.put,
+            on_plan=self._arrived.put,
             session_timeout_ms=int(client.get("session.timeout.ms", 45_000)),
             heartbeat_interval_ms=int(client.get("heartbeat.interval.ms", 3_000)),
             max_poll_interval_ms=self._streams.max_poll_interval_ms,

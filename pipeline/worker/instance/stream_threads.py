@@ -81,9 +81,9 @@ class StreamThreadProcess:
             case Failed():
                 self.failure = message
             case Report():
-                self._follow(message)
+                self._note(message)
 
-    def _follow(self, message: Report) -> None:
+    def _note(self, message: Report) -> None:
         self.report = message
         last = self.orders[-1]
         if message.obeyed < last.number:

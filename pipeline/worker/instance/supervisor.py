@@ -250,7 +250,7 @@ class Supervisor:
             self._processes.inform(self._tail.latest)  # those that have just started
         self._positions = {**self._positions, **self._processes.positions()}
         while (arrived := self._membership.heard()) is not None:
-            self._follow(arrived)
+            self._obey(arrived)
         for stream in self._processes.dead():
             self._bury(stream)
         for stream in self._processes.silent(self._streams.max_poll_interval_ms / 1000):
@@ -302,7 +302,7 @@ class Supervisor:
         if failed is not None:
             log.warning("a stream thread failed when it was to end: %s", failed.message)
 
-    def _follow(self, arrived: Orders | StreamsError) -> None:
+    def _obey(self, arrived: Orders | StreamsError) -> None:
         if isinstance(arrived, StreamsError):
             raise arrived
         self._is_heard_of = arrived.process in ("", self._process_name)

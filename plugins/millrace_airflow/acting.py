@@ -22,7 +22,6 @@ _WAITING_HELPS = BegunRangeError, EngineError, NotReadyError, UnderWayError
 def acting(action: Callable[[], T]) -> T:
     """Run an action; only what waiting may mend, and what was told to end, is left to Airflow's retries."""
     from pipeline.hosting.logs import quiet_libraries
-    from pipeline.spark.engine.executor_errors import another_attempt_may_help
 
     quiet_libraries()
     try:
@@ -33,11 +32,16 @@ def acting(action: Callable[[], T]) -> T:
         error = missing_extra(error) or error
         if of_an_interrupt(error):  # the bridge to Java answers one by failing
             raise AirflowException(_TOLD_TO_END) from None
-        if not isinstance(error, StreamsError) or isinstance(error, _WAITING_HELPS):
-            raise
-        if another_attempt_may_help(error):
+        if is_worth_another_attempt(error):
             raise
         raise AirflowFailException(str(error)) from error
+
+
+def is_worth_another_attempt(error: Exception) -> bool:
+    """Return whether waiting may mend what has failed."""
+    from pipeline.spark.engine.executor_errors import another_attempt_may_help
+
+    return not isinstance(error, StreamsError) or isinstance(error, _WAITING_HELPS) or another_attempt_may_help(error)
 
 
 def end_at_once() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from millrace_airflow.acting import acting, end_at_once
 from millrace_airflow.assets import outputs_of, topic_asset
+from millrace_airflow.drivers import DONE, is_local, start
 from millrace_airflow.hooks import CONNECTION, located
 from millrace_airflow.lineage import Lineage, judged_by_topic
 from millrace_airflow.links import ApplicationLink, DocsLink, SparkLink
@@ -19,6 +21,7 @@ from millrace_airflow.sessions import (
     bounded,
     judge_live,
     look,
+    now_ms,
     published_by,
     rehearse,
     releaser_of,
@@ -28,7 +31,7 @@ from millrace_airflow.sessions import (
     written_since,
     written_until,
 )
-from millrace_airflow.triggers import LookTrigger, ended
+from millrace_airflow.triggers import DriverTrigger, LookTrigger, ended
 from pipeline.errors import UnderWayError
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from millrace_airflow.hooks import Location
     from pipeline.config import ProjectConfig
     from pipeline.project.bounded import BoundedRun
     from pipeline.releases.releaser import Releaser
@@ -63,6 +67,7 @@ class BoundedRunOperator(BaseOperator):
         advance_stream_time_to: A time to move event time to at the end: windows that end before it are closed. Empty for none.
         dry: Whether nothing is to be committed: the log says what would be written.
         master: Spark's master URL, or that of a Spark Connect server; as the connection or `[spark]` says if left out.
+        apart: Whether the driver is a process of its own, and the task waits without a slot; as Spark is a cluster if left out.
         millrace_conn_id: The connection.
     """
 
@@ -91,6 +96,7 @@ class BoundedRunOperator(BaseOperator):
         advance_stream_time_to: str = "",
         dry: bool | str = False,
         master: str = "",
+        apart: bool | None = None,
         millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
@@ -104,6 +110,7 @@ class BoundedRunOperator(BaseOperator):
         self.advance_stream_time_to = advance_stream_time_to
         self.dry = dry
         self.master = master
+        self.apart = apart
         self.millrace_conn_id = millrace_conn_id
         self.lineage = Lineage()
 
@@ -133,10 +140,41 @@ class BoundedRunOperator(BaseOperator):
         """Return the topics that were read and written, for OpenLineage."""
         return self.lineage.told()
 
+    def driven(self, context: Context, event: dict[str, Any]) -> str:
+        """Go on, now that a driver has ended; what it did not do another attempt does."""
+        found = ended(event)
+        note = json.loads(found)
+        location = located(self.config, self.millrace_conn_id)
+        if note["state"] == DONE:
+            return acting(lambda: self._ended(context, location.project(), note["said"]))
+        if note["may_help"]:
+            raise AirflowException(note["said"])
+        raise AirflowFailException(note["said"])
+
     def _run(self, context: Context) -> str:
         is_dry = truth("dry", self.dry)
-        project = located(self.config, self.millrace_conn_id).project()
-        wish = Wish(
+        location = located(self.config, self.millrace_conn_id)
+        project = location.project()
+        store: Any = context["task_state_store"]
+        planned = bounded(project, self._wish, store.get(_RANGE))
+        chosen = planned.range
+        store.set(_RANGE, str(chosen))
+        self.log.info("%s processes %s", planned.application.id, chosen)
+        if is_dry:
+            for topic, count in rehearse(planned).items():
+                self.log.info("%s: %d records would be written", topic, count)
+            return str(chosen)
+        if store.get(_WRITTEN) is None:
+            store.set(_WRITTEN, written_until(planned))
+        apart = not is_local(project, self.master) if self.apart is None else self.apart
+        if apart and chosen.size:
+            self._await_driver(location, project, str(chosen))
+        self._tell(run(planned, partial(self._report, context)), chosen)
+        return self._told(context, project, planned)
+
+    @property
+    def _wish(self) -> Wish:
+        return Wish(
             app=self.app,
             start=self.start,
             end=self.end,
@@ -145,24 +183,26 @@ class BoundedRunOperator(BaseOperator):
             master=self.master,
             by=f"airflow:{self.dag_id}.{self.task_id}",
         )
+
+    def _await_driver(self, location: Location, project: ProjectConfig, chosen: str) -> None:
+        since_ms = now_ms()
+        wanted = {"driver": start(location, self._wish, chosen, project), "since_ms": since_ms}
+        self.defer(trigger=DriverTrigger(wanted, self.config, self.millrace_conn_id), method_name="driven")
+
+    def _ended(self, context: Context, project: ProjectConfig, said: str) -> str:
+        self.log.info("%s", said)
         store: Any = context["task_state_store"]
-        planned = bounded(project, wish, store.get(_RANGE))
-        application, chosen = planned.application, planned.range
-        store.set(_RANGE, str(chosen))
-        self.log.info("%s processes %s", application.id, chosen)
-        if is_dry:
-            for topic, count in rehearse(planned).items():
-                self.log.info("%s: %d records would be written", topic, count)
-            return str(chosen)
-        if store.get(_WRITTEN) is None:
-            store.set(_WRITTEN, written_until(planned))
-        self._tell(run(planned, partial(self._report, context)), chosen)
-        facet = {"app": self.app, "version": application.version, "range": str(chosen)}
-        self.lineage = Lineage(project.kafka["bootstrap.servers"], *topics_of(application), facet)
+        return self._told(context, project, bounded(project, self._wish, store.get(_RANGE)))
+
+    def _told(self, context: Context, project: ProjectConfig, planned: BoundedRun) -> str:
+        """Tell OpenLineage and readers of topics, once, what was done."""
+        store: Any = context["task_state_store"]
+        facet = {"app": self.app, "version": planned.application.version, "range": str(planned.range)}
+        self.lineage = Lineage(project.kafka["bootstrap.servers"], *topics_of(planned.application), facet)
         if store.get(_TOLD) is None:
             self._tell_readers(context, project, planned, store.get(_WRITTEN))
             store.set(_TOLD, "yes")
-        return str(chosen)
+        return str(planned.range)
 
     def _tell_readers(self, context: Context, project: ProjectConfig, planned: BoundedRun, before: str) -> None:
         """Make an event of each topic that was written, with its offsets and those that were processed."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from millrace_airflow.drivers import end, look_at
 from millrace_airflow.hooks import CONNECTION, located
 from millrace_airflow.sessions import Look, look
 from pipeline.errors import BrokerError, StreamsError
@@ -68,6 +69,27 @@ class LookTrigger(BaseTrigger):
 
     def _look(self) -> Look:
         return look(located(self.config, self.millrace_conn_id).project(), **self.look)
+
+
+class DriverTrigger(LookTrigger):
+    """Waits until a Spark driver has ended, and ends it if a person cancels its task.
+
+    Args:
+        look: The driver and since when it runs: the arguments of `drivers.look_at`.
+        config: Path of `streams.toml`; empty if the connection says it.
+        millrace_conn_id: The connection.
+        every_s: Seconds between two looks.
+    """
+
+    async def on_kill(self) -> None:
+        """Ask the driver to end."""
+        await asyncio.to_thread(self._end)
+
+    def _look(self) -> Look:
+        return look_at(located(self.config, self.millrace_conn_id).project(), **self.look)
+
+    def _end(self) -> None:
+        end(located(self.config, self.millrace_conn_id).project(), self.look["driver"])
 
 
 def _event(payload: dict[str, Any]) -> TriggerEvent:

@@ -8,12 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millrace_airflow import sessions
+from millrace_airflow import drivers, sessions
+from millrace_airflow.hooks import Location
 from pipeline import LONG
 from pipeline.config import ProjectConfig
 from pipeline.kafka.admin import Admin
@@ -330,6 +332,38 @@ with DAG("{shop.name}__transfers", schedule=None):
         assert sorted(r.value for r in shop.broker.read(f"{shop.name}.copied")) == [b'{"id":1}', b'{"id":2}']
         lines = [line for file in (tmp_path / "out").glob("*/*.json") for line in file.read_text().splitlines()]
         assert sorted(json.loads(line)["value"] for line in lines) == ['{"id":1}', '{"id":2}']
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_driver_apart_runs_a_range_while_its_task_waits_and_ends_when_told_to(
+    shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, wish = shop.project, sessions.Wish(shop.name, "committed", "latest")
+    monkeypatch.syspath_prepend(str(home))
+    chosen = str(sessions.bounded(project, wish).range)
+    driver = drivers.start(Location(shop.path), wish, chosen, project)
+    drivers.end(project, driver)
+    began, note = sessions.now_ms(), None
+    while note is None:
+        found = drivers.look_at(project, driver, began)
+        note = json.loads(found.found) if found.is_over else time.sleep(0.5)
+    assert (note["state"], note["may_help"]) == ("failed", True)
+    assert note["said"].startswith("It was told to end.")
+    assert json.loads(drivers.look_at(project, "gone", 0).found)["state"] == "died"
+    (home / "dags" / f"{shop.name}_apart.py").write_text(
+        f"""
+from airflow.sdk import DAG
+from millrace_airflow.operators import BoundedRunOperator
+
+with DAG("{shop.name}__apart", schedule=None):
+    BoundedRunOperator(task_id="run", app="{shop.name}", config="{shop.path}", apart=True)
+"""
+    )
+    done = shop.dag("apart")
+    assert (done.states["run"][0], shop.total) == ("success", 5)
+    assert "driver" in done.shown
+    assert "4 records processed" in done.shown  # two of them of the repartition topic
 
 
 def require_lineage(written: Path, shop: Shop, chosen: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +22,7 @@ from pipeline.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
 from pipeline.kafka.group_progress import GroupProgress
 from pipeline.kafka.groups import Groups, GroupState
 from pipeline.kafka.leaders import Leaders
+from pipeline.kafka.librdkafka import kept
 from pipeline.kafka.requests import REQUEST_SECONDS, Requests
 from pipeline.records import TopicPartition, counted
 
@@ -304,10 +304,7 @@ class Admin:
                 f"find the leaders of {topic}"
             ):  # otherwise a dead broker is asked until it is back
                 self._client.list_topics(topic, timeout=REQUEST_SECONDS)
-        request = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in before.items()]
-        # The library releases a reference to the list that it never took (`Admin_delete_records`, confluent-kafka 2.9.0):
-        # without an extra reference the list would be freed while in use, which corrupts the process.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(request))
+        request = kept([ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in before.items()])
         futures = self._client.delete_records(request, request_timeout=REQUEST_SECONDS)
         for tp, future in futures.items():
             self._requests.result(future, f"delete records of {tp.topic}-{tp.partition}")

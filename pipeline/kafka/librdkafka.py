@@ -1,27 +1,60 @@
-"""librdkafka's own error codes: in Python their names begin with an underscore, although they are documented."""
+"""Everything of confluent-kafka that is not its public interface, or that is wrong in it.
+
+librdkafka's own error codes have names that begin with an underscore in Python, although they are documented.
+"""
 
 from __future__ import annotations
 
+import ctypes
+from importlib.metadata import version
+from typing import TypeVar
+
 from confluent_kafka import KafkaError
 
-ALL_BROKERS_DOWN = KafkaError._ALL_BROKERS_DOWN
-AUTHENTICATION = KafkaError._AUTHENTICATION
-AUTO_OFFSET_RESET = KafkaError._AUTO_OFFSET_RESET
-FATAL = KafkaError._FATAL
-FENCED_PRODUCER = KafkaError._FENCED
-INVALID_ARG = KafkaError._INVALID_ARG
-MSG_TIMED_OUT = KafkaError._MSG_TIMED_OUT
-NOENT = KafkaError._NOENT
-PARTITION_EOF = KafkaError._PARTITION_EOF
-PURGE_INFLIGHT = KafkaError._PURGE_INFLIGHT
-PURGE_QUEUE = KafkaError._PURGE_QUEUE
-RESOLVE = KafkaError._RESOLVE
-SSL = KafkaError._SSL
-STATE = KafkaError._STATE
-TIMED_OUT = KafkaError._TIMED_OUT
-TIMED_OUT_QUEUE = KafkaError._TIMED_OUT_QUEUE
-TRANSPORT = KafkaError._TRANSPORT
-UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION
-UNKNOWN_TOPIC = KafkaError._UNKNOWN_TOPIC
-UNSUPPORTED_FEATURE = KafkaError._UNSUPPORTED_FEATURE
-WAIT_COORD = KafkaError._WAIT_COORD
+from pipeline.errors import ConfigError
+
+T = TypeVar("T")
+
+FREES_REQUESTS = "2.9.0"
+"""The version whose `Admin_delete_records` gives back a reference to its list of partitions that it never took."""
+
+
+def _code(name: str) -> int:
+    code = getattr(KafkaError, name, None)
+    if not isinstance(code, int):
+        message = f"confluent-kafka {version('confluent-kafka')} is made in another way: it has no error code {name}"
+        raise ConfigError(message, hint=f"pip install 'confluent-kafka=={FREES_REQUESTS}'")
+    return code
+
+
+def kept(request: list[T]) -> list[T]:
+    """Return a request to delete records, with one more reference where the library gives one back too many.
+
+    Without it the list would be freed while it is still in use, which corrupts the process.
+    """
+    if version("confluent-kafka") == FREES_REQUESTS:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(request))
+    return request
+
+
+ALL_BROKERS_DOWN = _code("_ALL_BROKERS_DOWN")
+AUTHENTICATION = _code("_AUTHENTICATION")
+AUTO_OFFSET_RESET = _code("_AUTO_OFFSET_RESET")
+FATAL = _code("_FATAL")
+FENCED_PRODUCER = _code("_FENCED")
+INVALID_ARG = _code("_INVALID_ARG")
+MSG_TIMED_OUT = _code("_MSG_TIMED_OUT")
+NOENT = _code("_NOENT")
+PARTITION_EOF = _code("_PARTITION_EOF")
+PURGE_INFLIGHT = _code("_PURGE_INFLIGHT")
+PURGE_QUEUE = _code("_PURGE_QUEUE")
+RESOLVE = _code("_RESOLVE")
+SSL = _code("_SSL")
+STATE = _code("_STATE")
+TIMED_OUT = _code("_TIMED_OUT")
+TIMED_OUT_QUEUE = _code("_TIMED_OUT_QUEUE")
+TRANSPORT = _code("_TRANSPORT")
+UNKNOWN_PARTITION = _code("_UNKNOWN_PARTITION")
+UNKNOWN_TOPIC = _code("_UNKNOWN_TOPIC")
+UNSUPPORTED_FEATURE = _code("_UNSUPPORTED_FEATURE")
+WAIT_COORD = _code("_WAIT_COORD")

@@ -1,0 +1,63 @@
+"""Names of confluent-kafka that are not public, and a mistake of one version: all of it in one place."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+
+import pipeline.kafka
+from pipeline.errors import ConfigError
+from pipeline.kafka import librdkafka
+
+SOURCES = sorted(Path(pipeline.kafka.__file__).parent.glob("*.py"))
+
+
+def test_the_library_that_is_installed_has_the_error_codes_that_are_used() -> None:
+    named = re.findall(r'_code\("(\w+)"\)', inspect.getsource(librdkafka))
+    assert len(named) == len(set(named))
+    own = {name: value for name, value in vars(librdkafka).items() if isinstance(value, int)}
+    assert set(own.values()) == {getattr(KafkaError, name) for name in named}
+    used = set(re.findall(r"librdkafka\.([A-Z_]+)", "".join(path.read_text() for path in SOURCES)))
+    assert used <= own.keys()
+
+
+def test_another_version_of_the_library_is_refused_by_its_number() -> None:
+    with pytest.raises(ConfigError, match=rf"confluent-kafka {version('confluent-kafka')} .* no error code _GONE"):
+        librdkafka._code("_GONE")
+
+
+@pytest.mark.parametrize(("installed", "more"), [(librdkafka.FREES_REQUESTS, 1), ("2.99.0", 0)])
+def test_a_reference_is_added_for_the_version_that_gives_one_back(
+    installed: str, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(librdkafka, "version", lambda _name: installed)
+    request = ["x"]
+    before = sys.getrefcount(request)
+    librdkafka.kept(request)
+    after = sys.getrefcount(request)
+    assert after == before + more
+
+
+def test_private_names_of_client_libraries_stand_in_one_file_for_each() -> None:
+    found = {path.name for path in SOURCES if private_names(path)}
+    assert found == {"kafka_python.py"}, "those of confluent-kafka are texts in librdkafka.py"
+
+
+def private_names(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    foreign = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"})
+    ]
+    of_others = {node.attr for node in foreign if re.match(r"_[A-Za-z]", node.attr)}
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return of_others - own

@@ -78,6 +78,6 @@ def _is_no_trace_of_an_interrupt(record: logging.LogRecord) -> bool:
 
 
 def current_style() -> LogStyle:
-    """How this process logs, for those that it starts."""
+    """Return how this process logs, for those that it starts."""
     root = logging.getLogger()
     return LogStyle(root.level, any(isinstance(handler.formatter, JsonLines) for handler in root.handlers))

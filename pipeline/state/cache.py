@@ -200,7 +200,7 @@ class NamedCache:
         entry.order = next(self.updates)
 
     def mark(self, entry: CacheEntry) -> None:
-        """An entry that was clean has been updated; its order has to be set."""
+        """Note that a clean entry has been updated. The caller sets its order."""
         self.dirty[entry.store_key] = entry
 
     def flush(self) -> None:

@@ -40,7 +40,7 @@ class ValueCodec(Protocol):
         ...
 
     def encode(self, key: Any, value: Any) -> bytes:
-        """A key's value as it lies in the store."""
+        """Return the value of a key as it lies in the store."""
         ...
 
     def decode(self, key: Any, data: bytes) -> Any:
@@ -56,7 +56,7 @@ class ValueCodec(Protocol):
         ...
 
     def parts(self, key: Any, value: Any) -> tuple[Any, int]:
-        """A key's value without its time, and that time (ms); 0 if values have none."""
+        """Return the value of a key without its time, and that time (ms); 0 if values have none."""
         ...
 
     def whole(self, value: Any, time: int) -> Any:
@@ -162,7 +162,7 @@ class TimestampedCodec:
         return SerializationError(message, hint="Put ValueAndTimestamp(value, time in ms).")
 
     def folding(self, fold: Fold, *, tells_old: bool) -> Callable[[bytes | None, Any, Any, int], Folded]:
-        """A function of stored bytes, or None, and a record's key, value and timestamp (ms) that adds the value.
+        """Return a function of stored bytes, or None, and a record's key, value and timestamp (ms) that adds the value.
 
         The time is the highest so far. A first value replaces nothing: the old aggregate is None then.
 

@@ -36,7 +36,7 @@ class StoredKeys:
         self.serialize = self.serde.serialize
 
     def written(self, key: Any) -> bytes:
-        """A key as bytes.
+        """Return a key as bytes.
 
         Raises:
             SerializationError: If the serde cannot write it.

@@ -33,7 +33,7 @@ _IDENTITY: Any = object.__eq__
 
 
 def shown(value: Any) -> str:
-    """A key, or bytes, as a message shows them."""
+    """Show a key, or bytes, as messages do."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
@@ -68,7 +68,7 @@ class StoredValues:
         self.serialize, self.deserialize = self.serde.serialize, self.serde.deserialize
 
     def written(self, key: Any, value: Any) -> bytes:
-        """A value as bytes, for stores that always read what they give.
+        """Return a value as bytes, for stores that always read what they return.
 
         Raises:
             SerializationError: If the serde cannot write the value of this key.
@@ -79,7 +79,7 @@ class StoredValues:
             raise self.refused(key, value, error) from error
 
     def encode(self, key: Any, value: Any) -> bytes:
-        """A value as bytes that give it back.
+        """Return a value as bytes that can be read back.
 
         Raises:
             SerializationError: If the serde cannot write the value of this key, or would give back another one.

@@ -49,12 +49,12 @@ def fence_owners(application: Application, task_ids: Iterable[TaskId]) -> None:
 
 
 def session_ms(application: Application, default: int) -> int:
-    """How long hosts of an application count as members after their last heartbeat, unless the default holds."""
+    """Return how long hosts of an application count as members after their last heartbeat, unless the default holds."""
     return int(application.config.streams.consumer.get("session.timeout.ms", default))
 
 
 def under_way(application_id: str, host: SoleHost) -> UnderWayError:
-    """That a run, or a worker that is alone, processes an application."""
+    """Make the error that a run, or a worker that is alone, processes an application."""
     hint = "Wait for its end, or stop it. One that died counts until its session times out, within seconds."
     return UnderWayError(f"{application_id} is being processed by {host}", hint=hint)
 

@@ -70,7 +70,7 @@ def find_missing(
 
 
 def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_same_topic: bool) -> str | None:
-    """Why state at an offset of a changelog that has records from `first` to `last` is not made of these; None if it is.
+    """Tell why state at an offset of a changelog that has records from `first` to `last` is not made of these; None if it is.
 
     Offsets alone do not tell: a topic that was deleted and created anew (by a reset from another machine) soon has them, too.
     """

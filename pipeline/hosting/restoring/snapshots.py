@@ -82,7 +82,7 @@ def usable_snapshots(application: Application, task_id: TaskId) -> list[Manifest
 
 
 def _why_foreign(manifest: Manifest, application: Application, task_id: TaskId) -> str | None:
-    """Why a snapshot is not one of this task, as this topology and this release make them; None if it is."""
+    """Tell why a snapshot is not one of this task, as this topology and this release make them; None if it is."""
     if manifest.format != FORMAT_VERSION:
         return f"it has format {manifest.format}, this release reads {FORMAT_VERSION}"
     if (manifest.application, manifest.task) != (application.id, str(task_id)):
@@ -226,7 +226,7 @@ def _fetch(application: Application, task_id: TaskId, admin: Admin, clock: Clock
 
 
 def _why_unusable(manifest: Manifest, admin: Admin, clock: Clock) -> str | None:
-    """Why the state that comes of a snapshot and the rest of its changelogs would be wrong; None if it would not."""
+    """Tell why the state of a snapshot and the rest of its changelogs would be wrong; None if it would not."""
     positions = {TopicPartition.parse(name): offset for name, offset in manifest.changelogs.items()}
     topics = {tp.topic for tp in positions}
     if admin.topic_ids(topics) != manifest.topic_ids:
@@ -244,6 +244,6 @@ def _why_unusable(manifest: Manifest, admin: Admin, clock: Clock) -> str | None:
 
 
 def _kept_deletions_ms(admin: Admin, topic: str) -> int:
-    """How long a topic remembers deletions."""
+    """Return how long a topic remembers deletions."""
     config = admin.topic_config(topic)
     return int(config["delete.retention.ms"]) if "compact" in config["cleanup.policy"] else _FOREVER_MS

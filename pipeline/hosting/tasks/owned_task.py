@@ -128,11 +128,11 @@ class OwnedTask:
         return self._task.measured() if self._task is not None else ()
 
     def sent(self) -> dict[str, int]:
-        """How many records it has sent by topic; nothing while the task is not open."""
+        """Return how many records it has sent by topic; nothing while the task is not open."""
         return self._records.sent() if self._records is not None else {}
 
     def position(self) -> int:
-        """Changelog offsets that are applied to the local state, summed up."""
+        """Return the changelog offsets that are applied to the local state, summed up."""
         return sum(self._start.backend.positions().values()) if self._start.backend is not None else 0
 
     @property
@@ -301,7 +301,7 @@ class OwnedTask:
             self._opened.write({}, self._settled_ends())
 
     def checkpoint(self) -> TaskCheckpoint:
-        """A copy of the state as it was committed last.
+        """Copy the state as it was committed last.
 
         Raises:
             SnapshotError: If it cannot be copied.

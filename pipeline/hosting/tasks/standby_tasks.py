@@ -129,7 +129,7 @@ class StandbyTasks:
         return applied
 
     def task(self, task_id: TaskId) -> Task:
-        """A task that is followed, for reading its stores; they are as far as the changelogs have been applied."""
+        """Return a task that is followed, for reading its stores; they are as far as its changelogs are applied."""
         return self._standbys[task_id].task
 
     def applied(self, task_id: TaskId) -> dict[TopicPartition, int]:
@@ -141,7 +141,7 @@ class StandbyTasks:
         return {task_id: sum(standby.positions.values()) for task_id, standby in self._standbys.items()}
 
     def lags(self) -> dict[TaskId, int]:
-        """How many offsets are missing, per task; while brokers do not answer, as it was when they did.
+        """Return how many offsets are missing, per task; while brokers do not answer, as it was when they did.
 
         Raises:
             BrokerError: If brokers refuse.

@@ -98,7 +98,7 @@ class Manifest:
     name: str = field(default="", compare=False)
 
     def encode(self) -> bytes:
-        """As it is kept: JSON."""
+        """Return the form in which it is kept: JSON."""
         return msgspec.json.encode(asdict(self))
 
     @classmethod

@@ -30,12 +30,12 @@ class MemoryLRUCache:
         self._changed: dict[bytes, bytes | None] = {}
 
     def used(self, key: bytes) -> None:
-        """A key was read, if the store has it."""
+        """Note that a key was read, if the store has it."""
         if key in self._numbers:
             self._move_to_end(key)
 
     def written(self, key: bytes, data: bytes | None) -> Iterator[bytes]:
-        """A key was written, or deleted; returns the keys that have to go for it."""
+        """Note that a key was written, or deleted. Yields the keys that have to go for it."""
         if data is None:
             self._forget(key)
             return
@@ -50,7 +50,7 @@ class MemoryLRUCache:
         return {self._table: self._changed} if self._changed else {}
 
     def committed(self) -> None:
-        """The changes are in the backend."""
+        """Forget the changes, which are in the backend."""
         self._changed = {}
 
     def _move_to_end(self, key: bytes) -> None:

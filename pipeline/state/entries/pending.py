@@ -38,7 +38,7 @@ class ChangedKeys:
         self._by_key: dict[bytes, list[bytes]] = {}
 
     def add(self, key: bytes, store_key: bytes) -> None:
-        """A store key that begins with `key` was written."""
+        """Note a store key that begins with `key` and was written."""
         known = self._by_key.get(key)
         if known is None:
             self._by_key[key] = [store_key]
@@ -48,16 +48,16 @@ class ChangedKeys:
             known.insert(at, store_key)
 
     def clear(self) -> None:
-        """A commit: nothing was written since."""
+        """Forget all, at a commit."""
         self._by_key.clear()
 
     def of(self, key: bytes, lower: bytes, upper: bytes) -> list[bytes]:
-        """Those of one key, `lower <= store_key < upper`."""
+        """Return the store keys of one key, `lower <= store_key < upper`."""
         known = self._by_key.get(key)
         return [] if known is None else known[bisect_left(known, lower) : bisect_left(known, upper)]
 
     def all(self) -> Iterator[bytes]:
-        """Those of all keys."""
+        """Iterate over the store keys of all keys."""
         return (store_key for known in self._by_key.values() for store_key in known)
 
 

@@ -45,7 +45,7 @@ class Retention:
         return self._resumed if self.first > self.end else self.end - 1
 
     def resume(self, highest: int) -> None:
-        """A predecessor has been given an entry of this time (ms), which may have been deleted since."""
+        """Go on from the highest time (ms) that a predecessor was given; its entry may have been deleted since."""
         self._resumed = highest
         self.forget()
 

@@ -87,12 +87,12 @@ class Segments:
         return -1
 
     def get(self, key: bytes, time: int) -> bytes | None:
-        """An entry as the backend has it; `time` (ms) is the one its key carries."""
+        """Return an entry as the backend has it; `time` (ms) is the one its key carries."""
         segment = self._segments.get(time // self._segment_ms * self._segment_ms)
         return None if segment is None else segment.get(key)
 
     def find(self, key: bytes) -> bytes | None:
-        """An entry as the backend has it."""
+        """Return an entry as the backend has it."""
         time = _TIME.unpack_from(key, self._time_at)[0]
         segment = self._segments.get(time // self._segment_ms * self._segment_ms)
         return None if segment is None else segment.get(key)

@@ -175,7 +175,7 @@ class SuppressionBuffer:
         return len(self._changed) * WRITE_OVERHEAD_BYTES
 
     def changelog(self) -> Iterator[ChangelogRecord]:
-        """One record per key that was buffered or taken out since the last commit."""
+        """Yield one record per key that was buffered or taken out since the last commit."""
         times = self._changed
         for raw, data in self._writes():
             yield ChangelogRecord(raw, data, times[raw], () if data is None else CHANGELOG_HEADERS)

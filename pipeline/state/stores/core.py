@@ -96,16 +96,16 @@ class StoreCore:
             self.cache.flush()
 
     def held_back_bytes(self) -> int:
-        """Estimated size of the updates since the last commit."""
+        """Estimate the size of the updates since the last commit."""
         held_back = self.cache.dirty_bytes() if self.cache is not None else 0
         return held_back + written_bytes(self.pending)
 
     def changelog(self) -> Iterator[ChangelogRecord]:
-        """One record per key written since the last commit."""
+        """Return one record per key written since the last commit."""
         return self._codec.to_changelog(self.pending, self.times)
 
     def committed(self) -> None:
-        """The pending writes are in the backend."""
+        """Forget the pending writes, which are in the backend."""
         self.pending, self.times = {}, {}
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
@@ -114,5 +114,5 @@ class StoreCore:
             self.cache.drop_clean(self._context.kept_bytes if limit_bytes is None else limit_bytes)
 
     def restored(self, batch: ChangelogBatch) -> Iterator[tuple[bytes, bytes | None]]:
-        """Changelog records as the store holds them, by key."""
+        """Return changelog records as the store holds them, by key."""
         return zip(batch.keys(), self._codec.from_changelog(batch), strict=True)

@@ -160,7 +160,7 @@ class SessionStateStore:
         return self._of_keys(key_from, key_to, 0, MAX_TIME_MS, reverse=True)
 
     def all(self) -> Iterator[tuple[Windowed[Any], Any]]:
-        """Everything that has not expired; older segments first."""
+        """Iterate over everything that has not expired; older segments first."""
         return self.fetch_keys(None, None)
 
     def pending(self) -> Puts:

@@ -149,7 +149,7 @@ class WindowStateStore:
         return self._of_keys(None, None, 0, MAX_TIME_MS, reverse=True)
 
     def cached_fold(self, fold: Fold) -> CachedFold | None:
-        """An aggregation into this store in parts; None without a cache, or where input records are kept."""
+        """Return an aggregation into this store in parts; None without a cache, or where input records are kept."""
         cache, keys, changed = self._cache, self._keys, self._changed
         if cache is None or self._context.keeps_sources:
             return None
@@ -176,9 +176,9 @@ class WindowStateStore:
         return CachedFold(fold, keys, index, find, cache, mark, self._kept)
 
     def writing_fold(self, fold: Fold, *, tells_old: bool) -> Callable[[Any, Any, int, int], Folded] | None:
-        """A function of key, value, timestamp and window start (ms) that aggregates a record into the value of a window.
+        """Return a function of key, value, timestamp and window start (ms) that aggregates a record into a window.
 
-        It gives what to forward; an expired window has nothing, and keeps nothing.
+        It returns what to forward; an expired window has nothing, and keeps nothing.
 
         None with a cache, of stores that are not timestamped, or where input records are kept.
         """

@@ -46,7 +46,7 @@ class AlignedTasks:
 
 
 def aligned_tasks(topology: Topology, layout: Layout, application_id: str) -> list[AlignedTasks]:
-    """The tasks that are aligned with each other: per reader of repartition topics, their writers.
+    """Find the tasks that are aligned with each other: per reader of repartition topics, their writers.
 
     If the reader has inputs of others besides, its tasks are among them. A single task waits for none.
     """
@@ -65,7 +65,7 @@ def aligned_tasks(topology: Topology, layout: Layout, application_id: str) -> li
 
 
 def drift_of(topology: Topology) -> int:
-    """How far tasks may be apart (ms), so that what is in time in the inputs is in time behind repartition topics as well.
+    """Return how far tasks may be apart (ms), so that what is in time in the inputs is in time behind repartition topics.
 
     That is half of the smallest grace period there, as inputs may be out of order themselves. Repartition topics that records
     pass one after the other share it. Without a grace period no distance is safe: a tenth of the window loses little, and lets
@@ -83,7 +83,7 @@ def drift_of(topology: Topology) -> int:
 
 
 def limits(tasks: Iterable[TaskId], next_times: Mapping[TaskId, int], drift_ms: int) -> dict[TaskId, int]:
-    """Up to which event time (ms) each task may process: a drift beyond the slowest of the others.
+    """Return up to which event time (ms) each task may process: a drift beyond the slowest of the others.
 
     The slowest one is never held back: the limit of each task is beyond the next record of the slowest other one.
 
@@ -101,14 +101,14 @@ def limits(tasks: Iterable[TaskId], next_times: Mapping[TaskId, int], drift_ms: 
 
 
 def _tolerated_ms(store: StoreBuilder) -> int:
-    """How far apart tasks may be because of one store."""
+    """Return how far apart tasks may be because of one store."""
     if store.grace_ms:
         return store.grace_ms // 2
     return (store.window_size_ms or store.retention_ms) // 10
 
 
 def _levels(subs: Sequence[SubTopology]) -> dict[int, int]:
-    """How many repartition topics records have passed at most that reach a sub-topology; in a cycle, as many as it has."""
+    """Return how many repartition topics records pass at most before a sub-topology; in a cycle, as many as it has."""
     levels = {sub.id: 0 for sub in subs}
     for _ in subs:
         for reader in subs:

@@ -110,7 +110,7 @@ class _Progress:
     is_given_up: bool = False
 
     def note(self, committed: tuple[int, str], now: float) -> None:
-        """It has come so far; others wait for it again if that is news."""
+        """Note how far it has come; others wait for it again if that is news."""
         offset, metadata = committed
         known = OffsetMetadata.decode(metadata)
         if (offset, known.next_time) == (self.offset, self.told_ms):
@@ -195,7 +195,7 @@ class Alignment:
         self._turn_at = now
 
     def waits(self) -> dict[TaskId, tuple[float, tuple[TaskId, ...]]]:
-        """Of the tasks here that are held back, for how long already (s), and the slowest tasks, for which they wait."""
+        """Return since how long (s) each task here is held back, and the slowest tasks, for which it waits."""
         now = self._clock()
         return {task_id: (now - self._held_since[task_id], self._slowest[task_id]) for task_id in self.held_back}
 
@@ -329,7 +329,7 @@ class Alignment:
         return tuple(sorted(found))
 
     def _waited_for(self, group: AlignedTasks, now: float) -> dict[TaskId, int]:
-        """Of the tasks that others wait for, the event time that their next records bring them to."""
+        """Return the event time that the next records bring each task to that others wait for."""
         times: dict[TaskId, int] = {}
         for tp, task in group.inputs.items():
             if self._has_records(tp) and not self._is_given_up(tp, now):

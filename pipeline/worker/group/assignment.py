@@ -115,7 +115,7 @@ class _Present:
                 self._load[target] -= 1
 
     def _waiting(self, planned: Iterable[tuple[TaskId, str]]) -> list[tuple[TaskId, str]]:
-        """Of tasks at places the ones that somebody else is better prepared for; first those for which least is missing."""
+        """Find the tasks that another place is better prepared for; first those for which least is missing."""
         found = [
             (task, name)
             for task, name in planned

@@ -95,7 +95,7 @@ class Balance:
         return gain(level[source], self._capacity[source], level[target], self._capacity[target])
 
     def _move_any(self, source: str, target: str) -> None:
-        """Of the sub-topology that is spread worst between the two."""
+        """Compare the sub-topology that is spread worst between the two."""
         there = [sub for sub in sorted(self.counts) if self.counts[sub][source]]
         self._move(max(there, key=lambda sub: self._gain(self.counts[sub], source, target)), source, target)
 

@@ -95,7 +95,7 @@ class Membership:
             self._arrived.put(ProcessingError(f"Membership in {self._application.id} ended: {error!r}"))
 
     def _first_reached(self) -> GroupMember:
-        """A member, as soon as brokers answer; the supervisor has reached them before.
+        """Return a member, as soon as brokers answer; the supervisor has reached them before.
 
         Raises:
             BrokerError: If they do not for `task.timeout.ms`, or the wait is given up.
@@ -128,7 +128,7 @@ class Membership:
                 raise TaskMigratedError(message, hint="Each instance needs a consumer.group.instance.id of its own.")
 
     def _look_for_topics(self) -> None:
-        """If it is time, look whether there are other topics or partitions to read now; then all instances have to hear of it.
+        """Look, if it is time, whether there are other topics or partitions to read; then all instances have to hear of it.
 
         Raises:
             TopicError: If a topic is gone, or topics that are joined differ in partitions (`MissingSourceTopicException`).

@@ -97,6 +97,6 @@ class _Copies:
         return self.of[task] | {self._owners[task]}
 
     def _shared_tags(self, name: str, holders: Iterable[str]) -> int:
-        """In how many tags it is the same as the others; a tag that it does not have is none."""
+        """Count the tags in which it equals the others; a tag that it does not have is none."""
         own = self._instances[name].tags
         return sum(own.get(tag) == self._instances[other].tags.get(tag) for other in holders for tag in self._tags)

@@ -108,7 +108,7 @@ class Fetching:
         return is_idle and self._ends_seen.keys() >= self._owner_of.keys()
 
     def positions(self) -> dict[TopicPartition, int]:
-        """How far tasks have come in their inputs."""
+        """Return how far tasks have come in their inputs."""
         return {tp: owned.task.position(tp) for tp, owned in self._owner_of.items()}
 
     def progress(self) -> dict[TaskId, dict[TopicPartition, InputProgress]]:

@@ -118,7 +118,7 @@ def run_child(name: str, fds: Sequence[int]) -> None:
 
 @contextmanager
 def _signals_held_back() -> Iterator[None]:
-    """A process that is started within begins with these held back: they would end it with a traceback while it loads."""
+    """Hold signals back from a process that is started within: they would end it with a traceback while it loads."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
     try:
         yield

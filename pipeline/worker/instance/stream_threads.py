@@ -184,7 +184,7 @@ class StreamThreads:
         return bool(heard)
 
     def dead(self) -> list[StreamThreadProcess]:
-        """Those that have ended; they are not listed any more, but what they have done is remembered."""
+        """Remove and return the processes that have ended. What they have done is remembered."""
         ended = [stream for stream in self.all if not stream.process.is_alive()]
         self.all = [stream for stream in self.all if stream.process.is_alive()]
         for stream in ended:
@@ -237,7 +237,7 @@ class StreamThreads:
             )
 
     def silent(self, seconds: float) -> list[StreamThreadProcess]:
-        """Those that have not reported for so long."""
+        """Return the processes that have not reported for so long."""
         return [stream for stream in self.all if time.monotonic() - stream.heard_at > seconds]
 
     def stop(self, streams: Iterable[StreamThreadProcess], timeout_s: Callable[[], float]) -> list[StreamThreadProcess]:

@@ -331,7 +331,7 @@ class Supervisor:
         )
 
     def _bury(self, stream: StreamThreadProcess) -> None:
-        """A process has ended: go on without it, or end with its error."""
+        """Go on without a process that has ended, or end with its error."""
         end = self._exception_handler.handle(stream)
         if end is None:
             return

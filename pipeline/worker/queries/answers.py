@@ -78,7 +78,7 @@ class StoreAnswers:
         self._answers = 0
 
     def answer(self, question: Question) -> Page | Refusal:
-        """A page of what the store has at this moment, or why there is none."""
+        """Return a page of what the store has at this moment, or why there is none."""
         builder = self._builders.get(question.store)
         if builder is None:
             known = ", ".join(sorted(self._builders)) or "none"
@@ -106,7 +106,7 @@ class StoreAnswers:
 
 
 def look_up(store: Any, builder: StoreBuilder, query: Query, limit: int, after: Place | None) -> Page | Refusal:
-    """A page of what a store has, as processing sees it: what is not committed yet included.
+    """Return a page of what a store has, as processing sees it: what is not committed yet included.
 
     Args:
         store: The open store.

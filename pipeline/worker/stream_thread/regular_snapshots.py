@@ -96,5 +96,5 @@ class RegularSnapshots:
 
 
 def _progress(owned: OwnedTask) -> _Progress:
-    """How far a task is. What is known of its changelogs may lag behind its last commit; inputs stand still in punctuations."""
+    """Return how far a task is: its changelogs may lag behind its last commit, and inputs stand still in punctuations."""
     return owned.applied(), owned.committed_offsets

@@ -26,17 +26,16 @@ class CommitSchedule:
     """
 
     def __init__(self, interval_ms: int, cache_max_bytes: int) -> None:
-        """There are no tasks."""
         self._interval_ms = interval_ms
         self._cache_max_bytes = cache_max_bytes or _UNCACHED_MAX_BYTES
         self._begun_at_ms: dict[TaskId, int] = {}
 
     def note(self, task_id: TaskId, now_ms: int) -> None:
-        """A task begins to commit now, or to process: its interval begins."""
+        """Begin the interval of a task, which begins to commit, or to process."""
         self._begun_at_ms[task_id] = now_ms
 
     def forget(self, task_id: TaskId) -> None:
-        """A task does not run any more."""
+        """Forget a task, which does not run any more."""
         del self._begun_at_ms[task_id]
 
     def due(self, running: Collection[OwnedTask], resting: Collection[OwnedTask], now_ms: int) -> list[OwnedTask]:

@@ -39,7 +39,7 @@ class StandbyUpdater:
 
     @property
     def tasks(self) -> frozenset[TaskId]:
-        """Those that are followed."""
+        """The tasks that are followed."""
         return self._standbys.tasks if self._standbys else frozenset()
 
     def begin(self) -> None:
@@ -78,7 +78,7 @@ class StandbyUpdater:
         return self._open.task(task_id)
 
     def applied(self, task_id: TaskId) -> dict[TopicPartition, int]:
-        """Up to which offsets the changelogs of a task are applied."""
+        """Return up to which offsets the changelogs of a task are applied."""
         return self._open.applied(task_id)
 
     def positions(self) -> dict[TaskId, int]:

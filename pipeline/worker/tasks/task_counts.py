@@ -28,12 +28,12 @@ class TaskCounts:
         self._totals: dict[str, float] = {}
 
     def processed(self, task_id: TaskId, records: int) -> None:
-        """A task has processed records."""
+        """Count records that a task has processed."""
         self._processed += records
         self.processed_by[task_id] += records
 
     def stopped(self, owned: OwnedTask) -> None:
-        """A task does not run any more. Its counts are kept."""
+        """Keep the counts of a task that does not run any more."""
         self._dropped += owned.dropped
         self._totals = added(self._totals, totals(owned.measured()))
 

@@ -134,12 +134,14 @@ def _watch(api: FastAPI, instance: Instance) -> None:
 
     @api.get("/health")
     async def health() -> Response:
+        """The state, and whether it is paused. 503 if it has failed."""
         status = instance.status()
         body = {"state": status.state.value, "paused": status.paused}
         return as_json(body, 503 if status.state is WorkerState.ERROR else 200)
 
     @api.get("/ready")
     async def ready() -> Response:
+        """Whether all of its tasks run, so that stores can be asked. 503 until then, and when it ends."""
         status = instance.status()
         is_ready = status.state is WorkerState.RUNNING and not status.restoring
         body = {"ready": is_ready, "state": status.state.value, "paused": status.paused}
@@ -147,10 +149,12 @@ def _watch(api: FastAPI, instance: Instance) -> None:
 
     @api.get("/metrics")
     def metrics() -> Response:
+        """Figures as Prometheus reads them."""
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     @api.get("/status")
     def status() -> Response:
+        """State, tasks and threads of this instance, and where all tasks are."""
         return as_json(status_object(instance))
 
 
@@ -161,6 +165,7 @@ def _stream(api: FastAPI, instance: Instance) -> None:
 
     @api.get("/events")
     async def stream() -> Response:
+        """The status once per second, as server-sent events, with rates, lags and the bytes of local state."""
         if events.is_full:
             message = f"{MAX_STREAMS} read events already: there may be no more"
             return as_json({"error": "too-many-streams", "message": message}, 503)
@@ -173,6 +178,7 @@ def _show_console(api: FastAPI, instance: Instance) -> None:
 
     @api.get("/topology")
     def topology() -> Response:
+        """The topology: its text, its picture (SVG), its fingerprint."""
         shown = instance.application.topology
         return as_json({"description": shown.describe(), "picture": shown.svg(), "fingerprint": shown.fingerprint()})
 
@@ -181,7 +187,8 @@ def _operate(api: FastAPI, instance: Instance) -> None:
     """Tell an instance what to do. The log names the caller."""
 
     @api.post("/scale")
-    def scale(threads: Annotated[int, Query(ge=1)], request: Request) -> Response:
+    def scale(threads: Annotated[int, Query(ge=1, description="At most one per task.")], request: Request) -> Response:
+        """Run so many stream threads from now on."""
         layout = instance.layout
         if layout is None:
             raise RefusedError(Refusal(Reason.FAILED, f"{instance.application.id} is just starting"))
@@ -194,12 +201,14 @@ def _operate(api: FastAPI, instance: Instance) -> None:
 
     @api.post("/pause")
     def pause(request: Request) -> Response:
+        """Commit, and process nothing for now; tasks and standbys are kept."""
         log.warning("paused, as %s asks", _caller(request))
         instance.pause()
         return as_json({"paused": True})
 
     @api.post("/resume")
     def resume(request: Request) -> Response:
+        """Go on."""
         log.warning("resumed, as %s asks", _caller(request))
         instance.pause(paused=False)
         return as_json({"paused": False})
@@ -221,6 +230,7 @@ def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
 
     @api.get("/stores")
     def stores() -> Response:
+        """The stores: kinds, numbers of partitions, serdes."""
         found = sorted(reader.places().items())
         return as_json([_store_object(name, place) for name, place in found])
 
@@ -231,6 +241,7 @@ def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
         format: Literal["text", "base64"] = "text",  # noqa: A002 - as in `Parameters`
         version: str | None = None,
     ) -> Response:
+        """The partition of a key, and the instances that have it."""
         live.require(version)
         serde = reader.place(store).builder.key_serde
         raw = key_bytes(key, serde, is_base64=format == "base64")
@@ -238,11 +249,13 @@ def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
 
     @api.get("/stores/{store}")
     def scan(store: str, asked: _Asked, request: Request) -> Response:
+        """A page of a store's rows; not of versioned stores."""
         require_version(asked, request)
         return _page(_read(reader, store, None, asked, request))
 
     @api.get("/stores/{store}/{key:path}")
     def look_up(store: str, key: str, asked: _Asked, request: Request) -> Response:
+        """The row of a key in key-value and versioned stores; in all others a page of the key's rows."""
         require_version(asked, request)
         found = _read(reader, store, key, asked, request)
         is_point = reader.place(store).builder.kind in _POINTS or asked.time is not None

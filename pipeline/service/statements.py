@@ -63,6 +63,7 @@ def sql_router(application: Application, reader: StoreReader, live: LiveVersion)
         stale: Annotated[bool, Query()] = False,  # noqa: FBT002 - FastAPI reads it by its name
         version: Annotated[str | None, Query()] = None,
     ) -> Response:
+        """Rows of the SELECT in the body, out of the stores of an application in SQL."""
         if catalog is None:
             return refused("bad-statement", f"The topology of {application.id} is no file of statements", 400)
         live.require(version)

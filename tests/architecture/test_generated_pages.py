@@ -17,6 +17,7 @@ from pipeline.cli.main import app
 from pipeline.config import AppConfig, StreamsConfig
 from pipeline.config import reference as config_reference
 from pipeline.config.streams import OWN, PREFIXES, dotted
+from pipeline.service import http_reference
 from pipeline.service import reference as metrics_reference
 
 if TYPE_CHECKING:
@@ -28,7 +29,13 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
 @pytest.mark.parametrize(
     ("name", "module"),
-    [("cli", cli_reference), ("config", config_reference), ("errors", error_reference), ("metrics", metrics_reference)],
+    [
+        ("cli", cli_reference),
+        ("config", config_reference),
+        ("errors", error_reference),
+        ("metrics", metrics_reference),
+        ("http", http_reference),
+    ],
 )
 def test_a_page_that_is_made_from_code_is_up_to_date(name: str, module: ModuleType) -> None:
     made: str = module.page()
@@ -41,6 +48,14 @@ def test_every_error_has_a_section_of_its_own() -> None:
     headings = re.findall(r"^## (\w+)$", (REFERENCE / "errors.md").read_text(), re.MULTILINE)
     classes = [name for name, found in vars(errors).items() if isinstance(found, type)]
     assert sorted(headings) == sorted(classes)
+
+
+def test_every_request_and_parameter_has_a_meaning_that_is_a_sentence() -> None:
+    sections = (REFERENCE / "http.md").read_text().split("\n## ")[1:]
+    assert len(sections) > 12
+    assert [section for section in sections if not section.split("\n")[2].endswith(".")] == []
+    rows = [line for section in sections for line in section.splitlines() if line.startswith("| `")]
+    assert [row for row in rows if not row.endswith(". |")] == []
 
 
 def test_every_metric_has_a_meaning_that_is_a_sentence_and_labels() -> None:

@@ -48,6 +48,13 @@ return [...document.querySelectorAll('body *')].filter((each) => {
   return (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05) < 4.5;
 }).map((each) => each.outerHTML.slice(0, 120));
 """
+_OVERFLOWING = """
+const width = document.documentElement.clientWidth;
+if (document.documentElement.scrollWidth <= width) return [];
+return [...document.querySelectorAll('body *')].filter((each) => {
+  return each.getBoundingClientRect().right > width && !each.parentElement.closest('.wide, #graph, .unseen, .skip');
+}).map((each) => each.outerHTML.slice(0, 120));
+"""
 _NEEDS_NAME = frozenset(
     {"button", "checkbox", "combobox", "form", "heading", "image", "img", "link", "log", "region", "textbox"}
 )
@@ -98,6 +105,16 @@ def nameless(page: Any) -> list[str]:
         for node in told
         if node["role"]["value"] in _NEEDS_NAME and not node.get("name", {}).get("value")
     ]
+
+
+def overflow(page: Any, width: int) -> list[str]:
+    """Elements that make a page scroll sideways in a window of so many pixels; regions of tables may scroll."""
+    metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        return list(page.execute_script(_OVERFLOWING))
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def foreign(page: Any) -> list[str]:

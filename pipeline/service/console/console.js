@@ -8,6 +8,7 @@ const LOGGED = 200;
 const MOST_TASKS = 200; // rows that a browser can keep up to date
 
 let last = null;
+let listed = null; // the state in which stores were listed: an instance that starts has none yet
 
 // --- figures
 
@@ -138,6 +139,10 @@ function show(state) {
   showOnGraph(state);
   charts.forEach((each) => each.add(state));
   compare(last, state);
+  if (listed !== state.state) {
+    if (listed !== null) listStores();
+    listed = state.state;
+  }
   last = state;
 }
 
@@ -145,6 +150,7 @@ async function load() {
   await ask("/status");
   const failed = (error) => { byId("graph").textContent = `The topology cannot be shown: ${error.message}`; };
   await Promise.all([drawGraph().catch(failed), listStores()]);
+  listed = null;
 }
 
 byId("task-filter").addEventListener("input", () => { if (last) showTasks(last); });

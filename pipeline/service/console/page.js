@@ -69,9 +69,10 @@ export function longText(name, text) {
 
 // --- tables
 
+// A row is read aloud with its first cell.
 function sameRow(row, cells) {
   cells.forEach((text, at) => {
-    if (!row.cells[at]) row.append(element("td"));
+    if (!row.cells[at]) row.append(at ? element("td") : element("th", "", { scope: "row" }));
     setText(row.cells[at], text);
   });
 }

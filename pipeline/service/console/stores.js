@@ -81,7 +81,12 @@ async function browse(page) {
 
 export async function listStores() {
   const before = byId("store").value;
-  stores = await (await ask("/stores")).json();
+  try {
+    stores = await (await ask("/stores")).json();
+  } catch (error) {
+    if (!stores.length) byId("store-error").textContent = error.message;
+    return;
+  }
   byId("store").replaceChildren(...stores.map((each) => element("option", each.store, { value: each.store })));
   if (stores.some((each) => each.store === before)) {
     byId("store").value = before; // the rows that are shown stay

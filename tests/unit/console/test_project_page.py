@@ -26,7 +26,7 @@ from pipeline.releases.verdicts import GateVerdict
 from pipeline.service.admission import Access
 from pipeline.service.server import bound, serving
 from pipeline.spark.planning.runs import RunRecord
-from tests.browsers import animated, emulate, foreign, nameless, pale
+from tests.browsers import animated, emulate, foreign, nameless, overflow, pale
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -285,6 +285,7 @@ def test_the_page_can_be_read_by_everybody(page: Any, scheme: str) -> None:
         assert nameless(page) == []
         assert animated(page) == []
         assert foreign(page) == []
+        assert overflow(page, 320) == []
 
 
 def test_the_keyboard_reaches_everything(page: Any) -> None:

@@ -13,7 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from pipeline import STRING, Consumed, Materialized, Serde, StreamsBuilder
+from pipeline import STRING, Consumed, Materialized, Produced, Serde, StreamsBuilder
 from pipeline.config import AppConfig
 from pipeline.hosting.application import Application
 from pipeline.hosting.clock import SystemClock
@@ -27,12 +27,14 @@ from pipeline.worker.queries.queries import Page, Row
 from pipeline.worker.states import WorkerState, WorkerSummary
 from pipeline.worker.stream_thread.protocol import Report
 from pipeline.worker.task_figures import InputProgress, LastCommit, TaskFigures
-from tests.browsers import animated, emulate, foreign, nameless, pale
+from tests.browsers import animated, emulate, foreign, nameless, overflow, pale
 from tests.unit.service.test_api import FakeInstance, client, row
 from tests.unit.service.test_events import Working
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from pipeline.runtime.layout import Layout
 
 ODD = Serde[Any]("odd", lambda value: json.dumps(value).encode(), json.loads)
 HOSTILE = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
@@ -201,7 +203,7 @@ def test_figures_stand_beside_the_topics_and_stores_they_are_of(page: Any) -> No
         console.wait_for("charts", "Latency: 1.5 min, at most 1.5 min")
         console.wait_for("charts", "Lag of inputs: 80 offsets")
         console.wait_for("tasks", "restoring, 9 left")
-        assert [cell.text for cell in page.find_elements(By.CSS_SELECTOR, "#tasks tr:nth-child(2) td")][5:7] == [
+        assert [cell.text for cell in page.find_elements(By.CSS_SELECTOR, "#tasks tr:nth-child(2) td")][4:6] == [
             "80",
             "1.5 min",
         ]
@@ -255,6 +257,38 @@ def test_ten_thousand_tasks_leave_the_page_usable(page: Any) -> None:
         assert console.text("tasks").startswith("0_9999 host-99:8090")
 
 
+def test_a_topology_too_large_for_a_picture_is_shown_as_a_text(page: Any) -> None:
+    builder = StreamsBuilder()
+    texts = builder.stream("in", Consumed(STRING, STRING))
+    for number in range(1200):
+        texts.map_values(str.strip).to(f"out-{number}", Produced(STRING, STRING))
+    large = Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
+    with shown(FakeInstance(active=frozenset(), application=large), page) as console:
+        console.wait_for("graph", "too large for a picture")
+        assert "out-1199" in page.find_element(By.ID, "description").get_attribute("textContent")
+
+
+class Starting(FakeInstance):
+    """Knows nothing of its tasks before it runs."""
+
+    state = WorkerState.REBALANCING
+
+    @property
+    def layout(self) -> Layout | None:  # type: ignore[override] # as of a supervisor
+        return super().layout if self.state is WorkerState.RUNNING else None
+
+
+def test_an_instance_that_starts_is_followed_until_it_has_stores(page: Any) -> None:
+    instance = Starting(state=WorkerState.REBALANCING)
+    with shown(instance, page) as console:
+        console.wait_for("now", "rebalancing")
+        assert "starting" in console.text("store-error")
+        instance.state = WorkerState.RUNNING
+        console.wait_for("log", "rebalancing → running")
+        console.wait_for("serdes", "timestamped-key-value")
+        assert console.text("store-error") == ""
+
+
 def test_a_page_goes_on_when_its_instance_comes_back(page: Any) -> None:
     with shown(FakeInstance(), page) as console:
         console.wait_for("connection", "Connected")
@@ -281,6 +315,7 @@ def test_the_page_can_be_read_by_everybody(page: Any, scheme: str) -> None:
         assert nameless(page) == []
         assert animated(page) == []
         assert foreign(page) == []
+        assert overflow(page, 320) == []
 
 
 def test_the_keyboard_reaches_everything(page: Any) -> None:

@@ -128,7 +128,7 @@ class KeyValueStateStore:
         return sum(1 for _ in self._scan_bytes(None, None))
 
     def cached_fold(self, fold: Fold) -> CachedFold | None:
-        """Return an aggregation into this store in parts; None without a cache, or if input records or so many keys are kept."""
+        """Return an aggregation into this store in parts; None without a cache, or if records or so many keys are kept."""
         cache, keys = self._cache, self._keys
         if cache is None or self._lru is not None or self._context.keeps_sources:
             return None

@@ -25,6 +25,7 @@ _STYLE = """
 body { margin: 1.5rem auto; max-width: 72rem; padding: 0 1.5rem }
 body { background: light-dark(#fff, #111318); color: light-dark(#1a202c, #e2e8f0) }
 h1 { font-size: 1.5rem; margin: 0 0 .5rem } h2 { font-size: 1.1rem; margin: 1.5rem 0 .5rem }
+pre { white-space: pre-wrap; overflow-wrap: anywhere }
 a { color: light-dark(#0b5fb0, #7cc0ff) } table { border-collapse: collapse; width: 100% }
 td, th { padding: .3rem .6rem; text-align: left; vertical-align: top }
 td, th { border-bottom: 1px solid light-dark(#e2e8f0, #2d3748) }
@@ -137,7 +138,7 @@ def application(app: AppConfig, found: Overview, allowed: frozenset[str]) -> str
     partitions = "".join(map(_partition, found.partitions))
     pages = docs_of(app.name) if found.docs is not None else ""
     return (
-        f"<p>{escape(summary)}</p>{_key()}"
+        f'<p>{escape(summary)} · <a href="{page_of("")}">all applications</a></p>{_key()}'
         f"<table><tr><th>Partition<th>Offsets<th>Map<th>Behind</tr>{partitions}</table>"
         f"<h2>Release</h2>{_release(release, pages)}<h2>Checks</h2>{_checks(found.checks, pages)}"
         f"<h2>Runs</h2>{_runs(found.runs)}<h2>Act</h2>{actions(app, allowed)}"

@@ -1,0 +1,226 @@
+"""Airflow's servers on a real PostgreSQL, as processes that may be killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.postgresql import running_postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVERS = ("api-server", "scheduler", "dag-processor", "triggerer")
+USERS = {"ann": "viewer", "bob": "op", "cy": "admin"}
+SECONDS = 240.0
+_ENDED = {"success", "failed"}
+
+
+class Services:
+    """All servers of an Airflow, and users that ask it.
+
+    Args:
+        directory: Its home.
+        environ: The environment of its servers.
+        port: Where its API server listens.
+    """
+
+    def __init__(self, directory: Path, environ: dict[str, str], port: int) -> None:
+        self.directory, self.environ, self.port = directory, environ, port
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._tokens: dict[str, str] = {}
+
+    def start(self, server: str) -> None:
+        """Start a server."""
+        options = ["--port", str(self.port), "--workers", "1"] if server == "api-server" else []
+        with (self.directory / f"{server}.log").open("ab") as log:
+            command = [sys.executable, "-m", "airflow", server, *options]
+            self._running[server] = subprocess.Popen(
+                command, env=self.environ, cwd=self.directory, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def kill(self, server: str) -> None:
+        """Kill a server at once, with the tasks that it runs and their Spark."""
+        process = self._running.pop(server)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if server == "scheduler":
+            for found in self.drivers():
+                os.kill(found, signal.SIGKILL)
+
+    def end(self) -> None:
+        """End all servers."""
+        for process in self._running.values():
+            os.killpg(process.pid, signal.SIGTERM)
+        for process in self._running.values():
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def drivers(self) -> list[int]:
+        """Processes of Spark drivers' Java that work for tasks."""
+        found = []
+        for place in Path("/proc").glob("[0-9]*"):
+            try:
+                is_ours = f"AIRFLOW_HOME={self.directory}".encode() in (place / "environ").read_bytes().split(b"\0")
+                if is_ours and b"org.apache.spark" in (place / "cmdline").read_bytes():
+                    found.append(int(place.name))
+            except OSError:
+                continue  # it has ended meanwhile
+        return found
+
+    def ask(self, user: str, method: str, path: str, content: Any = None) -> tuple[int, Any]:
+        """Ask as a user; nobody is anonymous."""
+        asked = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method)
+        if user:
+            asked.add_header("Authorization", f"Bearer {self.token(user)}")
+        if content is not None:
+            asked.add_header("Content-Type", "application/json")
+            asked.data = json.dumps(content).encode()
+        try:
+            with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310 - here
+                code, text = answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            code, text = error.code, error.read()
+        try:
+            return code, json.loads(text)
+        except ValueError:
+            return code, text.decode(errors="replace")
+
+    def token(self, user: str) -> str:
+        """What a user shows."""
+        if user not in self._tokens:
+            login = {"username": user, "password": user}
+            code, found = self.ask("", "POST", "/auth/token", login)
+            assert code == 201, found
+            self._tokens[user] = found["access_token"]
+        return self._tokens[user]
+
+    def done(self, path: str, method: str = "GET", content: Any = None) -> Any:
+        """Ask the API as an administrator, who is not refused."""
+        code, found = self.ask("cy", method, f"/api/v2{path}", content)
+        assert code < 300, f"{method} {path}: {code} {found}"
+        return found
+
+    def unpause(self, dag: str) -> None:
+        """Let a DAG's runs start."""
+        self.done(f"/dags/{dag}", "PATCH", {"is_paused": False})
+
+    def trigger(self, dag: str, **conf: Any) -> str:
+        """Begin a run, and return its id."""
+        self.unpause(dag)
+        run: str = self.done(f"/dags/{dag}/dagRuns", "POST", {"logical_date": None, "conf": conf})["dag_run_id"]
+        return run
+
+    def runs(self, dag: str) -> list[dict[str, Any]]:
+        """Runs of a DAG."""
+        found: list[dict[str, Any]] = self.done(f"/dags/{dag}/dagRuns")["dag_runs"]
+        return found
+
+    def tasks(self, dag: str, run: str) -> dict[str, tuple[str, int]]:
+        """State and number of attempts of each task of a run."""
+        found = self.done(f"/dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]
+        return {task["task_id"]: (task["state"], task["try_number"]) for task in found}
+
+    def log(self, dag: str, run: str, task: str) -> str:
+        """The log of a task's first attempt."""
+        return json.dumps(self.done(f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}/logs/1?full_content=true"))
+
+    def await_task(self, dag: str, run: str, task: str, *states: str) -> None:
+        """Wait until a task stands at one of some states."""
+        self.until(lambda: self.tasks(dag, run).get(task, ("", 0))[0] in states)
+
+    def await_run(self, dag: str, run: str) -> str:
+        """Wait until a run has ended, and return how."""
+        path = f"/dags/{dag}/dagRuns/{run}"
+        self.until(lambda: self.done(path)["state"] in _ENDED)
+        state: str = self.done(path)["state"]
+        return state
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds."""
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(0.3)
+
+    def logs(self) -> str:
+        """The ends of all logs."""
+        found = self.directory.rglob("*.log")
+        return "\n".join(f"--- {log}\n{log.read_text(errors='replace')[-3000:]}" for log in found)
+
+    def answers(self) -> bool:
+        """Whether the API server answers."""
+        try:
+            return self.ask("", "GET", "/api/v2/version")[0] == 200
+        except OSError:
+            return False
+
+    def is_healthy(self) -> bool:
+        """Whether all servers say that they live."""
+        try:
+            code, states = self.ask("", "GET", "/api/v2/monitor/health")
+        except OSError:
+            return False
+        return code == 200 and {state["status"] for state in states.values()} == {"healthy"}
+
+
+@contextmanager
+def running_services(directory: Path, postgres: int, port: int, environ: dict[str, str]) -> Iterator[Services]:
+    """Run an Airflow with a scheduler, a triggerer, a DAG processor and an API server.
+
+    Args:
+        directory: Its home; DAG files are in `dags` below it.
+        postgres: A free port.
+        port: Another one.
+        environ: Variables of its servers.
+    """
+    (directory / "passwords").write_text(json.dumps({user: user for user in USERS}))
+    with running_postgres(postgres, "airflow"):
+        database = f"127.0.0.1:{postgres}/postgres"
+        settings = {
+            "AIRFLOW_HOME": str(directory),
+            "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
+            "AIRFLOW__API__SECRET_KEY": "of this test",
+            "AIRFLOW__API_AUTH__JWT_SECRET": "0123456789012345678901234567890123456789012345678901234567890123",
+            "AIRFLOW__CORE__DAGS_FOLDER": str(directory / "dags"),
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+            "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(directory / "passwords"),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in USERS.items()),
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://airflow@{database}",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": f"postgresql+asyncpg://airflow@{database}",
+            "AIRFLOW__SCHEDULER__JOB_HEARTBEAT_SEC": "2",
+            "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
+            "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
+            "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "15",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "3",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
+            "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
+            "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
+        }
+        services = Services(directory, {**os.environ, **settings, **environ}, port)
+        migrate = [sys.executable, "-m", "airflow", "db", "migrate"]
+        subprocess.run(migrate, env=services.environ, cwd=directory, check=True, capture_output=True)
+        try:
+            for server in SERVERS:
+                services.start(server)
+            services.until(services.is_healthy)
+            yield services
+        finally:
+            services.end()

@@ -88,6 +88,10 @@ class Commits:
         self.commit([task])
         return task.is_running and self._succeeds(task, confirm)
 
+    def forget(self, task_id: TaskId) -> None:
+        """Forget the last commit of a task, which is another process's from now on."""
+        self.last.pop(task_id, None)
+
     def _succeeds(self, task: StreamTask, step: Callable[[], None]) -> bool:
         """Take a step of a commit. A failure of the task is told, and not raised."""
         try:

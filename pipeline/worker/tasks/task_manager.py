@@ -280,6 +280,7 @@ class TaskManager:
         """Close a task that runs. What it has not committed is forgotten."""
         self._stop(task)
         self._counts.forget(task.id)
+        self.commits.forget(task.id)
         task.move_to(StreamTaskState.CLOSED)
         task.owned.close(abort=is_ours and self._brokers.are_there)
 

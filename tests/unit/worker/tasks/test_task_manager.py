@@ -142,6 +142,8 @@ def test_a_task_is_taken_over_then_fetched_for_and_committed_before_it_is_closed
         "close 0_0 True",
     ]
     assert managed.manager.active == {SECOND}
+    assert managed.manager.commits.done == 1
+    assert not managed.manager.commits.last
 
 
 def test_a_task_that_another_owner_has_is_given_up_without_touching_what_is_open(managed: Managed) -> None:

@@ -271,6 +271,7 @@ def _planned(plan: ReleasePlan) -> Outcome:
         "live": plan.live,
         "candidate": plan.candidate,
         "changed": plan.changed,
+        "statements": plan.statements,
         "range": str(plan.range),
         "offsets": plan.range.size,
         "lost": {str(tp): offset for tp, offset in plan.lost.items()},

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from pipeline.project.app import App as Application
     from pipeline.sql.commands import Command, Select
     from pipeline.sql.inspection import Statements
+    from pipeline.sql.statements import SetProperty
     from pipeline.transfers.selecting import Rows, Selecting
 
 _WORDS = (
     *("SHOW", "STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "DESCRIBE", "FUNCTION", "EXPLAIN", "PRINT"),
     *("FROM", "BEGINNING", "INTERVAL", "LIMIT", "SELECT", "WHERE", "GROUP", "BY", "HAVING", "WINDOW", "TUMBLING"),
     *("HOPPING", "SESSION", "SIZE", "JOIN", "LEFT", "WITHIN", "GRACE", "PERIOD", "ON", "EMIT", "CHANGES", "FINAL"),
+    *("SET", "UNSET", "INSERT", "INTO", "VALUES", "TYPES"),
 )
 
 
@@ -46,8 +48,10 @@ def sql(
 ) -> None:
     """Look at the statements of an application and at its rows. Without -e and -f it prompts for commands.
 
-    Commands are SHOW, DESCRIBE, EXPLAIN, PRINT and SELECT. A SELECT of a table that the application stores is answered by its
-    instances. All others are computed here, in memory, from the records that topics have; with EMIT CHANGES they go on.
+    Commands are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES and SET. A SELECT of a table that the
+    application stores is answered by its instances. All others are computed here, in memory, from the records that topics
+    have. Those with EMIT CHANGES show what comes from now on, until Ctrl-C; SET 'auto.offset.reset' = 'earliest' lets them
+    begin at the beginning.
     """
     require_extra("sql")
     shell = _Shell.of(
@@ -81,6 +85,7 @@ class _Shell:
         self._selecting = selecting
         self._pull = pull
         self._as_json = as_json
+        self._properties: dict[str, str] = {}
 
     @classmethod
     def of(cls, found: Application, server: str | None, *, from_topics: bool, as_json: bool) -> _Shell:
@@ -114,8 +119,15 @@ class _Shell:
             raise
 
     def _answer(self, command: Command) -> None:
-        from pipeline.sql.commands import Print, Select
+        from pipeline.sql.commands import InsertValues, Print, Select
+        from pipeline.sql.statements import SetProperty
 
+        if isinstance(command, SetProperty):
+            self._set(command)
+            return
+        if isinstance(command, InsertValues):
+            self._selecting.insert(command)
+            return
         if isinstance(command, Print | Select):
             found = self._selecting.printed(command) if isinstance(command, Print) else self._selected(command)
             self._print(found.columns, found.rows)
@@ -126,11 +138,17 @@ class _Shell:
         else:
             typer.echo("\n".join(_table(answer.columns, answer.rows)))
 
+    def _set(self, command: SetProperty) -> None:
+        if command.value is None:
+            self._properties.pop(command.name, None)
+        else:
+            self._properties[command.name] = command.value
+
     def _selected(self, select: Select) -> Rows:
         from pipeline.sql.pull_queries import is_pull, pull_query
 
         if self._pull is None or not is_pull(select, self.statements.catalog):
-            return self._selecting.selected(select)
+            return self._selecting.selected(select, self._properties.get("auto.offset.reset", "latest"))
         pull_query(select, self.statements.catalog)  # mistakes are reported with their place
         try:
             return self._pull(select.text)

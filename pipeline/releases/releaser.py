@@ -23,6 +23,7 @@ from pipeline.releases.gating import Gate, Point
 from pipeline.releases.outputs import outputs, require_known, require_same_keys, require_same_kinds
 from pipeline.releases.readiness import looking, readiness
 from pipeline.releases.registry import SETTLED, Registry, Release, Step, known_release
+from pipeline.releases.statements import statement_digests_of
 from pipeline.releases.switch import Switch
 from pipeline.releases.verdicts import (
     GateVerdict,
@@ -75,6 +76,7 @@ class ReleasePlan:
         outputs: What the candidate writes: tables, which are corrected, and logs, of which nothing is sent again.
         ended: Topics that the live version writes and the candidate does not; their records stay.
         forecast: Bytes, time, and records that retention may delete before they are read.
+        statements: Statements of SQL whose digest differs, likewise; empty if one of the versions has none.
     """
 
     app: str
@@ -86,11 +88,12 @@ class ReleasePlan:
     outputs: tuple[Output, ...] = ()
     ended: tuple[str, ...] = ()
     forecast: Forecast = field(default_factory=Forecast)
+    statements: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Say it line by line."""
         lines = [f"{self.app}: {self.live} is live, {self.candidate} is to follow"]
-        lines += [f"  {kind}: {name}" for name, kind in self.changed.items()]
+        lines += [f"  {kind}: {name}" for name, kind in (self.statements or self.changed).items()]
         lines += [f"  {each.topic} is a {each.kind.value}: {each.why}" for each in self.outputs]
         lines += [f"  {topic} is not written any more: its records stay" for topic in self.ended]
         lines.append(f"{counted(self.range.size, 'offset')} to process: {self.range}")
@@ -257,6 +260,7 @@ class Releaser:
         target = self._versions.target(live, new)
         first = self._admin.beginning_offsets(target)
         wanted = RunRange({tp: OffsetRange(min(first[tp], end), end) for tp, end in target.items()})
+        old, said = statement_digests_of(live), statement_digests_of(new)
         return ReleasePlan(
             app=self._config.name,
             live=release.live,
@@ -267,6 +271,7 @@ class Releaser:
             outputs=tuple(outputs(new).values()),
             ended=tuple(sorted(outputs(live).keys() - outputs(new).keys())),
             forecast=forecast(self._config.name, wanted, self._admin),
+            statements=_changes(old, said) if old and said else {},
         )
 
     def start(self, candidate: str) -> Release:

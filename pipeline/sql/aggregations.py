@@ -29,7 +29,7 @@ from pipeline.sql.types import Primitive
 from pipeline.windows import SessionWindows, TimeWindows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pipeline.dsl.ktable import KTable
     from pipeline.serde.api import Serde
@@ -58,12 +58,15 @@ class Aggregated:
 class Calls:
     """Calls of aggregates in a query; equal ones are computed once."""
 
-    def __init__(self, relation: Relation, groups: Sequence[exp.Expr], *, is_windowed: bool) -> None:
+    def __init__(
+        self, relation: Relation, groups: Sequence[exp.Expr], settings: Mapping[str, Any], *, is_windowed: bool
+    ) -> None:
         self.compiler = Compiler(relation.fields)
         self.groups = list(groups)
         self.inputs = [self.compiler.code(each) for each in groups]
         self.known: list[exp.Expr] = []
         self.calls: list[AggregateCall] = []
+        self._settings = settings
         self._is_windowed = is_windowed
 
     @property
@@ -112,7 +115,9 @@ class Calls:
                     raise SqlError(message, start_of(node))
         codes = [self.compiler.code(each) for each in arguments]
         try:
-            function = find_aggregate(str(node.this), [each.type for each in codes], _literals(arguments))
+            function = find_aggregate(
+                str(node.this), [each.type for each in codes], _literals(arguments), self._settings
+            )
         except (UnknownFunction, WrongArguments) as error:
             raise SqlError(error.message, start_of(node), hint=error.hint) from None
         first = len(self.inputs)
@@ -149,6 +154,7 @@ def aggregated(
     *,
     is_final: bool = False,
     store: str | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Aggregated:
     """Return the table of an aggregation.
 
@@ -160,11 +166,12 @@ def aggregated(
         having: Which groups pass; None for all.
         is_final: Whether each window is sent once, when it has closed.
         store: Name of the store of states; generated if left out.
+        settings: Properties that functions look at.
 
     Raises:
         SqlError: If the query has a mistake.
     """
-    calls = Calls(relation, groups, is_windowed=window is not None)
+    calls = Calls(relation, groups, settings or {}, is_windowed=window is not None)
     rewritten = tuple(calls.rewritten(each) for each in nodes)
     test = None if having is None else calls.rewritten(having)
     if not calls.calls:

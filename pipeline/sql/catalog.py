@@ -11,6 +11,8 @@ from pipeline.sql.errors import SqlError, nearest
 from pipeline.sql.formats import key_serde, value_serde
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pipeline.serde.api import Serde
     from pipeline.sql.statements import CreateSource, DropSource
     from pipeline.sql.stored import StoredTable
@@ -37,6 +39,15 @@ _KNOWN = (
     "WINDOW_TYPE",
     "WINDOW_SIZE",
 )
+
+PREFIX = "ksql.output.topic.name.prefix"
+"""Property that stands before the names of topics which statements do not name."""
+UNWRAPPED = "wrap.single.values is false"
+"""Whether single values stand alone where WITH does not say."""
+_FORMATS = {
+    "KEY_FORMAT": "ksql.persistence.default.format.key",
+    "VALUE_FORMAT": "ksql.persistence.default.format.value",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +159,12 @@ class Catalog:
         del self.sources[name]
 
 
-def checked_properties(statement: CreateSource) -> dict[str, Any]:
-    """Return what WITH says.
+def checked_properties(statement: CreateSource, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return what WITH says, with what SET says for what it leaves out.
+
+    Args:
+        statement: The statement.
+        properties: As SET has set them.
 
     Raises:
         SqlError: If it names what there is not.
@@ -170,4 +185,7 @@ def checked_properties(statement: CreateSource) -> dict[str, Any]:
             given[name] = str(given[name]).upper()
     if "VALUE_AVRO_SCHEMA_FULL_NAME" in given:
         given.setdefault("VALUE_SCHEMA_FULL_NAME", given.pop("VALUE_AVRO_SCHEMA_FULL_NAME"))
+    if statement.query is None:
+        given = {name: properties[each].upper() for name, each in _FORMATS.items() if each in properties} | given
+    given[UNWRAPPED] = properties.get("ksql.persistence.wrap.single.values", "true").lower() == "false"
     return given

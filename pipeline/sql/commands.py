@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from sqlglot.errors import ParseError
 
@@ -12,9 +12,19 @@ from pipeline.sql.statement_parser import KsqlParser
 from pipeline.sql.tokens import Ksql, words
 
 if TYPE_CHECKING:
-    from pipeline.sql.statements import Query
+    from collections.abc import Mapping
 
-KINDS = ("STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS")
+    from sqlglot import exp
+
+    from pipeline.sql.statements import Query, SetProperty
+
+PROPERTIES: Mapping[str, tuple[str, ...]] = {"auto.offset.reset": ("earliest", "latest")}
+"""What SET can say, with the values that it takes."""
+KINDS = ("STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "TYPES")
+
+_HINT = (
+    "There are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES and SET; statements stand in the file."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +79,17 @@ class Select:
     text: str = ""
 
 
-Command = Show | Describe | DescribeFunction | Explain | Print | Select
+@dataclass(frozen=True, slots=True)
+class InsertValues:
+    """INSERT INTO ... VALUES, with the names of columns and where they stand; none stands for all columns in their order."""
+
+    name: str
+    columns: tuple[tuple[str, int], ...]
+    values: tuple[exp.Expr, ...]
+    start: int
+
+
+Command: TypeAlias = "Show | Describe | DescribeFunction | Explain | Print | Select | SetProperty | InsertValues"
 
 
 def parse_commands(text: str) -> list[Command]:
@@ -109,9 +129,14 @@ class _CommandParser(KsqlParser):
             return self._print()
         if self.is_next("SELECT"):
             return self._select()
+        if self.word("INSERT", "INTO"):
+            return self._insert()
+        if self.is_next("SET", "UNSET"):
+            return _known(self.property_set())
         message = f"A command begins with {self._curr.text!r}, which is not supported"
         raise self.fail(
-            message, hint="There are SHOW, DESCRIBE, EXPLAIN, PRINT and SELECT; statements stand in the file."
+            message,
+            hint=_HINT,
         )
 
     def _show(self) -> Show:
@@ -142,9 +167,33 @@ class _CommandParser(KsqlParser):
         limit = self.number() if self.word("LIMIT") else None
         return Print(topic, from_beginning, max(interval, 1), limit)
 
+    def _insert(self) -> InsertValues:
+        name, start = self.name()
+        columns = self.listed(self.name) if self.word("(") else ()
+        if not self.word("VALUES"):
+            message = "INSERT INTO takes VALUES here"
+            raise self.fail(message, hint="INSERT INTO ... SELECT stands in the file.")
+        self.expect("(")
+        return InsertValues(name, tuple(columns), tuple(self.listed(self.expression_of)), start)
+
     def _select(self) -> Select:
         begin, start = self._index, self._curr.start
         query = self.query()
         follows = not query.is_final and any(each.text.upper() == "EMIT" for each in self._tokens[begin : self._index])
         limit = self.number() if self.word("LIMIT") else None
         return Select(query, follows or query.is_final, limit, self.sql[start : self._prev.end + 1])
+
+
+def _known(command: SetProperty) -> SetProperty:
+    """Return the command, if there is such a property and it takes the value.
+
+    Raises:
+        SqlError: If not.
+    """
+    if command.name not in PROPERTIES:
+        message = f"There is no property '{command.name}' here"
+        raise SqlError(message, command.start, hint=nearest(command.name, PROPERTIES))
+    if command.value not in {None, *PROPERTIES[command.name]}:
+        message = f"'{command.name}' cannot be '{command.value}'"
+        raise SqlError(message, command.start, hint=f"It is {' or '.join(PROPERTIES[command.name])}.")
+    return command

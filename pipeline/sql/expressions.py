@@ -48,6 +48,8 @@ _COMPARISONS = {exp.EQ: "==", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT:
 _CONSTANTS = (str, int, float, decimal.Decimal)
 _MOMENTS = {"ROWTIME", "WINDOWSTART", "WINDOWEND"}
 """Columns of times in ms that may be compared with texts."""
+_OF_ONE_TYPE = frozenset({"GREATEST", "LEAST"})
+"""Functions that take texts beside times as times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,6 +517,8 @@ class Compiler:
         others = {number: self.code(each) for number, each in enumerate(given) if not isinstance(each, exp.Lambda)}
         try:
             codes = [others.get(number) for number in range(len(given))]
+            if name.upper() in _OF_ONE_TYPE and any(each.type in TIMES for each in others.values()):
+                codes = [*self._unified(given, name, node)]
             if None in codes:
                 codes = self._with_lambdas(name, given, others)
             function = find_scalar(name, [each.type for each in codes if each is not None])

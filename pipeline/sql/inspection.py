@@ -11,7 +11,7 @@ from pipeline.sql.errors import SqlError, nearest
 from pipeline.sql.functions.registry import REGISTRY
 from pipeline.sql.planner import Plan
 from pipeline.sql.statement_parser import parse
-from pipeline.sql.statements import CreateSource, InsertInto
+from pipeline.sql.statements import CreateSource, CustomType, InsertInto
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -76,6 +76,8 @@ class Statements:
 
     def _shown(self, kind: str) -> Answer:
         sources = self.catalog.sources.values()
+        if kind == "TYPES":
+            return Answer(("Type Name", "Schema"), tuple(self._types()))
         if kind == "QUERIES":
             return Answer(("Statement", "Sink", "Sink Kafka Topic"), tuple(self._queries()))
         if kind == "TOPICS":
@@ -89,6 +91,11 @@ class Statements:
         )
         title = "Table Name" if kind == "TABLES" else "Stream Name"
         return Answer((title, "Kafka Topic", "Key Format", "Value Format", "Windowed"), tuple(rows))
+
+    def _types(self) -> Iterable[tuple[Any, ...]]:
+        """Return the types that are left at the end."""
+        found = {each.name: each.type for each in self.statements if isinstance(each, CustomType)}
+        return ((name, str(type_)) for name, type_ in sorted(found.items()) if type_ is not None)
 
     def _queries(self) -> Iterable[tuple[Any, ...]]:
         for each in self.statements:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.options import Consumed, Materialized, Produced
 from pipeline.serde.windowed import session_windowed, windowed
-from pipeline.sql.catalog import Catalog, Layout, Source, checked_properties
+from pipeline.sql.catalog import PREFIX, UNWRAPPED, Catalog, Layout, Source, checked_properties
 from pipeline.sql.coercion import is_widening
 from pipeline.sql.errors import SqlError, nearest
 from pipeline.sql.formats import row_serde
@@ -19,7 +19,7 @@ from pipeline.sql.queries import Result, planned
 from pipeline.sql.relations import HEADERS, PLACES, Relation, time_by, timed_stream
 from pipeline.sql.shown_values import shown
 from pipeline.sql.statement_parser import UNITS, parse
-from pipeline.sql.statements import CreateSource, DropSource, InsertInto, NoTopology
+from pipeline.sql.statements import CreateSource, CustomType, DropSource, InsertInto, SetProperty
 from pipeline.sql.stored import StoredTable
 from pipeline.sql.types import Primitive
 from pipeline.topology.topology import is_legal_topic
@@ -68,6 +68,7 @@ class Plan:
     placed: set[str] = field(default_factory=set)
     stores: set[str] = field(default_factory=set)
     writes: bool = False
+    properties: dict[str, str] = field(default_factory=dict)
 
     def check_writes(self) -> None:
         """Make sure that there is something to run.
@@ -86,7 +87,7 @@ class Plan:
             SqlError: If one has a mistake.
         """
         for statement in statements:
-            query = None if isinstance(statement, DropSource | NoTopology) else statement.query
+            query = None if isinstance(statement, DropSource | CustomType | SetProperty) else statement.query
             if query is not None:
                 self._note_places(query)
         for statement in statements:
@@ -103,10 +104,12 @@ class Plan:
         Raises:
             SqlError: If it has a mistake.
         """
-        if isinstance(statement, NoTopology):
+        if isinstance(statement, CustomType):
             return
         try:
-            if isinstance(statement, DropSource):
+            if isinstance(statement, SetProperty):
+                self._set(statement)
+            elif isinstance(statement, DropSource):
                 self.catalog.drop(statement)
             elif isinstance(statement, InsertInto):
                 self._insert(statement)
@@ -116,6 +119,12 @@ class Plan:
             if error.start is None:
                 error.start = statement.start
             raise
+
+    def _set(self, statement: SetProperty) -> None:
+        if statement.value is None:
+            self.properties.pop(statement.name, None)
+        else:
+            self.properties[statement.name] = statement.value
 
     def _create(self, statement: CreateSource) -> None:
         known = self.catalog.sources.get(statement.name)
@@ -128,7 +137,7 @@ class Plan:
                 return
             message = f"Cannot add {'table' if statement.is_table else 'stream'} '{statement.name}': it already exists."
             raise SqlError(message, statement.start)
-        given = checked_properties(statement)
+        given = checked_properties(statement, self.properties)
         query = statement.query
         source = declared(statement, given) if query is None else self._derived(statement, query, given)
         source.serdes()
@@ -137,7 +146,8 @@ class Plan:
         self.catalog.sources[statement.name] = source
 
     def _derived(self, statement: CreateSource, query: Query, given: Mapping[str, Any]) -> Source:
-        result = planned(query, self._relations(query), self._new_store(statement.name) if statement.is_table else None)
+        store = self._new_store(statement.name) if statement.is_table else None
+        result = planned(query, self._relations(query), store, self.properties)
         if result.is_table != statement.is_table:
             wanted, made = ("TABLE", "STREAM") if statement.is_table else ("STREAM", "TABLE")
             message = f"The query produces a {made}: use CREATE {made} AS SELECT instead of CREATE {wanted} AS SELECT."
@@ -169,8 +179,8 @@ class Plan:
             nullable=given.get("VALUE_PROTOBUF_NULLABLE_REPRESENTATION"),
             key_nullable=given.get("KEY_PROTOBUF_NULLABLE_REPRESENTATION"),
         )
-        source = Source(statement.name, statement.is_table, given.get("KAFKA_TOPIC", statement.name), layout)
-        source = replace(source, stored=result.stored)
+        topic = given.get("KAFKA_TOPIC", self.properties.get(PREFIX, "") + statement.name)
+        source = Source(statement.name, statement.is_table, topic, layout, stored=result.stored)
         self._write(result, source)
         return source
 
@@ -201,7 +211,7 @@ class Plan:
         if target.layout.headers:
             message = f"Cannot insert into {target.name} because it has header columns"
             raise SqlError(message, statement.start)
-        result = planned(statement.query, self._relations(statement.query))
+        result = planned(statement.query, self._relations(statement.query), settings=self.properties)
         widened = None if result.is_table else _widened(result, target.layout)
         if widened is None:
             made, wanted = (
@@ -409,7 +419,7 @@ def _header_problem(column: Column) -> str | None:
 
 def _wrapping(given: Mapping[str, Any], values: Any, start: int) -> bool:
     if "WRAP_SINGLE_VALUE" not in given:
-        return True
+        return len(values) != 1 or not given.get(UNWRAPPED)
     if len(values) != 1:
         message = "'WRAP_SINGLE_VALUE' is only valid for single-field value schemas"
         raise SqlError(message, start)

@@ -19,7 +19,7 @@ from pipeline.sql.table_functions import exploded, table_calls
 from pipeline.sql.types import Map, Primitive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pipeline.dsl.kstream import KStream
     from pipeline.sql.relations import Relation
@@ -56,13 +56,16 @@ _BOUNDS = {"WINDOWSTART", "WINDOWEND"}
 _RESERVED = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", *_BOUNDS}
 
 
-def planned(query: Query, relations: Sequence[Relation], store: str | None = None) -> Result:
+def planned(
+    query: Query, relations: Sequence[Relation], store: str | None = None, settings: Mapping[str, Any] | None = None
+) -> Result:
     """Return what a query makes.
 
     Args:
         query: The query.
         relations: Its sources.
         store: Name of the store to keep a table in; left out, tables are kept as far as queries need it.
+        settings: Properties that functions look at, as SET has set them.
 
     Raises:
         SqlError: If it has a mistake.
@@ -71,7 +74,7 @@ def planned(query: Query, relations: Sequence[Relation], store: str | None = Non
     _check_functions(query)
     relation = _filtered(query, joined_all(relations, query.joins))
     if query.group_by:
-        return _aggregate_result(query, relation, store)
+        return _aggregate_result(query, relation, store, settings or {})
     return _plain(query, relation, store)
 
 
@@ -387,12 +390,14 @@ def split(
     return names, values
 
 
-def _aggregate_result(query: Query, relation: Relation, store: str | None) -> Result:
+def _aggregate_result(query: Query, relation: Relation, store: str | None, settings: Mapping[str, Any]) -> Result:
     outputs = outputs_of(query, relation)
     groups = [qualified(each, relation) for each in query.group_by]
     nodes = [qualified(each.node, _with_windows(query, relation)) for each in outputs]
     having = None if query.having is None else qualified(query.having, relation)
-    done = aggregated(query.window, relation, groups, nodes, having, is_final=query.is_final, store=store)
+    done = aggregated(
+        query.window, relation, groups, nodes, having, is_final=query.is_final, store=store, settings=settings
+    )
     key_names, values = split(outputs, nodes, groups, is_needed=query.needs_key)
     rewritten = dict(zip((each.name for each in outputs), done.nodes, strict=True))
     compiler = Compiler(done.fields)

@@ -13,13 +13,14 @@ from pipeline.sql.expression_parser import ExpressionParser
 from pipeline.sql.statements import (
     Column,
     CreateSource,
+    CustomType,
     DropSource,
     From,
     InsertInto,
     Item,
     Join,
-    NoTopology,
     Query,
+    SetProperty,
     Statement,
     WindowClause,
 )
@@ -60,14 +61,8 @@ class KsqlParser(ExpressionParser):
             found = InsertInto(name, self.query(), start)
         elif self.word("DROP"):
             found = self._drop()
-        elif self.word("SET"):
-            self._setting()
-            self.expect("=")
-            self._setting()
-            found = NoTopology()
-        elif self.word("UNSET"):
-            self._setting()
-            found = NoTopology()
+        elif self.is_next("SET", "UNSET"):
+            found = self.property_set()
         else:
             message = f"Statement begins with {token.text!r}, which is not supported"
             raise self.fail(message, hint="CREATE, INSERT INTO, DROP, SET and UNSET are.")
@@ -76,7 +71,19 @@ class KsqlParser(ExpressionParser):
             raise self.fail(message)
         return found
 
-    def _setting(self) -> str:
+    def property_set(self) -> SetProperty:
+        """Take SET or UNSET."""
+        start, is_set = self._curr.start, self.word("SET")
+        if not is_set:
+            self.expect("UNSET")
+        name = self.setting()
+        if not is_set:
+            return SetProperty(name, None, start)
+        self.expect("=")
+        return SetProperty(name, self.setting(), start)
+
+    def setting(self) -> str:
+        """Take a text in quotes."""
         token = self._curr
         if not token or token.token_type != TokenType.STRING:
             message = "Expected a text in quotes"
@@ -91,7 +98,7 @@ class KsqlParser(ExpressionParser):
             if self.custom_types.pop(name, None) is None and not exists:
                 message = f"Type {name} does not exist"
                 raise SqlError(message, start)
-            return NoTopology()
+            return CustomType(name, None)
         is_table = self.word("TABLE")
         if not is_table:
             self.expect("STREAM")
@@ -109,7 +116,7 @@ class KsqlParser(ExpressionParser):
                 message = f"Cannot register custom type '{name}' since it is already registered"
                 raise SqlError(message, start)
             self.custom_types[name] = self.sql_type()
-            return NoTopology()
+            return CustomType(name, self.custom_types[name])
         is_read_only = self.word("SOURCE")
         is_table = self.word("TABLE")
         if not is_table:
@@ -146,7 +153,7 @@ class KsqlParser(ExpressionParser):
             return Column(name, type_, header="")
         if self.word("HEADER"):
             self.expect("(")
-            header = self._setting()
+            header = self.setting()
             self.expect(")")
             return Column(name, type_, header=header)
         return Column(name, type_)
@@ -160,7 +167,7 @@ class KsqlParser(ExpressionParser):
 
     def _property(self) -> tuple[str, Any]:
         token = self._curr
-        name = self._setting().upper() if token and token.token_type == TokenType.STRING else self.name()[0].upper()
+        name = self.setting().upper() if token and token.token_type == TokenType.STRING else self.name()[0].upper()
         self.expect("=")
         value = self.expression_of()
         if isinstance(value, exp.Boolean):

@@ -129,8 +129,20 @@ class DropSource:
 
 
 @dataclass(frozen=True, slots=True)
-class NoTopology:
-    """A statement that changes what the parser knows, and nothing else: SET, UNSET, types."""
+class SetProperty:
+    """SET of a property for the statements behind it, or UNSET, where the value is None."""
+
+    name: str
+    value: str | None
+    start: int
 
 
-Statement = CreateSource | InsertInto | DropSource | NoTopology
+@dataclass(frozen=True, slots=True)
+class CustomType:
+    """CREATE TYPE, or DROP TYPE, where the type is None. The parser alone needs it."""
+
+    name: str
+    type: SqlType | None
+
+
+Statement = CreateSource | InsertInto | DropSource | SetProperty | CustomType

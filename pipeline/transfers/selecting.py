@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.builder import StreamsBuilder
-from pipeline.errors import ConfigError
 from pipeline.serde.api import SerdePlace, placed
 from pipeline.serde.primitives import BYTES
+from pipeline.sql.inserted_values import inserted_row
 from pipeline.sql.planner import Plan
 from pipeline.testing import TopologyTestDriver
+from pipeline.transfers.inserting import insert
+from pipeline.transfers.merged_topics import MergedTopics
 from pipeline.transfers.topic_reading import TopicReader
 from pipeline.transfers.topic_serdes import jsonable, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipeline.kafka.admin import Admin
     from pipeline.sql.catalog import Catalog, Source
-    from pipeline.sql.commands import Print, Select
+    from pipeline.sql.commands import InsertValues, Print, Select
     from pipeline.sql.planner import Selection
     from pipeline.sql.statements import Query
+    from pipeline.testing import TestInputTopic
     from pipeline.transfers.topic_reading import ReadRecord
 
 _SHOWN = "millrace-sql-shown"
@@ -51,27 +54,43 @@ class Selecting:
     schema_registry: Mapping[str, Any]
     catalog: Catalog
 
-    def selected(self, select: Select) -> Rows:
-        """Return the rows of a query over the topics' current records. With EMIT CHANGES, return each update, endlessly.
+    def selected(self, select: Select, reset: str = "latest") -> Rows:
+        """Return the rows of a query over the current records of topics. With EMIT CHANGES, return each update, endlessly.
 
         A query of a table without EMIT CHANGES returns its current rows.
 
+        Args:
+            select: The query.
+            reset: Where EMIT CHANGES begins: `earliest` or `latest`. From now on as well, tables have the rows of before.
+
         Raises:
             SqlError: If the query has a mistake.
-            ConfigError: If it follows several topics.
             TopicError: If a topic does not exist.
         """
         plan = Plan(StreamsBuilder(), self.catalog)
         needs_key = not select.follows and self._makes_table(select.query)
         selection = plan.select(replace(select.query, needs_key=needs_key), _SHOWN)
-        topics = sorted({self.catalog.sources[name].topic for name in _names(select)})
-        if select.follows and len(topics) > 1:
-            message = f"EMIT CHANGES follows one topic, and this query reads {', '.join(topics)}"
-            raise ConfigError(message, hint="Leave EMIT CHANGES out to read the current records of the topics.")
-        updates = self._updates(plan, selection, topics, follows=select.follows)
+        sources = [self.catalog.sources[name] for name in _names(select)]
+        topics, tables = ({each.topic for each in found} for found in (sources, filter(_is_table, sources)))
+        reader = MergedTopics(self.brokers(), topics, tables)
+        if not select.follows:
+            updates = self._updates(plan, selection, topics, reader.until_now(topics))
+        elif reset == "latest":
+            updates = self._updates(plan, selection, topics, reader.from_now(), reader.until_now(tables))
+        else:
+            updates = self._updates(plan, selection, topics, chain(reader.until_now(topics), reader.from_now()))
         is_whole = selection.result.is_table and not select.follows
         rows = _last(selection, updates) if is_whole else (selection.row(key, value) for key, value in updates)
         return Rows(selection.result.shown, islice(rows, select.limit))
+
+    def insert(self, command: InsertValues) -> None:
+        """Write the row of a command to the topic of its source.
+
+        Raises:
+            SqlError: If it has a mistake.
+            TopicError: If the topic does not exist.
+        """
+        insert(inserted_row(command, self.catalog), self.brokers(), self.schema_registry)
 
     def printed(self, command: Print) -> Rows:
         """Return the records of a topic, decoded as its source declares; as bytes without a source.
@@ -105,29 +124,33 @@ class Selecting:
         return found[0], found[1]
 
     def _updates(
-        self, plan: Plan, selection: Selection, topics: list[str], *, follows: bool
+        self,
+        plan: Plan,
+        selection: Selection,
+        topics: Iterable[str],
+        records: Iterable[ReadRecord],
+        before: Iterable[ReadRecord] = (),
     ) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Run the topology over the records of topics by time; at equal times, rows of tables come first."""
+        """Run the topology over records, and yield its output. The output of the records before is left out."""
         settings = {"deserialization.exception.handler": "continue"}
         registry = dict(self.schema_registry) or None
         with TopologyTestDriver(plan.builder.build(), settings, schema_registry=registry) as driver:
             inputs = {topic: driver.input_topic(topic, BYTES, BYTES) for topic in topics}
-            for record in self._records(topics, follows=follows):
-                inputs[record.tp.topic].pipe_input(
-                    record.key, record.value, timestamp=record.timestamp, headers=record.headers
-                )
+            for record in before:
+                _pipe(inputs[record.tp.topic], record)
+            driver.read_raw(selection.topic)
+            for record in records:
+                _pipe(inputs[record.tp.topic], record)
                 for made in driver.read_raw(selection.topic):
                     yield made.key, made.value
 
-    def _records(self, topics: list[str], *, follows: bool) -> Iterator[ReadRecord]:
-        readers = [TopicReader(self.brokers(), topic, BYTES, BYTES) for topic in topics]
-        if follows:
-            return readers[0].follow("earliest")
-        if len(readers) == 1:
-            return readers[0].read("earliest", "latest")
-        tables = {each.topic for each in self.catalog.sources.values() if each.is_table}
-        records = [record for reader in readers for record in reader.read("earliest", "latest")]
-        return iter(sorted(records, key=lambda record: (record.timestamp, record.tp.topic not in tables)))
+
+def _pipe(topic: TestInputTopic[Any, Any], record: ReadRecord) -> None:
+    topic.pipe_input(record.key, record.value, timestamp=record.timestamp, headers=record.headers)
+
+
+def _is_table(source: Source) -> bool:
+    return source.is_table
 
 
 def _names(select: Select) -> list[str]:

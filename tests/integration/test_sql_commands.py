@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from pipeline.cli.main import app
 from pipeline.errors import StreamsError
+from tests.terminals import CTRL_C, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +67,7 @@ def ask(broker: Any, unique: str, tmp_path: Path) -> Callable[[str], list[dict[s
             [{"CUSTOMER": "bob", "N": 1}, {"CUSTOMER": "ann", "N": 2}],
         ),
         (
-            "SELECT COUNT(*) AS n FROM orders GROUP BY customer EMIT CHANGES LIMIT 3;",
+            "SET 'auto.offset.reset' = 'earliest'; SELECT COUNT(*) AS n FROM orders GROUP BY customer EMIT CHANGES LIMIT 3;",
             [{"N": 1}, {"N": 1}, {"N": 2}],
         ),
         (
@@ -81,11 +82,42 @@ def test_rows_of_a_query_are_those_of_the_topics_as_they_are(
     assert [{k: v for k, v in row.items() if k in rows[0]} for row in ask(command)] == rows
 
 
+def test_a_push_query_joins_what_comes_and_ends_by_ctrl_c(
+    ask: Callable[..., list[Any]], broker: Any, unique: str, tmp_path: Path
+) -> None:
+    join = "SELECT o.customer, price FROM orders o JOIN prices p ON o.item = p.item EMIT CHANGES;"
+    with terminal("--config", str(tmp_path / "streams.toml"), "sql", unique, "-e", join) as shown:
+        shown.until("CUSTOMER | PRICE")
+        broker.write(f"{unique}-orders", [(b"eve", b'{"ITEM":"lamp"}', 8)])
+        shown.until("eve | 7")
+        broker.write(f"{unique}-prices", [(b"lamp", b'{"PRICE":8}', 9)])
+        broker.write(f"{unique}-orders", [(b"eve", b'{"ITEM":"lamp"}', 10)])
+        shown.until("eve | 8")
+        shown.type(CTRL_C)
+        assert shown.ended() == 130
+    assert "Traceback" not in shown.shown
+    assert "ann" not in shown.shown  # it began at the end of the stream
+    from_the_beginning = f"SET 'auto.offset.reset' = 'earliest'; {join.removesuffix(';')} LIMIT 4;"
+    assert [row["PRICE"] for row in ask(from_the_beginning)] == [7, 7, 7, 8]
+
+
 def test_a_stored_table_is_not_read_from_its_topic_unless_that_is_asked_for(ask: Callable[..., list[Any]]) -> None:
     with pytest.raises(StreamsError, match=r"No instance of .*-v1 answers queries") as told:
         ask("SELECT * FROM counts;")
     assert "--from-topics computes it here" in (told.value.hint or "")
     assert ask("SELECT * FROM counts;", "--from-topics") == []
+
+
+def test_inserted_values_are_records_of_the_topic(ask: Callable[..., list[Any]]) -> None:
+    ask("INSERT INTO orders (item, customer, ROWTIME) VALUES (UCASE('pen'), 'eve', 12);")
+    ask("INSERT INTO orders VALUES ('eve', 'desk', 1.5);")
+    ask("INSERT INTO prices VALUES ('desk', 4 + 5);")
+    shown = ask("SELECT customer, item, amount, ROWTIME AS at FROM orders WHERE customer = 'eve';")
+    assert [(row["ITEM"], row["AMOUNT"], row["AT"] == 12) for row in shown] == [
+        ("PEN", None, True),
+        ("desk", 1.5, False),
+    ]
+    assert ask("SELECT item, price FROM prices WHERE item = 'desk';") == [{"ITEM": "desk", "PRICE": 9}]
 
 
 def test_print_shows_records_as_their_source_reads_them(ask: Callable[[str], list[dict[str, Any]]]) -> None:

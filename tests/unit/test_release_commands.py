@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pipeline import StreamsBuilder
 from pipeline.cli import main as cli
 from pipeline.cli import release as commands
 from pipeline.cli.exit_codes import code_of
@@ -24,11 +25,13 @@ from pipeline.errors import (
     UnderWayError,
     VersionConflictError,
 )
+from pipeline.hosting.application import load_application
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.groups import GroupState
 from pipeline.releases.readiness import Readiness
 from pipeline.releases.registry import Registry, Release, Step
 from pipeline.releases.releaser import ReleasePlan, Releaser
+from pipeline.releases.statements import statement_digests_of
 from pipeline.releases.verdicts import GateVerdict, suite_digest
 from pipeline.spark.bounded_runs.summary import RunSummary
 from pipeline.spark.ranges import RunRange
@@ -324,3 +327,28 @@ def test_of_two_operators_at_once_the_second_is_told_and_changes_nothing(shell: 
     assert "millrace release status" in err
     release = shell.registry().read("clicks", "v1")
     assert (release.step, release.changed_by) == (Step.ABORTED, "bob@desk")
+
+
+def test_a_plan_names_statements_that_change_instead_of_nodes_with_other_numbers(shell: Shell) -> None:
+    changed = {"KSTREAM-FILTER-0000000002": "added", "KSTREAM-SINK-0000000003": "changed"}
+    said = {"CREATE STREAM LARGE": "changed"}
+    plan = ReleasePlan("clicks", "v1", "v2", changed, RunRange({}), statements=said)
+    shell.monkeypatch.setattr(Releaser, "plan", lambda _releaser, _to: plan)
+    code, out, _ = shell("plan", "clicks", "--to", "v2")
+    assert (code, "  changed: CREATE STREAM LARGE\n" in out, "KSTREAM" in out) == (DONE, True, False)
+    document = json.loads(shell("plan", "clicks", "--to", "v2", "--json")[1])
+    assert (document["changed"], document["statements"]) == (changed, said)
+
+
+def test_versions_of_statements_have_digests_and_others_none(shell: Shell, tmp_path: Path) -> None:
+    text = """
+    CREATE STREAM clicks (who STRING KEY, page STRING) WITH (KAFKA_TOPIC = 'clicks', VALUE_FORMAT = 'JSON');
+    CREATE STREAM pages AS SELECT who, page FROM clicks;
+    """
+    (tmp_path / "pages.sql").write_text(text)
+    shell.path.write_text(shell.path.read_text() + 'v4 = "pages.sql"\n')
+    project = ProjectConfig.load(shell.path, {})
+    found = [
+        statement_digests_of(load_application(project, "clicks", StreamsBuilder, version=each)) for each in ("v2", "v4")
+    ]
+    assert [list(each) for each in found] == [[], ["CREATE STREAM CLICKS", "CREATE STREAM PAGES"]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.serde.api import ITEM, Serde
 from pipeline.serde.primitives import BYTES, DOUBLE, INTEGER, LONG, STRING
@@ -12,9 +12,13 @@ from pipeline.sql.formats.delimited_rows import delimited_serde
 from pipeline.sql.formats.json_rows import json_serde
 from pipeline.sql.formats.json_schema_rows import json_schema_serde
 from pipeline.sql.formats.protobuf_rows import protobuf_serde
-from pipeline.sql.types import Columns, Primitive, SqlType
+from pipeline.sql.types import Array, Columns, Map, Primitive, SqlType, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FORMATS = ("AVRO", "DELIMITED", "JSON", "JSON_SR", "KAFKA", "NONE", "PROTOBUF", "PROTOBUF_NOSR")
+_WITH_NAMES = frozenset({"JSON", "JSON_SR", "PROTOBUF", "PROTOBUF_NOSR"})
 _KAFKA: dict[SqlType, Serde[Any]] = {
     Primitive.INTEGER: INTEGER,
     Primitive.BIGINT: LONG,
@@ -83,6 +87,8 @@ def value_serde(
     if not columns:
         return _nothing()
     is_whole = wrapped or len(columns) > 1
+    if format_ in _WITH_NAMES:
+        _check_maps(format_, columns)
     match format_:
         case "JSON":
             return json_serde(columns, wrapped=is_whole)
@@ -98,6 +104,28 @@ def value_serde(
             return delimited_serde(columns, delimiter)
     message = f"Format {format_} is not supported"
     raise SqlError(message, hint=nearest(format_, FORMATS) or f"There are {', '.join(FORMATS)}.")
+
+
+def _check_maps(format_: str, columns: Columns) -> None:
+    """Make sure that the keys of maps are texts, as names are in JSON, and in the messages that ksqlDB makes of Protobuf."""
+    for name, type_ in columns:
+        if any(each.key is not Primitive.STRING for each in _maps(type_)):
+            message = (
+                f"{format_.partition('_')[0]} only supports MAP types with STRING keys: column `{name}` is a {type_}"
+            )
+            raise SqlError(message)
+
+
+def _maps(type_: SqlType) -> Iterator[Map]:
+    match type_:
+        case Map():
+            yield type_
+            yield from _maps(type_.value)
+        case Array():
+            yield from _maps(type_.item)
+        case Struct():
+            for _, field in type_.fields:
+                yield from _maps(field)
 
 
 def key_serde(

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from click.testing import Result
 
 STATEMENTS = """
+CREATE TYPE address AS STRUCT<street STRING, city STRING>;
+CREATE TYPE gone AS STRING;
+DROP TYPE gone;
 CREATE STREAM orders (customer STRING KEY, item STRING, trace BYTES HEADER('trace'))
     WITH (KAFKA_TOPIC = 'orders', VALUE_FORMAT = 'JSON');
 CREATE STREAM lamps AS SELECT customer, item FROM orders WHERE item = 'lamp';
@@ -51,6 +54,7 @@ def ask(config: Path, command: str, *options: str) -> Result:
         ("SHOW STREAMS;", [["ORDERS", "orders", "KAFKA", "JSON", False], ["LAMPS", "LAMPS", "KAFKA", "JSON", False]]),
         ("list tables", [["TOTALS", "TOTALS", "JSON", "JSON", True]]),
         ("SHOW TOPICS", [["LAMPS", "LAMPS"], ["TOTALS", "TOTALS"], ["orders", "ORDERS"]]),
+        ("SHOW TYPES", [["ADDRESS", "STRUCT<STREET STRING, CITY STRING>"]]),
         (
             "SHOW QUERIES",
             [
@@ -100,6 +104,18 @@ def test_a_table_of_text_is_as_wide_as_its_values(asked: Path) -> None:
         ("SELECT m FROM totals", "Column 'M' cannot be resolved. (command:1:8)", "N"),
         ("SHOW STREAMS DESCRIBE orders", "Unexpected 'DESCRIBE'", ""),
         ("SELECT 'x", "cannot be read", ""),
+        ("SET 'auto.offset.rest' = 'earliest'", "There is no property 'auto.offset.rest' here", "auto.offset.reset"),
+        ("SET 'auto.offset.reset' = 'first'", "cannot be 'first'", "earliest or latest"),
+        ("INSERT INTO orders SELECT * FROM lamps", "INSERT INTO takes VALUES here", "stands in the file"),
+        ("INSERT INTO orders VALUES ('ann', 'lamp')", "Cannot insert into ORDERS because it has header columns", ""),
+        ("INSERT INTO lamps VALUES ('ann')", "Expected a value for each column", ""),
+        (
+            "INSERT INTO lamps (customer, itm) VALUES ('ann', 'x')",
+            "Column 'ITM' cannot be resolved. (command:1:30)",
+            "ITEM",
+        ),
+        ("INSERT INTO lamps VALUES ('ann', 7)", "Expected type STRING for field ITEM but got INTEGER", ""),
+        ("INSERT INTO totals VALUES ('ann', 7)", "Cannot insert values into windowed table: TOTALS", ""),
     ],
 )
 def test_a_mistake_is_named_with_its_place(asked: Path, command: str, message: str, hint: str) -> None:
@@ -126,4 +142,4 @@ def test_an_application_in_python_has_no_statements(asked: Path) -> None:
     with asked.open("a") as config:
         config.write('[apps.words]\ntopology = "pipeline.apps.word_count:build"\n')
     done = CliRunner().invoke(app, ["--config", str(asked), "sql", "words", "--version", "v1", "-e", "SHOW STREAMS"])
-    assert "no file of statements" in str(done.exception)
+    assert "not a file of statements" in str(done.exception)

@@ -26,6 +26,7 @@ from pipeline.worker.group.servers import servers_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pipeline.config import AppConfig
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.project.millrace import Millrace
@@ -124,7 +125,9 @@ class _AppLook:
             found["history"] = [change_object(each) for each in registry.history(self._name)[-_MOST_CHANGES:]][::-1]
         except StreamsError as error:
             return found | {"error": _told(error)}
-        return found | {"versions": [self._version(admin, version, release) for version in _versions(release)]}
+        return found | {
+            "versions": [self._version(admin, version, release) for version in _versions(release, self._config)]
+        }
 
     def close(self) -> None:
         """Close connections to instances."""
@@ -155,10 +158,11 @@ class _AppLook:
         return self._loaded[version]
 
 
-def _versions(release: Release) -> list[str]:
-    """The versions that may run: the live one, the one that is being released, and the one that was live before."""
+def _versions(release: Release, config: AppConfig) -> list[str]:
+    """The versions that may run: the live one, and of the candidate and the one before it those that are still declared."""
     others = {Step.ABORTED: (), Step.NONE: ()}.get(release.step, (release.candidate, release.previous))
-    return list(dict.fromkeys([release.live, *(other for other in others if other)]))
+    declared = {config.version, *config.versions}
+    return list(dict.fromkeys([release.live, *(other for other in others if other in declared)]))
 
 
 def _told(error: StreamsError) -> str:

@@ -32,8 +32,10 @@ OPEN_PATHS = frozenset({"/health", "/ready"}) | PATHS
 _READING = frozenset({"GET", "HEAD"})
 QUERY_PATH = "/query"
 """Where statements are sent that only ask."""
-_BETWEEN_INSTANCES = ("/stores/", "/status")
-"""What instances, and the console of a project, ask each other: the beginnings of paths."""
+_BETWEEN_INSTANCES = "/stores/"
+"""What instances ask each other."""
+_OF_CONSOLES = "/status"
+"""What the console of a project asks of instances."""
 _MAX_BODY_BYTES = 64 * 1024
 """Of a request: statements are the only ones."""
 
@@ -116,7 +118,8 @@ class Admission:
 
     def _is_from_instance(self, question: str, scope: Scope) -> bool:
         signatures = self._access.signatures
-        if signatures is None or scope["method"] != "GET" or not scope["path"].startswith(_BETWEEN_INSTANCES):
+        may_ask = scope["path"].startswith(_BETWEEN_INSTANCES) or scope["path"] == _OF_CONSOLES
+        if signatures is None or scope["method"] != "GET" or not may_ask:
             return False
         query = scope["query_string"]
         target = scope["raw_path"] + (b"?" + query if query else b"")

@@ -168,14 +168,24 @@ def test_instances_show_each_other_that_they_know_the_token_and_never_the_token(
         (access(Signatures.of("open-sesame", "other-v1")), NOW_MS, "/stores/counts"),
         (access(), NOW_MS + MAX_AGE_MS + 1, "/stores/counts"),
         (access(), NOW_MS - MAX_AGE_MS - 1, "/stores/counts"),
-        (access(), NOW_MS, "/status"),
+        (access(), NOW_MS, "/events"),
+        (access(), NOW_MS, "/metrics"),
     ],
 )
-def test_a_signature_holds_for_one_instance_for_some_minutes_and_for_stores(
+def test_a_signature_holds_for_one_instance_for_some_minutes_and_for_questions(
     asked: Access, now_ms: int, path: str
 ) -> None:
     with pytest.raises(NoAnswerError, match="status 401, and does not show that it knows the token"):
         between(asked, now_ms=now_ms).get("there:1", path, {})
+
+
+def test_the_console_of_a_project_asks_for_the_status_without_a_token() -> None:
+    seen: list[httpx.Request] = []
+    answer = between(access(), seen).get("there:1", "/status", {})
+    assert (answer.status, answer.body) == (200, {"path": "/status"})
+    assert "open-sesame" not in str(seen[0].headers.raw) + str(seen[0].url)
+    shown = SIGNED.question("there:1", b"/status", NOW_MS)
+    assert client(access()).post("/status", headers={SIGNATURE: shown}).status_code == 401
 
 
 def test_a_signature_holds_for_one_question() -> None:

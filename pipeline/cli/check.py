@@ -29,7 +29,10 @@ def check(
     """Judge what the live version has published by its expectations. The exit code is 6 if a critical one fails."""
     import msgspec
 
-    found = settings_of(context).project(master).app(app).check(since)
+    from pipeline.project.progress_bar import progress_bar
+
+    with progress_bar():
+        found = settings_of(context).project(master).app(app).check(since)
     verdict = found.verdict
     if as_json:
         document = {"id": found.id, "app": app, "at": str(found.at), "outcomes": dict(verdict.outcomes)}

@@ -51,8 +51,11 @@ def report(action: Callable[[], Outcome], *, as_json: bool) -> None:
         action: The action.
         as_json: Whether the standard output is one JSON document.
     """
+    from pipeline.project.progress_bar import progress_bar
+
     try:
-        outcome = action()
+        with progress_bar():
+            outcome = action()
     except StreamsError as error:
         if as_json:
             told = {"error": type(error).__name__, "message": error.message, "hint": error.hint}

@@ -63,7 +63,8 @@ def run(
     """
     from rich.console import Console
 
-    from pipeline.cli.run_report import plan_table, run_bar
+    from pipeline.cli.run_report import plan_table
+    from pipeline.project.progress_bar import progress_bar
 
     console = Console()
     bounded = (
@@ -86,8 +87,8 @@ def run(
     if dry_run:
         _dry_run(bounded, console)
         return
-    with run_bar(bounded, console) as (show_plan, show_progress):
-        summary = bounded.run(on_plan=show_plan, on_progress=show_progress)
+    with progress_bar(console) as above:
+        summary = bounded.run(on_plan=lambda planned: above.print(plan_table(planned)))
     _tell(summary, bounded.range, console)
 
 
@@ -106,7 +107,9 @@ def _tell(summary: RunSummary, chosen: RunRange, console: Console) -> None:
 
 
 def _dry_run(bounded: BoundedRun, console: Console) -> None:
-    with console.status(f"Dry run of {bounded.application.id}"):
+    from pipeline.project.progress_bar import progress_bar
+
+    with progress_bar(console):
         outputs = bounded.dry_run()
         sizes = {topic: frame.count() for topic, frame in outputs.items()}
     for topic, frame in outputs.items():

@@ -1,8 +1,7 @@
-"""Shows bounded runs in a shell: plan, progress, result and history."""
+"""Shows bounded runs in a shell: plan, result and history."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -10,16 +9,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from pipeline.cli.figures import dropped_text
-from pipeline.project.progress_bar import progress_bar
 from pipeline.records import counted
 from pipeline.spark.tasks.work import total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable
 
-    from rich.console import Console
-
-    from pipeline.project.bounded import BoundedRun
     from pipeline.spark.bounded_runs.plan import RunPlan
     from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.spark.planning.runs import RunRecord
@@ -92,19 +87,6 @@ def runs_table(app: str, runs: Iterable[RunRecord], *, wide: bool = False) -> Ta
             utc(run.started_ms), run.version, run.state, _took(run), *map(str, counts), *(escape(cell) for cell in rest)
         )
     return table
-
-
-@contextmanager
-def run_bar(
-    bounded: BoundedRun, console: Console
-) -> Iterator[tuple[Callable[[RunPlan], None], Callable[[int, int], None]]]:
-    """Show the progress of a run; yields functions that show the plan above the bar, and advance the bar."""
-    with progress_bar(console) as bar:
-        task = bar.add_task(bounded.application.id, total=bounded.range.size)
-        yield (
-            lambda plan: bar.console.print(plan_table(plan)),
-            lambda done, _all: bar.update(task, completed=done),
-        )
 
 
 def _cells(task: TaskResult) -> tuple[str, ...]:

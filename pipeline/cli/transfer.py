@@ -47,7 +47,7 @@ def import_topic(
     master: Master = None,
 ) -> None:
     """Write new data of a source to a topic, exactly once: new files, or rows with a higher value in a column."""
-    from pipeline.cli.transfer_report import followed_transfer
+    from pipeline.project.progress_bar import progress_bar
     from pipeline.transfers.imports import ImportSpec
 
     spec = ImportSpec(
@@ -65,8 +65,8 @@ def import_topic(
         missing_timestamp=missing_timestamp,
     )
     project = settings_of(context).project(master)
-    with followed_transfer(f"import {spec.id}") as on_progress:
-        summary = project.run_import(spec, packages=package or (), on_progress=on_progress)
+    with progress_bar():
+        summary = project.run_import(spec, packages=package or ())
     written = f"{counted(summary.written, 'record')} written to {topic} in {counted(summary.batches, 'batch')}"
     typer.echo(f"{counted(summary.read, 'row')} read, {written}")
 
@@ -103,13 +103,14 @@ def export_topic(
     Each export of a topic has a directory of its own, which a repeated attempt overwrites. A table gets the rows in one
     transaction, together with the progress. A store overwrites the target.
     """
-    from pipeline.cli.transfer_report import followed_transfer
+    from pipeline.project.progress_bar import progress_bar
     from pipeline.transfers.exports import ExportSpec
 
     project, options, packages = settings_of(context).project(master), _pairs(context, option), package or ()
     if store is not None:
         app = project.app(source, version)
-        rows = app.export_store(store, target, kind, at=at, options=options, packages=packages)
+        with progress_bar():
+            rows = app.export_store(store, target, kind, at=at, options=options, packages=packages)
         typer.echo(f"{store} of {source}: {counted(rows, 'row')} written to {target}")
         return
     spec = ExportSpec(
@@ -122,8 +123,8 @@ def export_topic(
         name=name,
         key=tuple(key or ()),
     )
-    with followed_transfer(f"export {spec.id}") as on_progress:
-        summary = project.run_export(spec, packages=packages, on_progress=on_progress)
+    with progress_bar():
+        summary = project.run_export(spec, packages=packages)
     if summary.batch is None:
         typer.echo(f"{source}: nothing is new")
         return

@@ -410,13 +410,17 @@ class App:
             ConfigError: If the format is not there.
             StreamsError: As `frame` raises them.
         """
-        from pipeline.spark.store_frames.stores import read_store, write_store
+        from pipeline.spark.store_frames.stores import export_store, write_store
         from pipeline.transfers.transfer_checks import check_format
 
         sessions = self.cluster.sessions
         check_format(format, sessions.settings, packages)
-        frame = read_store(self._connected(), store, sessions.session(packages), build_topology, at=at)
-        return write_store(frame, target, format, options or {})
+        spark = sessions.session(packages)
+
+        def write(frame: Any) -> int:
+            return write_store(frame, target, format, options or {})
+
+        return export_store(self._connected(), store, spark, build_topology, write, at=at)
 
     def ask(
         self, method: str, path: str, *, server: str | None = None, body: Mapping[str, Any] | None = None, **params: Any

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from pipeline.hosting.progress import LOOK_SECONDS, telling
 from pipeline.releases.build import build_topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from pipeline.hosting.application import Application
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 MAX_RECORDS_PER_SLICE = 2_000_000
 """A slice is one transaction per task."""
-_LOOK_SECONDS = 0.5
 
 
 class BoundedRun:
@@ -98,14 +98,14 @@ class BoundedRun:
         progress: bool = False,
         on_plan: Callable[[RunPlan], None] = lambda _plan: None,
         on_progress: Callable[[int, int], None] | None = None,
-        every_s: float = _LOOK_SECONDS,
+        every_s: float = LOOK_SECONDS,
     ) -> RunSummary:
         """Process the range, exactly once. What an earlier attempt has done is not done again.
 
         Args:
             progress: Show a bar, in a terminal or a notebook.
             on_plan: Told what is going to be done, before anything is.
-            on_progress: Told the committed offsets and those of the whole range, again and again, from another thread.
+            on_progress: Told the records that are processed and all that are known of, again and again, from another thread.
             every_s: How often, in seconds.
 
         Raises:
@@ -117,12 +117,10 @@ class BoundedRun:
             EngineError: If Spark fails.
             BrokerError: If brokers do not answer.
         """
+        from pipeline.project.progress_bar import progress_bar
         from pipeline.spark.bounded_runs.job import run
 
-        with (
-            _bar(self.application.id) if progress else nullcontext() as bar,
-            self._followed(bar or on_progress, every_s),
-        ):
+        with progress_bar() if progress else followed(on_progress, every_s):
             return run(
                 self._connected,
                 self.range,
@@ -135,20 +133,11 @@ class BoundedRun:
                 check=self._check,
             )
 
-    def _followed(self, on_progress: Callable[[int, int], None] | None, every_s: float) -> AbstractContextManager[None]:
-        from pipeline.spark.bounded_runs.progress import followed
 
-        if on_progress is None:
-            return nullcontext()
-        return followed(self._connected, self.range, on_progress, every_s)
-
-
-@contextmanager
-def _bar(name: str) -> Iterator[Callable[[int, int], None]]:
-    from rich.console import Console
-
-    from pipeline.project.progress_bar import progress_bar
-
-    with progress_bar(Console()) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, everything: bar.update(task, completed=done, total=everything)
+def followed(
+    on_progress: Callable[[int, int], None] | None, every_s: float = LOOK_SECONDS
+) -> AbstractContextManager[None]:
+    """Tell a function of records done and records in all how far work in the context is; None tells it nothing."""
+    if on_progress is None:
+        return nullcontext()
+    return telling(lambda progress: on_progress(progress.done, progress.everything or 0), every_s)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pipeline.config import ProjectConfig
 from pipeline.errors import ConfigError
 from pipeline.project.app import App
+from pipeline.project.bounded import followed
 from pipeline.project.cluster import Cluster
 from pipeline.project.sessions import SparkSessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from pipeline.dsl.builder import StreamsBuilder
     from pipeline.topology.topology import Topology
@@ -185,6 +187,18 @@ class Millrace:
         """
         return self._cluster.admin.kafka
 
+    def progress_bar(self) -> AbstractContextManager[Any]:
+        """Return a context that shows how far work in it is, in records, in a terminal or a notebook.
+
+        ```python
+        with project.progress_bar():
+            project.app("clicks").release("v2").reprocess().gate()
+        ```
+        """
+        from pipeline.project.progress_bar import progress_bar
+
+        return progress_bar()
+
     def run_import(
         self,
         spec: ImportSpec,
@@ -209,7 +223,8 @@ class Millrace:
         sessions = self.spark_sessions
         check_import(spec, sessions.settings, sessions.master, packages)
         here = source_here(spec, sessions.settings, sessions.master)
-        return run_import(spec, self._cluster.admin, lambda: sessions.session(packages), on_progress, here=here)
+        with followed(on_progress):
+            return run_import(spec, self._cluster.admin, lambda: sessions.session(packages), here=here)
 
     def run_export(
         self,
@@ -234,4 +249,5 @@ class Millrace:
 
         check_format(spec.format, self.spark_sessions.settings, packages)
         check_schema(spec.schema)
-        return run_export(spec, self._cluster.admin, lambda: self.spark_sessions.session(packages), on_progress)
+        with followed(on_progress):
+            return run_export(spec, self._cluster.admin, lambda: self.spark_sessions.session(packages))

@@ -15,6 +15,7 @@ from pipeline.config.directories import make_directory
 from pipeline.errors import CorruptStateError, RangeError, StateInUseError
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control.publication import staging_name
+from pipeline.hosting.progress import counted_batches, counted_rows
 from pipeline.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from pipeline.kafka.ranges import read_fields
 from pipeline.records import RAW_OFFSET, OffsetRange, TopicPartition
@@ -196,7 +197,7 @@ class Differ:
 
     def _send(self, producer: TransactionalProducer, side: Side, pairs: Iterator[Pair]) -> int:
         topic, count = self._topics[side], 0
-        for partition, key, old, new in pairs:
+        for partition, key, old, new in counted_rows(f"publish to {topic}", pairs):
             present, wanted = (old, new) if side is Side.OLD else (new, old)
             if wanted is not None:
                 producer.send(topic, key, wanted.value, wanted.timestamp, wanted.headers, partition)
@@ -219,7 +220,9 @@ class Differ:
         starts = self._starts(upto)
         ranges = {tp: OffsetRange(start, upto[tp]) for tp, start in starts.items()}
         self._index.note(_READ_AT, SystemClock().now_ms())
-        for tp, records in read_fields(self._admin, ranges):
+        everything = sum(each.size for each in ranges.values())
+        batches = read_fields(self._admin, ranges)
+        for tp, records in counted_batches(f"compare {self._topics[Side.OLD]}", batches, everything):
             if records:
                 self._index.apply(sides[tp.topic], tp, records, records[-1][RAW_OFFSET] + 1)
         self._backend.write({}, upto)  # behind the last record there may be ends of transactions, and gaps

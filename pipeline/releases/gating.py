@@ -11,6 +11,7 @@ from pipeline.errors import UnderWayError
 from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.control.publication import staging_name
 from pipeline.hosting.inputs.lags import input_lags
+from pipeline.hosting.progress import counted_rows
 from pipeline.kafka.ranges import read_fields
 from pipeline.quality.expectations import by_topic, checks_of
 from pipeline.quality.frames import write_frame
@@ -211,7 +212,7 @@ class Gate:
     def _frame(self, candidate: Application, topic: str, rows: Iterable[Mapping[str, Any]]) -> Frame:
         directory: Path = candidate.directory / _FRAMES / topic
         shutil.rmtree(directory, ignore_errors=True)
-        return write_frame(directory, rows)
+        return write_frame(directory, counted_rows(f"judge {topic}", rows))
 
     def _judged(self, name: str, frame: Frame, expectations: Iterable[Any], prefix: str, **options: str) -> Verdict:
         keys = [prefix + column for column in KEY_COLUMNS if prefix + column in frame.columns]

@@ -7,6 +7,7 @@ import shutil
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from pipeline.hosting.progress import counted_rows
 from pipeline.processor.drops import DropReason
 from pipeline.quality.frames import write_frame
 from pipeline.quality.gate import INFO, Verdict, judge
@@ -56,7 +57,7 @@ def judge_insides(
     def judged(name: str, rows: Iterable[Mapping[str, Any]], expectations: Iterable[Any]) -> Verdict:
         shutil.rmtree(directory, ignore_errors=True)
         try:
-            frame = write_frame(directory, rows)
+            frame = write_frame(directory, counted_rows(f"judge {name}", rows))
             keys = [column for column in ("_key", "_run") if column in frame.columns]
             return judge(name, frame, list(expectations), spark, keys=keys, if_empty=INFO, report=report)
         finally:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import OutputKind
 from pipeline.errors import RangeError
+from pipeline.hosting.progress import counted_rows
 from pipeline.kafka.ranges import offsets_at_time, read_fields
 from pipeline.quality.expectations import by_topic, checks_of
 from pipeline.quality.frames import write_frame
@@ -153,7 +154,7 @@ class LiveCheck:
         written = self._directory / "frame"
         shutil.rmtree(written, ignore_errors=True)
         try:
-            frame = write_frame(written, rows)
+            frame = write_frame(written, counted_rows(f"judge {topic}", rows))
             keys = [f"_{column}" for column in KEY_COLUMNS if f"_{column}" in frame.columns]
             options = {"if_empty": if_empty} if if_empty else {}
             return judge(topic, frame, list(expectations), self._spark, keys=keys, report=report, **options)

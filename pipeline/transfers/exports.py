@@ -16,9 +16,9 @@ import msgspec
 
 from pipeline.errors import ConfigError, DeserializationError, RangeError
 from pipeline.hosting.control.control_topic import ControlTopic
+from pipeline.hosting.progress import is_followed, looked_at
 from pipeline.kafka.ranges import check_ranges
 from pipeline.records import OffsetRange, TopicPartition
-from pipeline.spark.bounded_runs.progress import watched
 from pipeline.spark.engine.databases import has_jvm
 from pipeline.spark.engine.failures import complaint, spark_failures
 from pipeline.spark.ranges import RunRange
@@ -29,7 +29,7 @@ from pipeline.transfers.files import escaped, has_files, listing
 from pipeline.transfers.jdbc import JdbcTarget, Written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from pipeline.kafka.admin import Admin
 
@@ -55,17 +55,15 @@ class ExportSummary:
     written: int = 0
 
 
-def run_export(
-    spec: ExportSpec, admin: Admin, spark: Any, on_progress: Callable[[int, int], None] | None = None
-) -> ExportSummary:
+def run_export(spec: ExportSpec, admin: Admin, spark: Any) -> ExportSummary:
     """Export the records since the last export, after completing a failed one.
+
+    Its progress (`pipeline.hosting.progress`) is in offsets read. There is none over Spark Connect, which has no accumulators.
 
     Args:
         spec: The specification.
         admin: Asks the brokers.
         spark: A Spark session, or a function that creates one, called only if there is something to export.
-        on_progress: Called repeatedly, from another thread, with the offsets read and those of the whole batch. Not called
-            over Spark Connect, which has no accumulators.
 
     Returns:
         The last batch, and the numbers of records and rows.
@@ -87,13 +85,13 @@ def run_export(
     done, session = [], lazily(spark)
     if not last.is_done:
         check_ranges(admin, last.ranges)
-        done.append(_write(spec, last, admin.kafka, session(), topic, on_progress))
+        done.append(_write(spec, last, admin.kafka, session(), topic))
         last = done[-1].batch or last
     new = _next_batch(spec, last, admin)
     if new is not None:
         _check_free(spec, new, session())
         topic.write({spec.id: msgspec.json.encode(asdict(new))}, lambda: _check(topic, spec.id, last))
-        done.append(_write(spec, new, admin.kafka, session(), topic, on_progress))
+        done.append(_write(spec, new, admin.kafka, session(), topic))
     batch = done[-1].batch if done else None
     return ExportSummary(batch, sum(each.read for each in done), sum(each.written for each in done))
 
@@ -178,14 +176,15 @@ def _write(
     kafka: Mapping[str, str],
     spark: Any,
     topic: ControlTopic,
-    on_progress: Callable[[int, int], None] | None,
 ) -> ExportSummary:
     """Write a batch, and record that it is done."""
-    on_progress = on_progress if has_jvm(spark) else None  # accumulators belong to the driver
-    counted = None if on_progress is None else spark.sparkContext.accumulator(0)
+    counted = spark.sparkContext.accumulator(0) if is_followed() and has_jvm(spark) else None
     records = records_of(batch, dict(kafka), spark, counted)
     offsets = RunRange(batch.ranges).size
-    with watched(lambda: counted.value if counted else 0, offsets, on_progress), _told(spec, batch, records):
+    with (
+        looked_at(f"export {spec.id}", lambda: (counted.value if counted else 0, offsets)),
+        _told(spec, batch, records),
+    ):
         written = _into_table(spec, batch, records) if spec.has_tables else _into_files(spec, batch, records)
     done = replace(batch, is_done=True)
     topic.write({spec.id: msgspec.json.encode(asdict(done))}, lambda: _check(topic, spec.id, batch))

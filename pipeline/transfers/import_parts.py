@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import StreamsError
 from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.progress import is_followed, looked_at
 from pipeline.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from pipeline.records import TopicPartition
-from pipeline.spark.bounded_runs.progress import watched
 from pipeline.spark.engine.executor_errors import another_attempt_may_help, describe_error, rebuilt_error
 from pipeline.spark.engine.failures import on_executor
 from pipeline.spark.engine.text_rows import text_row
@@ -34,7 +34,6 @@ def write_batch(
     batch: Batch,
     admin: Admin,
     spark: Any,
-    on_progress: Callable[[int, int], None] | None,
 ) -> tuple[int, int]:
     """Write a batch, or the parts of it that earlier attempts have not written.
 
@@ -43,7 +42,6 @@ def write_batch(
         batch: The batch, which must be recorded as begun.
         admin: Asks the brokers.
         spark: A Spark session.
-        on_progress: As in `run_import`.
 
     Returns:
         The number of rows, and the number of records written.
@@ -60,8 +58,9 @@ def write_batch(
                 result = _attempt(spec, batch, part, records, kafka)
             yield text_row("result", result)
 
-    everything = 0 if on_progress is None else reading(spec, source.count)
-    with watched(_written_since_now(spec.topic, admin), everything, on_progress):
+    everything = reading(spec, source.count) if is_followed() else 0
+    written = _written_since_now(spec.topic, admin)
+    with looked_at(f"import {spec.id}", lambda: (min(written(), everything), everything)):
         results = [json.loads(row.result) for row in reading(spec, rows.mapInArrow(process, _SCHEMA).collect)]
     for result in results:
         if "error" in result:

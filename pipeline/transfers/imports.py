@@ -24,7 +24,6 @@ from pipeline.transfers.import_source import with_what_is_new
 from pipeline.transfers.import_spec import ImportSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from pipeline.kafka.admin import Admin
@@ -51,18 +50,17 @@ def run_import(
     spec: ImportSpec,
     admin: Admin,
     spark: Any,
-    on_progress: Callable[[int, int], None] | None = None,
     *,
     here: Path | None = None,
 ) -> ImportSummary:
     """Import new data. A run after a failure completes the interrupted batch.
 
+    Its progress (`pipeline.hosting.progress`) is in records written. To know how many there will be, rows are counted first.
+
     Args:
         spec: The specification.
         admin: Asks the brokers.
         spark: A Spark session, or a function that creates one, called once the topic is known to exist.
-        on_progress: Called repeatedly, from another thread, with the records written and the rows of the whole batch, which
-            are counted first.
         here: The source, if it is a file or directory of this machine. Spark then starts only if there are new files.
 
     Returns:
@@ -94,7 +92,7 @@ def run_import(
             return ImportSummary(read, written, batches)
         if batch != last:
             progress.begin(batch, last)
-        rows, records = write_batch(spec, batch, admin, session, on_progress)
+        rows, records = write_batch(spec, batch, admin, session)
         read, written = read + rows, written + records
         progress.finish(batch)
         batches += 1

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from pipeline import (
     LONG,
@@ -33,6 +34,7 @@ from pipeline import (
 )
 from pipeline.cli.exit_codes import INTERRUPTED
 from pipeline.errors import DeserializationError, RangeError, TopicError, UnsupportedByHostError
+from pipeline.hosting.progress import Progress, telling
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.planning.runs import RunLog
 from pipeline.spark.ranges import resolve
@@ -95,6 +97,22 @@ def waiting(name: str) -> Callable[[StreamsBuilder], Topology]:
             other, lambda left, right: len(left) if right is None else -1, JoinWindows.of(MINUTE, grace=MINUTE)
         )
         joined.select_key(lambda k, _v: f"alone {k}").to(f"{name}.out", Produced(STRING, LONG))
+        return builder.build()
+
+    return build
+
+
+def held_back(name: str, seen: Path) -> Callable[[StreamsBuilder], Topology]:
+    """Ends only when a file is there."""
+
+    def hold(value: str) -> str:
+        deadline = time.monotonic() + 120
+        while value == "last" and not seen.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return value
+
+    def build(builder: StreamsBuilder) -> Topology:
+        builder.stream(f"{name}.in", STRINGS).map_values(hold).to(f"{name}.out", Produced(STRING, STRING))
         return builder.build()
 
     return build
@@ -310,3 +328,26 @@ def test_ctrl_c_ends_a_run_at_once_and_without_a_trace(case: Case, tmp_path: Pat
     os.killpg(started.pid, signal.SIGINT)
     assert started.wait(240) == INTERRUPTED, (tmp_path / "log").read_text()
     assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def test_progress_in_records_is_seen_before_anything_is_committed(case: Case, tmp_path: Path) -> None:
+    topic, seen, open_counts = f"{case.name}.in", tmp_path / "seen", []
+    case.broker.write(topic, [(b"k", b"word", n + 1) for n in range(2_999)] + [(b"k", b"last", 3_000)], partition=0)
+    admin, tp = case.broker.admin(), TopicPartition(topic, 0)
+
+    def hear(progress: Progress) -> None:
+        if progress.done and not seen.exists():
+            open_counts.append((progress, admin.committed(f"{case.name}-v1", [tp])))
+            seen.touch()
+
+    with telling(hear, every_s=0.1):
+        assert case.run(held_back(case.name, seen)).processed == 3_000
+    ((progress, committed),) = open_counts
+    assert (progress.doing, progress.everything, committed) == (f"{case.name}-v1", 3_000, {})
+    assert progress.done % 1_000 == 0
+    assert not [name for name in groups_of(case.broker) if name.startswith(f"{case.name}-v1:progress")]
+
+
+def groups_of(broker: Any) -> list[str]:
+    listed = AdminClient(broker.kafka).list_consumer_groups().result(30)
+    return [each.group_id for each in listed.valid]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,9 +14,9 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from pipeline.errors import BrokerError, ConfigError, DeserializationError, EngineError, RangeError, TopicError
+from pipeline.hosting.progress import Progress, telling
 from pipeline.partitioning import partition_for
 from pipeline.records import TopicPartition
-from pipeline.spark.bounded_runs.progress import watched
 from pipeline.spark.engine import databases
 from pipeline.spark.engine.databases import literal, with_driver
 from pipeline.spark.engine.failures import spark_failures
@@ -411,21 +410,14 @@ def test_a_topic_that_was_created_anew_is_not_taken_for_the_one_that_was_exporte
 def test_progress_is_told_while_transfers_run(broker: Any, unique: str, tmp_path: Path, spark: Any) -> None:
     broker.create(4, unique)
     write_lines(tmp_path / "in" / "a.json", rows(0, 50))
-    told: list[tuple[int, int]] = []
-    heard = threading.Event()
-
-    def tell(done: int, everything: int) -> None:
-        told.append((done, everything))
-        heard.set()
-
-    with watched(lambda: 3, 7, tell, every_s=0.01):
-        assert heard.wait(60)
-    assert told[0] == (3, 7)
+    told: list[Progress] = []
     spec = ImportSpec(unique, str(tmp_path / "in"), "json", key=("id",))
-    assert run_import(spec, broker.admin(), spark, tell).written == 50
-    export = ExportSpec(unique, str(tmp_path / "out"), "json")
-    assert run_export(export, broker.admin(), spark, tell).read == 50
-    assert {everything for _, everything in told} <= {7, 50, 50 + 4}  # a transaction's end has an offset, too
+    with telling(told.append, every_s=0.01):
+        assert run_import(spec, broker.admin(), spark).written == 50
+        export = ExportSpec(unique, str(tmp_path / "out"), "json")
+        assert run_export(export, broker.admin(), spark).read == 50
+    assert {doing for doing, _, _ in told} == {f"import {unique}", f"export {unique}"}
+    assert {everything for _, _, everything in told} == {50, 50 + 4}  # a transaction's end has an offset, too
 
 
 def test_a_full_disk_is_told_as_such(spark: Any) -> None:

@@ -105,7 +105,7 @@ def test_imports_and_exports_of_files_and_tables_go_through_a_spark_connect_serv
 
     options = {"url": f"jdbc:h2:file:{tmp_path}/db;DB_CLOSE_DELAY=-1"}
     table = ExportSpec(orders, "ORDERS", "jdbc", options=options, schema="id long, user string")
-    summary = run_export(table, broker.admin(), spark, lambda *_offsets: None)
+    summary = run_export(table, broker.admin(), spark)
     assert (summary.read, summary.written) == (20, 20)
     broker.write(orders, [(b"u0", b'{"id": 20, "user": "u0"}', 1)])
     assert run_export(table, broker.admin(), spark).written == 1

@@ -25,6 +25,7 @@ from pipeline.spark.bounded_runs.packing import PACK_BYTES, Packing
 from pipeline.spark.ranges import AGAIN
 from pipeline.spark.tasks.absent_brokers import outlast
 from pipeline.spark.tasks.inputs import Inputs
+from pipeline.spark.tasks.reporting import reporting
 from pipeline.spark.tasks.wall_clock import check_wall_clock, punctuate_wall_clock
 from pipeline.spark.tasks.work import TaskResult, connected_here
 
@@ -209,7 +210,10 @@ class _Processing:
             return sent[-1] if sent else _Done(warnings=(_DONE_BEFORE,) if work.size else ())
         read = processed = 0
         if not is_done:
-            with Inputs(self._connected, work.ranges, self._repartitions) as inputs:
+            with (
+                Inputs(self._connected, work.ranges, self._repartitions) as inputs,
+                reporting(self._connected.admin, work.job.progress, work.ranges, work.turn, lambda: inputs.handed),
+            ):
                 processed = self._process(inputs)
             read = inputs.read
             punctuate_wall_clock(self._connected.application, task)

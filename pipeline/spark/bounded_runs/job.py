@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,16 +13,19 @@ from pipeline.hosting.inputs.narrow_times import warn_of_narrow_times
 from pipeline.hosting.ownership.alone import processing_alone
 from pipeline.hosting.ownership.fencing import fence_owners, settled_offsets
 from pipeline.hosting.ownership.sole_host import RUN
+from pipeline.hosting.progress import looked_at, tell
 from pipeline.records import OffsetRange, TopicPartition
 from pipeline.spark.bounded_runs.attempts import run_on_spark
 from pipeline.spark.bounded_runs.levels import Levels
 from pipeline.spark.bounded_runs.plan import plan_run
+from pipeline.spark.bounded_runs.progress import RunProgress
 from pipeline.spark.bounded_runs.summary import RunSummary, summary_of
 from pipeline.spark.planning.runs import RunLog, committed_at_end
 from pipeline.spark.planning.slices import MAX_RECORDS_PER_SLICE
 from pipeline.spark.planning.unfinished import left_of_cut
 from pipeline.spark.session import lazily
 from pipeline.spark.tasks.absent_brokers import outlast
+from pipeline.spark.tasks.reporting import Counts, new_group
 from pipeline.spark.tasks.work import job_of, total
 
 if TYPE_CHECKING:
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
     from pipeline.spark.planning.schedule import Slice, Step
     from pipeline.spark.planning.unfinished import Begun
     from pipeline.spark.ranges import RunRange
-    from pipeline.spark.tasks.work import Job, TaskResult
+    from pipeline.spark.tasks.work import Job, TaskResult, TaskWork
     from pipeline.topology.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -122,6 +126,8 @@ class _Run:
         self._spark = spark
         self._build = build
         self._runs = RunLog(connected.admin)
+        self._sources = frozenset(tp.topic for tp in plan.range.ranges)
+        self._progress = RunProgress(Counts(connected.admin, ""), plan.range.size)
 
     def recorded(self, host: SoleHost, check: Callable[[], None], advance_to_ms: int | None) -> RunSummary:
         """Carry the plan out, and record that it runs and what came of it."""
@@ -141,8 +147,19 @@ class _Run:
 
     def _process(self, advance_to_ms: int | None) -> list[TaskResult]:
         known = self._prepare()
-        levels = Levels(job_of(self._connected), self._connected)
+        group = new_group(self._connected.id)
+        levels = Levels(job_of(self._connected, group), self._connected)
         slices = self._slices_left(known)
+        everything = self._plan.range.size
+        left = sum(wanted.size for part in slices for wanted in part.values())
+        counts = Counts(self._connected.admin, group)
+        self._progress = RunProgress(counts, max(everything, left), max(0, everything - left))
+        with closing(counts), looked_at(self._connected.id, self._progress.look):
+            results = self._take_all(levels, slices, advance_to_ms)
+        tell(self._connected.id, everything, everything)
+        return results
+
+    def _take_all(self, levels: Levels, slices: Sequence[Slice], advance_to_ms: int | None) -> list[TaskResult]:
         origin = _origin(slices[0], self._plan.begun)
         if self._plan.begun is not None:
             levels.know(self._plan.begun)
@@ -181,7 +198,7 @@ class _Run:
             begun = levels.begun(step, slices, origin)
             self._outlasting(partial(self._runs.begin, self._connected.application, begun))
         while works := self._outlasting(partial(levels.works, step, slices)):
-            results += run_on_spark(self._spark(), works, self._build)
+            results += self._on_spark(works)
             if not levels.repeats(step):
                 break
         self._outlasting(partial(levels.finish, step))
@@ -193,7 +210,13 @@ class _Run:
         results: list[TaskResult] = []
         for level in range(len(self._plan.levels)):
             works = [replace(work, advance_to_ms=advance_to_ms) for work in levels.last_works(level, end)]
-            results += run_on_spark(self._spark(), works, self._build)
+            results += self._on_spark(works)
+        return results
+
+    def _on_spark(self, works: Sequence[TaskWork]) -> list[TaskResult]:
+        works = self._progress.begin(works)
+        results = run_on_spark(self._spark(), works, self._build)
+        self._progress.end(works, results, self._sources)
         return results
 
     def _slices_left(self, known: Mapping[TopicPartition, CommittedOffset]) -> Sequence[Slice]:

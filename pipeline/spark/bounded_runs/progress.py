@@ -1,77 +1,69 @@
-"""How far a bounded run is, as any process can see it: the committed offsets between its start and its end.
-
-Also what imports and exports are followed by.
-"""
+"""How far a bounded run is, in records: those of tasks that are done, and those that tasks at work say they have processed."""
 
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pipeline.errors import BrokerError
+from pipeline.spark.tasks.reporting import place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterable, Sequence
 
-    from pipeline.hosting.connected import ConnectedApplication
-    from pipeline.spark.ranges import RunRange
-
-LOOK_SECONDS = 0.5
-_LAST_LOOK_SECONDS = 1.0
-"""How long a look that is under way is waited for; one at a commit that has lost its owner takes longer than a minute."""
+    from pipeline.records import TopicPartition
+    from pipeline.spark.tasks.reporting import Counts
+    from pipeline.spark.tasks.work import TaskResult, TaskWork
 
 
-def progress(connected: ConnectedApplication, run_range: RunRange) -> int:
-    """Count how many of a range's offsets are committed."""
-    committed = connected.committed(run_range.ranges)
-    return sum(
-        min(max(committed[tp].offset - r.start, 0), r.size) for tp, r in run_range.ranges.items() if tp in committed
-    )
+class RunProgress:
+    """Counts the records of a run. Threads may ask.
 
-
-@contextmanager
-def followed(
-    connected: ConnectedApplication, run_range: RunRange, on_progress: Callable[[int, int], None], every_s: float
-) -> Iterator[None]:
-    """Tell `on_progress(offsets done, offsets in all)` again and again, from another thread, as long as the body runs."""
-    with watched(lambda: progress(connected, run_range), run_range.size, on_progress, every_s):
-        yield
-
-
-@contextmanager
-def watched(
-    look: Callable[[], int],
-    everything: int,
-    on_progress: Callable[[int, int], None] | None,
-    every_s: float = LOOK_SECONDS,
-) -> Iterator[None]:
-    """Tell `on_progress(done, everything)` again and again, from another thread, as long as the body runs.
-
-    Brokers that do not answer are asked again the next time: whoever does the work reports what is wrong with them.
+    Records that are handed over in repartition topics are known when they have been written: the number in all grows then.
 
     Args:
-        look: Says how much is done.
-        everything: How much there is.
-        on_progress: Whom to tell; None tells nobody, and looks at nothing.
-        every_s: How often.
+        counts: What tasks tell.
+        everything: Offsets of the inputs, an upper bound of their records.
+        done: How many of them were processed before.
     """
-    if on_progress is None:
-        yield
-        return
-    done = threading.Event()
 
-    def follow() -> None:
-        while not done.wait(every_s):
-            try:
-                on_progress(look(), everything)
-            except BrokerError:
-                continue
+    def __init__(self, counts: Counts, everything: int, done: int = 0) -> None:
+        self._counts = counts
+        self._everything = everything
+        self._done = done
+        self._turn = 0
+        self._at_work: frozenset[TopicPartition] = frozenset()
+        self._lock = threading.Lock()
 
-    thread = threading.Thread(target=follow, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join(_LAST_LOOK_SECONDS)
+    def begin(self, works: Iterable[TaskWork]) -> list[TaskWork]:
+        """Note which tasks work now, and return their works, which have the number of their turn."""
+        with self._lock:
+            self._turn += 1
+            numbered = [replace(work, turn=self._turn) for work in works]
+            self._at_work = frozenset(place_of(work.ranges) for work in numbered if work.ranges)
+            return numbered
+
+    def end(self, works: Sequence[TaskWork], results: Iterable[TaskResult], sources: frozenset[str]) -> None:
+        """Note what tasks have done.
+
+        Args:
+            works: Their works.
+            results: What they did.
+            sources: Topics that count by their offsets: of these the number in all was known.
+        """
+        found = list(results)
+        offsets = sum(each.size for work in works for tp, each in work.ranges.items() if tp.topic in sources)
+        with self._lock:
+            self._at_work = frozenset()
+            self._everything += sum(max(0, each.written - each.published) for each in found)
+            self._done += offsets + sum(each.processed - each.read for each in found)
+
+    def look(self) -> tuple[int, int]:
+        """Return the records that are processed, and those that are known of.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        with self._lock:
+            done, everything, turn, places = self._done, self._everything, self._turn, self._at_work
+        return min(done + self._counts.of(places, turn), everything), everything

@@ -25,6 +25,7 @@ from pipeline.records import TopicPartition
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.spark.tasks.inputs import Inputs
+from pipeline.spark.tasks.reporting import reporting
 from pipeline.spark.tasks.spilling import WriterMerge
 from pipeline.spark.tasks.wall_clock import check_wall_clock, punctuate_wall_clock
 from pipeline.spark.tasks.work import connected_here
@@ -57,6 +58,7 @@ class DryTask:
         readers: Which sub-topology of the run reads each of the application's own topics, by full name; what is for others of
             these topics is forgotten.
         is_public: Whether what it would write to topics of others is kept.
+        turn: The number of its level.
     """
 
     job: Job
@@ -67,6 +69,7 @@ class DryTask:
     snapshot: str | None
     readers: Mapping[str, int]
     is_public: bool
+    turn: int = 0
 
 
 class Handed(NamedTuple):
@@ -244,9 +247,20 @@ def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -
         opened.callback(task.close)
         task.start({tp: dry_task.committed[tp] for tp in task.spec.inputs if tp in dry_task.committed})
         check_wall_clock(application, task)
+        read: list[Inputs] = []
+        opened.enter_context(
+            reporting(
+                connected.admin,
+                job.progress,
+                layout.tasks[dry_task.task_id],
+                dry_task.turn,
+                lambda: sum(each.handed for each in read),
+            )
+        )
         for number, ranges in enumerate(dry_task.slices):
             if inbox.has(number) or any(wanted.size for wanted in ranges.values()):
                 with Inputs(connected, ranges, repartitions) as inputs:
+                    read.append(inputs)
                     inputs.feed(task, inbox.take(number))
                     task.process_all()
                 punctuate_wall_clock(application, task)

@@ -18,6 +18,7 @@ from pipeline.runtime.layout import full_name
 from pipeline.spark.dry_runs.dry_task import DryTask, Handed, Inbox, run_dry
 from pipeline.spark.engine.executor_errors import another_attempt_may_help, describe_error, rebuilt_error
 from pipeline.spark.engine.failures import on_executor, spark_failures
+from pipeline.spark.tasks.reporting import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pipeline.records import OffsetRange, RawFields
     from pipeline.runtime.layout import Layout
     from pipeline.spark.dry_runs.dry_task import Outbox
+    from pipeline.spark.tasks.reporting import Counts
     from pipeline.spark.tasks.work import Job
     from pipeline.topology.nodes import SubTopology
     from pipeline.topology.topology import Topology
@@ -86,9 +88,9 @@ class Course:
     def parts(self, level: int) -> list[DryTask]:
         """Return the work of each task of a level."""
         ids = {sub.id for sub in self.levels[level]}
-        return [self._part(task_id) for task_id in sorted(self.layout.tasks) if task_id.sub_topology in ids]
+        return [self._part(task_id, level) for task_id in sorted(self.layout.tasks) if task_id.sub_topology in ids]
 
-    def _part(self, task_id: TaskId) -> DryTask:
+    def _part(self, task_id: TaskId, level: int) -> DryTask:
         inputs = self.layout.tasks[task_id]
         slices = [{tp: ranges[tp] for tp in inputs if tp in ranges} for ranges in self.slices]
         slices[0] |= {tp: self.leftovers[tp] for tp in inputs if tp in self.leftovers}
@@ -103,7 +105,15 @@ class Course:
             snapshot=snapshot,
             readers=self._readers,
             is_public=self.is_public,
+            turn=level,
         )
+
+    def look(self, level: int, counts: Counts) -> Callable[[], tuple[int, int | None]]:
+        """Return a function that counts the records which a level has processed, and all; None if that is not known."""
+        parts = self.parts(level)
+        places = {place_of(self.layout.tasks[part.task_id]) for part in parts}
+        known = sum(wanted.size for part in parts for ranges in part.slices for wanted in ranges.values())
+        return lambda: (counts.of(places, level), known or None)
 
     @property
     def _readers(self) -> dict[str, int]:

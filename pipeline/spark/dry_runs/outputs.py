@@ -6,16 +6,19 @@ one begins, and what it hands over stays in Spark.
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pipeline.errors import RangeError, UnsupportedByHostError
+from pipeline.hosting.progress import looked_at
 from pipeline.records import OffsetRange
 from pipeline.spark.columns import TIME, Column, columns_of, micros, spark_schema, with_variants
 from pipeline.spark.dry_runs.handing_over import HEADERS, Course, run_level
 from pipeline.spark.planning.slices import MAX_RECORDS_PER_SLICE, cut, slices_of
+from pipeline.spark.tasks.reporting import Counts, new_group
 from pipeline.spark.tasks.work import job_of
 from pipeline.topology.grouping import is_cyclic
 
@@ -75,11 +78,15 @@ def dry_run(
     topology = connected.application.topology
     refuse_cycles(topology.levels())
     connected.admin.require(topology.sink_topics, f"application {connected.id} writes to")
-    job = job_of(connected)
+    group = new_group(connected.id)
+    job, counts = job_of(connected, group), Counts(connected.admin, group)
     course = _course(connected, job, run_range, max_records_per_slice)
     frames: list[Any] = []
-    for level in range(len(course.levels)):
-        frames.append(run_level(spark, course.parts(level), frames, build, f"do a dry run of {connected.id}"))
+    with closing(counts):
+        for level in range(len(course.levels)):
+            doing = f"{connected.id}, dry run, level {level + 1} of {len(course.levels)}"
+            with looked_at(doing, course.look(level, counts)):
+                frames.append(run_level(spark, course.parts(level), frames, build, f"do a dry run of {connected.id}"))
     outputs = frames[0]
     for frame in frames[1:]:
         outputs = outputs.unionByName(frame)

@@ -22,6 +22,7 @@ from pipeline.records import OffsetRange
 from pipeline.runtime.context import TaskContext
 from pipeline.serde.primitives import BYTES
 from pipeline.spark.columns import KEY, TIME, Column, array, columns_of, micros
+from pipeline.spark.tasks.reporting import reporting
 from pipeline.spark.tasks.work import connected_here
 from pipeline.state.api import StoreKind
 from pipeline.state.stores.opening import open_store
@@ -118,8 +119,14 @@ def read_rows(work: StoreWork, build: Callable[[Job], Topology]) -> Iterator[pa.
     """
     connected = connected_here(work.job, build)
     builder = connected.application.topology.stores[work.store]
-    with _opened(work, connected, builder) as state:
-        yield from batches_of(builder, work.task_id, state)
+    read = [0]
+    with (
+        _opened(work, connected, builder) as state,
+        reporting(connected.admin, work.job.progress, [work.changelog], 0, lambda: sum(read)),
+    ):
+        for batch in batches_of(builder, work.task_id, state):
+            yield batch
+            read.append(batch.num_rows)
 
 
 def batches_of(builder: StoreBuilder, task_id: TaskId, state: StateBackend) -> Iterator[pa.RecordBatch]:

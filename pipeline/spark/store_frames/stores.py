@@ -6,11 +6,13 @@ nothing has to run.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError, InvalidStateStoreError, RangeError
 from pipeline.hosting.inputs.lags import input_lags
+from pipeline.hosting.progress import looked_at
 from pipeline.hosting.restoring.snapshots import usable_snapshots
 from pipeline.records import OffsetVector, TopicPartition
 from pipeline.runtime.layout import changelog_name
@@ -21,6 +23,7 @@ from pipeline.spark.planning.runs import DONE, RunLog
 from pipeline.spark.ranges import RunRange
 from pipeline.spark.store_frames.past_stores import rows_at
 from pipeline.spark.store_frames.store_rows import READABLE, StoreWork, read_rows, store_columns
+from pipeline.spark.tasks.reporting import Counts, new_group
 from pipeline.spark.tasks.work import job_of
 
 if TYPE_CHECKING:
@@ -45,7 +48,13 @@ class _Past:
 
 
 def read_store(
-    connected: ConnectedApplication, store: str, spark: Any, build: Callable[[Job], Topology], *, at: str = LATEST
+    connected: ConnectedApplication,
+    store: str,
+    spark: Any,
+    build: Callable[[Job], Topology],
+    *,
+    at: str = LATEST,
+    progress: str = "",
 ) -> Any:
     """Return a store of an application as a DataFrame, all partitions of it; of records that are committed only.
 
@@ -65,6 +74,7 @@ def read_store(
             (`payments-0@12,payments-1@7`), for what a bounded run that ends there would leave; or the id of a run. Where the
             application stands now, and where a run ended that left snapshots (`snapshot.url`), the state is read; elsewhere it
             is made anew, by a dry run from the end of the last such run before, or from the beginning of the topics.
+        progress: The group in which tasks tell how far they are; empty if nobody wants to know.
 
     Raises:
         InvalidStateStoreError: If there is no such store, it is none that can be read as a table, or has no changelog.
@@ -77,7 +87,7 @@ def read_store(
     """
     connected = connected.resolved()
     builder = _builder(connected.application.topology, store)
-    job = job_of(connected)
+    job = job_of(connected, progress)
     columns = store_columns(builder).all
     changelogs = _changelogs(connected, builder)
     schema = spark_schema(columns)
@@ -94,6 +104,39 @@ def read_store(
                     yield from read_rows(works[number], build)
 
     return with_variants(spark.range(0, len(works), 1, len(works)).mapInArrow(process, schema), columns)
+
+
+def export_store(
+    connected: ConnectedApplication,
+    store: str,
+    spark: Any,
+    build: Callable[[Job], Topology],
+    to: Callable[[Any], int],
+    *,
+    at: str = LATEST,
+) -> int:
+    """Hand the frame of a store to what writes it, and say how many rows have been read while it does.
+
+    Args:
+        connected: Whose store.
+        store: Its name.
+        spark: A Spark session.
+        build: Builds the topology on executors; must be picklable.
+        to: Writes the frame, and returns the number of rows.
+        at: As of `read_store`.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        StreamsError: As `read_store` raises them, or what went wrong on an executor.
+    """
+    group = new_group(connected.id)
+    counts = Counts(connected.admin, group)
+    places = frozenset(_changelogs(connected.resolved(), _builder(connected.application.topology, store)).values())
+    frame = read_store(connected, store, spark, build, at=at, progress=group)
+    with closing(counts), looked_at(f"{connected.id}, store {store}", lambda: (counts.of(places, 0), None)):
+        return to(frame)
 
 
 def works_of(connected: ConnectedApplication, store: str) -> list[StoreWork]:

@@ -10,7 +10,7 @@ from pipeline.kafka.ranges import read_fields
 from pipeline.spark.tasks.spilling import WriterMerge
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
 
     from pipeline.hosting.connected import ConnectedApplication
     from pipeline.records import OffsetRange, RawFields, TaskId, TopicPartition
@@ -36,6 +36,9 @@ class Inputs:
         repartitions: frozenset[str],
     ) -> None:
         self.read = 0
+        """Records from outside of the application that have been handed out."""
+        self.handed = 0
+        """All records that have been handed out."""
         self._admin = connected.admin
         self._ranges = ranges
         self._repartitions = repartitions
@@ -76,11 +79,17 @@ class Inputs:
             for tp, writer, records in handed_over:
                 self._writers.add(tp, records, writer)
         for tp, batches in self._writers.merged():
-            task.add_batches(tp, batches)
+            task.add_batches(tp, self._counted(batches))
         for tp in asked.keys() - own.keys():
             task.add_batches(tp, self._open.enter_context(closing(self._batches(tp))))
 
     def _batches(self, tp: TopicPartition) -> Generator[list[RawFields], None, None]:
         for _, records in read_fields(self._admin, {tp: self._ranges[tp]}):
             self.read += len(records)
+            self.handed += len(records)
             yield records
+
+    def _counted(self, batches: Iterable[list[RawFields]]) -> Iterator[list[RawFields]]:
+        for batch in batches:
+            self.handed += len(batch)
+            yield batch

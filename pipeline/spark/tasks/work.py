@@ -35,6 +35,7 @@ class Job:
         fingerprint: Of the driver's topology.
         published: Where outputs go instead; None if the version publishes.
         dead_letters: Where dead letters go instead; None leaves it to the handlers.
+        progress: The group in which tasks tell how far they are; empty if nobody wants to know.
         partitions: Partition counts of the external source topics.
         global_ends: Up to where global tables are read: the same for all tasks.
     """
@@ -48,10 +49,16 @@ class Job:
     partitions: Mapping[str, int]
     global_ends: Mapping[TopicPartition, int]
     dead_letters: str | None = None
+    progress: str = ""
 
 
-def job_of(connected: ConnectedApplication) -> Job:
-    """Return the job of an application, with the ends of its global tables as they are now."""
+def job_of(connected: ConnectedApplication, progress: str = "") -> Job:
+    """Return the job of an application, with the ends of its global tables as they are now.
+
+    Args:
+        connected: The application.
+        progress: The group in which tasks tell how far they are; empty if nobody wants to know.
+    """
     application = connected.application
     return Job(
         config=application.config,
@@ -63,6 +70,7 @@ def job_of(connected: ConnectedApplication) -> Job:
         partitions=connected.partitions,
         global_ends=connected.admin.end_offsets(global_partitions(connected)),
         dead_letters=application.dead_letters,
+        progress=progress,
     )
 
 
@@ -111,12 +119,14 @@ class TaskWork:
         task_id: Which task.
         ranges: Per input what to process of it.
         advance_to_ms: Where its event time is moved to afterwards, ms; None leaves it where the records took it.
+        turn: Counts the times that the run has given works to Spark.
     """
 
     job: Job
     task_id: TaskId
     ranges: Mapping[TopicPartition, OffsetRange]
     advance_to_ms: int | None = None
+    turn: int = 0
 
     @property
     def size(self) -> int:

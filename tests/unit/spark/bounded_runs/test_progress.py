@@ -1,32 +1,69 @@
-"""Whoever is followed does not wait for those who follow."""
+"""How far a run is: in records that tasks have processed, those at work included."""
 
 from __future__ import annotations
 
-import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import pytest
+from pipeline.config import AppConfig
+from pipeline.records import OffsetRange, TaskId, TopicPartition
+from pipeline.spark.bounded_runs.progress import RunProgress
+from pipeline.spark.tasks.work import Job, TaskResult, TaskWork
 
-from pipeline.spark.bounded_runs.progress import watched
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
-_SECONDS = 30.0
+IN, BETWEEN = TopicPartition("in", 0), TopicPartition("app-v1-users-repartition", 0)
+JOB = Job(
+    config=AppConfig("app", "m:f"),
+    version="v1",
+    kafka={},
+    state_directory=Path(),
+    fingerprint="",
+    published=None,
+    partitions={},
+    global_ends={},
+)
 
 
-def test_an_interrupted_run_does_not_wait_for_a_look_that_takes_long() -> None:
-    looking, may_answer, answered = threading.Event(), threading.Event(), threading.Event()
+class Said:
+    """Counts that tasks have told, by the place and the turn."""
 
-    def look() -> int:
-        looking.set()
-        may_answer.wait(_SECONDS)
-        answered.set()
-        return 0
+    def __init__(self) -> None:
+        self.counts: dict[tuple[TopicPartition, int], int] = {}
 
-    def run() -> None:
-        with watched(look, 1, lambda *_: None, every_s=0.01):
-            assert looking.wait(_SECONDS)
-            raise KeyboardInterrupt
+    def of(self, places: Collection[TopicPartition], turn: int) -> int:
+        return sum(self.counts.get((place, turn), 0) for place in places)
 
-    with pytest.raises(KeyboardInterrupt):
-        run()
-    assert not answered.is_set()
-    may_answer.set()
-    assert answered.wait(_SECONDS)
+
+def work(sub: int, tp: TopicPartition, start: int, end: int) -> TaskWork:
+    return TaskWork(JOB, TaskId(sub, 0), {tp: OffsetRange(start, end)})
+
+
+def test_records_of_tasks_at_work_count_before_their_transaction_ends() -> None:
+    said: Any = Said()
+    progress = RunProgress(said, 300, done=100)
+    assert progress.look() == (100, 300)
+    (first,) = progress.begin([work(0, IN, 100, 200)])
+    assert progress.look() == (100, 300)
+    said.counts[IN, first.turn] = 70
+    assert progress.look() == (170, 300)
+    done = [TaskResult("0_0", 95, 0, {}, read=95)]  # five offsets are ends of transactions
+    progress.end([first], done, frozenset({"in"}))
+    assert progress.look() == (200, 300)
+    (second,) = progress.begin([work(0, IN, 200, 300)])
+    assert (second.turn, progress.look()) == (first.turn + 1, (200, 300)), "what was said before does not count"
+
+
+def test_records_that_are_handed_over_are_counted_once_they_are_written() -> None:
+    said: Any = Said()
+    progress = RunProgress(said, 100)
+    works = progress.begin([work(0, IN, 0, 100)])
+    written = [TaskResult("0_0", 100, 0, {}, read=100, written=60, published=20)]
+    progress.end(works, written, frozenset({"in"}))
+    assert progress.look() == (100, 140)
+    works = progress.begin([work(1, BETWEEN, 0, 2)])
+    said.counts[BETWEEN, works[0].turn] = 30
+    assert progress.look() == (130, 140)
+    progress.end(works, [TaskResult("1_0", 40, 0, {})], frozenset({"in"}))
+    assert progress.look() == (140, 140)

@@ -89,7 +89,7 @@ class Laboratory:
             RuntimeError: If it dies, gets stuck, or writes something else than expected.
         """
         name = "-".join((row.name, side, guarantee, str(number))).replace(" ", "-").replace(",", "")
-        if row.kind == "task":  # it makes its own
+        if row.kind in {"task", "serde"}:  # it makes its own
             source = Input(row.keys, name, 0, self.records)
         else:
             source = self._made(row.keys, name) if row.fault or row.released else self.input(row.keys)
@@ -132,12 +132,12 @@ def stream(laboratory: Laboratory, run: Run) -> Figures:
         return measure(side, progress)
 
 
-def task(_laboratory: Laboratory, run: Run) -> Figures:
-    """How fast a task without a broker works through its input."""
+def alone(_laboratory: Laboratory, run: Run) -> Figures:
+    """What a process without a broker tells of itself at its end."""
     with Side(run) as side:
         done = side.event("done")
     shutil.rmtree(run.directory)
-    return {name: done[name] for name in ("speed", "cpu")}
+    return {name: figure for name, figure in done.items() if name not in {"event", "at_ms"}}
 
 
 def restore(laboratory: Laboratory, run: Run) -> Figures:
@@ -377,7 +377,8 @@ def _watched(side: Side, event: str) -> float:
 
 MEASURE: Mapping[str, Callable[[Laboratory, Run], Figures]] = {
     "stream": stream,
-    "task": task,
+    "task": alone,
+    "serde": alone,
     "restore": restore,
     "queries": queries,
     "recovery": recovery,

@@ -92,6 +92,10 @@ KINDS: Mapping[str, Kind] = {
         ),
         charted=("records/s", "records per second"),
     ),
+    "serde": Kind(
+        "CPU time of one call, µs, without a broker and without a registry.",
+        (Column("bytes", "bytes"), Column("read", "read", 2), Column("write", "write", 2)),
+    ),
     "restore": Kind(
         "From the first rebalance to all tasks running, with no local state. Java's time has the join of the\n"
         "group in it; Millrace takes the tasks over without a group. CPU seconds are per million records of the\n"

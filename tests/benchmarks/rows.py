@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+JSON, AVRO, PROTOBUF, JSON_SCHEMA = "JSON", "Avro", "Protobuf", "JSON Schema"
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once_v2", "at_least_once"
 NO_BROKER = "in memory"
 """No guarantee: rows of tasks that commit nowhere."""
@@ -103,6 +104,16 @@ GROUPS: dict[str, tuple[Row, ...]] = {
         _step("windowed count", "counted_in_windows", "A count per key and minute"),
         _step("session count", "counted_in_sessions", "A count per session of a key: nothing is generated for these"),
         _step("session count, many keys", "counted_in_sessions", "Likewise; a million keys", MANY),
+    ),
+    "schemas": (
+        Row(
+            "serdes",
+            "serde",
+            "none",
+            "A page view is read and written by the serde of its class; schemas are known already.",
+            (JSON, AVRO, PROTOBUF, JSON_SCHEMA),
+            guarantees=(NO_BROKER,),
+        ),
     ),
     "sql": (
         Row("stateless in SQL", "stream", "stateless", f"{_STATELESS}.", (MILLRACE, SQL)),

@@ -13,7 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from events import told
-from rows import BARE, CALLED, EXACTLY_ONCE, FUSED, JAVA, MILLRACE, QUIX, SPARK, SQL
+from rows import (
+    AVRO,
+    BARE,
+    CALLED,
+    EXACTLY_ONCE,
+    FUSED,
+    JAVA,
+    JSON,
+    JSON_SCHEMA,
+    MILLRACE,
+    PROTOBUF,
+    QUIX,
+    SPARK,
+    SQL,
+)
 
 from pipeline.kafka.embedded.artifacts import Artifact, find_java, resolve
 from pipeline.kafka.embedded.broker import KAFKA_VERSION
@@ -165,6 +179,10 @@ def task(run: Run) -> list[str]:
     return _script("task", run.row.topology, run.side, str(run.source.records), str(run.source.keys))
 
 
+def serde(run: Run) -> list[str]:
+    return _script("serde", run.side, str(run.source.records))
+
+
 def quixstreams(run: Run) -> list[str]:
     """In an environment of its own, made at its first use."""
     environment = run.libraries / f"quixstreams-{QUIX_VERSION}"
@@ -186,6 +204,10 @@ SIDES: Mapping[str, Callable[[Run], list[str]]] = {
     BARE: bare_loop,
     CALLED: task,
     FUSED: task,
+    JSON: serde,
+    AVRO: serde,
+    PROTOBUF: serde,
+    JSON_SCHEMA: serde,
     QUIX: quixstreams,
 }
 

@@ -9,7 +9,7 @@ from pipeline.operators.fold_lines import bytes_lines, entry_lines, lines_by_key
 from pipeline.operators.forwarding import cache_forwards
 from pipeline.operators.table_store import TableStore
 from pipeline.processor.drops import DropReason
-from pipeline.processor.fused import WRITTEN_AS, NotFused, block, written
+from pipeline.processor.fused import NotFused, block, lines_of, written
 from pipeline.records import Change, ValueAndTimestamp
 from pipeline.state.folds import Constantly, step
 from pipeline.windows import MAX_TIME_MS, OwnWindows, TimeWindows, UnlimitedWindows, Window, Windowed, end_of
@@ -47,7 +47,8 @@ class Aggregator:
     @property
     def code(self) -> FoldCode | None:
         """Both functions as expressions; None if they have to be called."""
-        return getattr(self.add, WRITTEN_AS, None)
+        code: FoldCode | None = lines_of(self.add)
+        return code
 
     def initial(self) -> Any:
         """The aggregate of nothing; None for `reduce`."""

@@ -9,7 +9,7 @@ from pipeline.operators.stateless import OfValues, call_of, written_as
 from pipeline.operators.table_filters import MappedGetter
 from pipeline.operators.tables import StoreGetter
 from pipeline.processor.drops import DropReason
-from pipeline.processor.fused import WRITTEN_AS, block, lacking
+from pipeline.processor.fused import block, lacking, lines_of
 from pipeline.state.access import LooksUpInParts
 from pipeline.state.cache import UNREAD
 
@@ -190,7 +190,7 @@ def _table_key(at: Site, join: StreamTableJoin | StreamTableLeftJoin) -> str:
 def _joined_lines(at: Site, joiner: Callable[[Any, Any, Any], Any], other: str, *, is_left: bool) -> str:
     """Return the lines that join a record with the value named `other`, None in a left join only, and what is below."""
     inner = joiner.joiner if isinstance(joiner, OfValues) else joiner
-    written = getattr(inner, WRITTEN_AS, None)
+    written = lines_of(inner)
     if written is not None:
         missing = (
             f"if {other} is None:\n    {other} = {at.named('missing', (None,) * written.width)}\n" if is_left else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.processor.fused import WRITTEN_AS, block
+from pipeline.processor.fused import block, lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -58,7 +58,7 @@ def call_of(at: Site, name: str, function: Callable[[Any, Any], Any]) -> str:
 
 def written_as(function: Any) -> Any:
     """Return what a function of the value, or of key and value, does as lines; None if it has to be called."""
-    return getattr(function.mapper if isinstance(function, OfValue) else function, WRITTEN_AS, None)
+    return lines_of(function.mapper if isinstance(function, OfValue) else function)
 
 
 def of_rows(at: Site, lines: str) -> str:

@@ -172,6 +172,11 @@ def written(function: Callable[..., Any], how: Any) -> Any:
     return function
 
 
+def lines_of(function: Any) -> Any:
+    """Return what `written` said of a function; None if it has to be called."""
+    return getattr(function, "__dict__", {}).get(WRITTEN_AS)  # not its attributes: objects of mocks have any
+
+
 class WritesRow(Protocol):
     """Of a function of a value, or of key and value, that makes a tuple of a tuple."""
 

@@ -9,7 +9,7 @@ from pipeline.errors import USER_ERRORS
 from pipeline.partitioning import partition_for, partitions_for
 from pipeline.processor.fused import Fused, NotFused, Row
 from pipeline.records import Change
-from pipeline.serde.api import ITEM
+from pipeline.serde.api import item_of
 from pipeline.state.access import CachedFold, FoldsInParts
 from pipeline.topology.nodes import SinkNode
 
@@ -215,12 +215,12 @@ class FunctionWriter:
 
     def written(self, name: str, serialize: Callable[[Any], bytes], row: str, item: str) -> str:
         """Return the call that writes a key or a value; of a row of one item that of the item's own function."""
-        own = getattr(serialize, ITEM, None)
+        own = item_of(serialize)
         return f"{self.named(name, serialize)}({row})" if own is None else f"{self.named(name, own)}({item})"
 
     def read(self, name: str, deserialize: Callable[[bytes], Any], data: str) -> str:
         """Return the expression that reads a key or a value; likewise."""
-        own = getattr(deserialize, ITEM, None)
+        own = item_of(deserialize)
         return f"{self.named(name, deserialize)}({data})" if own is None else f"({self.named(name, own)}({data}),)"
 
     def named(self, name: str, thing: Any) -> str:

@@ -87,6 +87,12 @@ class Serde(Generic[T]):
         )
 
 
+def item_of(function: Any) -> Callable[[Any], Any] | None:
+    """Return the function of the only item, of a serde's function for tuples of one item; None for all others."""
+    found: Callable[[Any], Any] | None = getattr(function, "__dict__", {}).get(ITEM)
+    return found
+
+
 def plain_reader(serde: Serde[Any]) -> Callable[[bytes], Any]:
     """Return the function that deserializes bytes to a value of `Serde.value_type`, for columns and for display."""
     read, plain = serde.deserialize, serde.plain

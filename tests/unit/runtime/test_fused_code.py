@@ -22,6 +22,7 @@ from pipeline import (
     ProcessorContext,
     Produced,
     Record,
+    Serde,
     StreamsBuilder,
     StreamsError,
     TimeWindows,
@@ -168,6 +169,26 @@ def test_operators_with_nothing_below_them_are_fused() -> None:
     stream.merge(stream).filter(lambda _key, _value: True)
     (code,) = fused_code(builder.build())
     assert not code.unfused
+
+
+class Anything:
+    """A function that has any attribute, as objects of mocks have."""
+
+    def __call__(self, value: str) -> str:
+        return value.upper()
+
+    def __getattr__(self, name: str) -> Anything:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+
+def test_an_attribute_of_a_users_function_makes_no_lines_of_it() -> None:
+    builder, stream = built()
+    stream.map_values(Anything()).to("out", Produced(STRING, Serde("any", Anything(), bytes.decode)))
+    (code,) = fused_code(builder.build())
+    (loop,) = [text for name, text in code.functions.items() if name.startswith("KSTREAM-SOURCE")]
+    assert "_mapper(value)" in loop
 
 
 def test_with_a_handler_that_wants_input_records_nothing_is_fused() -> None:

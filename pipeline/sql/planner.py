@@ -17,6 +17,7 @@ from pipeline.sql.formats import row_serde
 from pipeline.sql.operators import cast, value_or_null
 from pipeline.sql.queries import Result, planned
 from pipeline.sql.relations import HEADERS, PLACES, Relation, time_by, timed_stream
+from pipeline.sql.replacing import check_columns, check_replacement
 from pipeline.sql.shown_values import shown
 from pipeline.sql.statement_parser import UNITS, parse
 from pipeline.sql.statements import CreateSource, CustomType, DropSource, InsertInto, SetProperty
@@ -128,22 +129,25 @@ class Plan:
 
     def _create(self, statement: CreateSource) -> None:
         known = self.catalog.sources.get(statement.name)
-        if statement.replaces and (statement.is_read_only or (known is not None and known.is_read_only)):
-            kind = "table" if statement.is_table else "stream"
-            message = f"Cannot add {kind} '{statement.name}': CREATE OR REPLACE is not supported on source {kind}s."
-            raise SqlError(message, statement.start)
-        if known is not None:
-            if statement.if_not_exists:
-                return
-            message = f"Cannot add {'table' if statement.is_table else 'stream'} '{statement.name}': it already exists."
-            raise SqlError(message, statement.start)
+        if known is not None and statement.if_not_exists:
+            return
+        check_replacement(statement, known)
         given = checked_properties(statement, self.properties)
         query = statement.query
         source = declared(statement, given) if query is None else self._derived(statement, query, given)
         source.serdes()
+        if known is not None:
+            self._check_unread(known, statement.start)
+            check_columns(known, source, statement.start)
         if source.is_table and source.is_read_only:
             source = self._kept(source)
         self.catalog.sources[statement.name] = source
+
+    def _check_unread(self, known: Source, start: int) -> None:
+        """Make sure that no query reads a table as it was declared before: both would be one table."""
+        if known.name in self.tables:
+            message = f"Cannot replace {known.name}: a statement before reads it"
+            raise SqlError(message, start)
 
     def _derived(self, statement: CreateSource, query: Query, given: Mapping[str, Any]) -> Source:
         store = self._new_store(statement.name) if statement.is_table else None

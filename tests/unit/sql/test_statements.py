@@ -519,3 +519,40 @@ def test_cases_of_files_are_judged() -> None:
     assert run({**case, "outputs": [{"topic": "O", "key": "b"}]}).startswith("failed: O, record 0: key")
     assert run({**case, "expectedException": {"message": "no"}}).startswith("failed: no error")
     assert run({**case, "statements": ["CREATE STREAM o AS SELECT 1 FROM sales;"], "expectedException": {}}) == "passed"
+
+
+def test_a_declared_source_gets_more_columns_by_create_or_replace() -> None:
+    first = "CREATE STREAM a (id STRING KEY, n INT) WITH (KAFKA_TOPIC = 'a', VALUE_FORMAT = 'JSON');"
+    second = first.replace("CREATE", "CREATE OR REPLACE").replace("n INT", "n INT, m INT")
+    query = "CREATE STREAM b WITH (KAFKA_TOPIC = 'b') AS SELECT id, n + m AS sum FROM a;"
+    with TopologyTestDriver(build_sql(first + second + query, StreamsBuilder())) as driver:
+        driver.input_topic("a", BYTES, BYTES).pipe_input(b"x", b'{"N": 1, "M": 2}')
+        assert driver.output_topic("b", BYTES, BYTES).read_value() == b'{"SUM":3}'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("n INT", "m INT", "columns can be added behind those that there are"),
+        ("'a',", "'other',", "its topic is a, not other"),
+        ("'JSON'", "'DELIMITED'", "its key, formats and properties have to stay"),
+        ("STREAM", "TABLE", "one is a stream, the other a table"),
+    ],
+)
+def test_create_or_replace_changes_nothing_that_there_is(old: str, new: str, message: str) -> None:
+    first = "CREATE STREAM a (id STRING KEY, n INT) WITH (KAFKA_TOPIC = 'a', VALUE_FORMAT = 'JSON');"
+    second = first.replace("CREATE", "CREATE OR REPLACE").replace(old, new)
+    if new == "TABLE":
+        second = second.replace("KEY", "PRIMARY KEY")
+    with pytest.raises(SqlError, match=message):
+        build_sql(first + second, StreamsBuilder())
+
+
+def test_the_result_of_a_query_is_not_replaced_within_a_file() -> None:
+    text = """
+    CREATE STREAM a (id STRING KEY, n INT) WITH (KAFKA_TOPIC = 'a', VALUE_FORMAT = 'JSON');
+    CREATE STREAM b AS SELECT * FROM a;
+    CREATE OR REPLACE STREAM b AS SELECT * FROM a WHERE n > 1;
+    """
+    with pytest.raises(SqlError, match="Cannot replace stream 'B': it is the result of a query"):
+        build_sql(text, StreamsBuilder())

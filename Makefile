@@ -14,13 +14,14 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest --max-worker-restart 0
 IN_MEMORY := tests/oracle tests/unit tests/architecture
 
-.PHONY: setup demo test unit check bench docs publish lock oracle clean help
+.PHONY: setup demo test unit check coverage bench docs publish lock oracle clean help
 
 help:
 	@echo "setup  create the environment       demo   the main job, end to end"
 	@echo "test   everything                   unit   the everyday tests"
 	@echo "check  lint, types, layers          bench  against Java Kafka Streams"
 	@echo "docs   the site, into site/         clean  remove what was made"
+	@echo "coverage lines that tests in memory reach"
 	@echo "publish  the site of this version, beside earlier ones, on the branch gh-pages"
 	@echo "oracle what Kafka Streams itself gives, into tests/oracle/golden/"
 
@@ -41,6 +42,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests/benchmarks/bench.py tests/benchmarks/processes/*.py
+	$(BIN)/mypy --config-file tests/mypy.toml tests
 	$(BIN)/lint-imports
 
 # Everyday: without brokers, and with part of the oracle's scenarios.
@@ -55,6 +57,11 @@ test: setup
 	$(PYTEST) --numprocesses $(PROCESSES) --dist worksteal $(IN_MEMORY)
 	$(PYTEST) --numprocesses $(BROKERS) --dist loadfile --no-loadscope-reorder --durations 20 \
 		tests/system tests/airflow tests/conformance tests/integration
+
+# By hand: lines that tests in memory reach, and which they do not. Tests with brokers reach most of the others.
+coverage: setup
+	$(PYTEST) --numprocesses $(PROCESSES) --dist worksteal tests/unit tests/conformance -m "not broker and not slow" \
+		--cov=pipeline --cov-report=term:skip-covered --cov-report=html:site/coverage
 
 bench: setup
 	$(BIN)/python tests/benchmarks/bench.py $(BENCH)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.builder import StreamsBuilder
-from pipeline.errors import StreamsError
+from pipeline.errors import ConfigError, StreamsError
 from pipeline.serde.api import SerdePlace, placed
 from pipeline.serde.primitives import BYTES
 from pipeline.serde.windowed import session_windowed, windowed
@@ -38,9 +38,21 @@ _ANY_SIZE = timedelta(milliseconds=1)
 
 
 def cases(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the names and cases of a file, one for each format."""
-    text = re.sub(r"^\s*(//|/\*|\*).*$", "", path.read_text(), flags=re.MULTILINE)
-    for case in json.loads(text, strict=False)["tests"]:
+    """Yield the names and cases of a file, one for each format.
+
+    Raises:
+        ConfigError: If it is no file of cases.
+    """
+    try:
+        text = re.sub(r"^\s*(//|/\*|\*).*$", "", path.read_text("utf-8"), flags=re.MULTILINE)
+        found = json.loads(text, strict=False)["tests"]
+        if not all(each["name"] and isinstance(each["statements"], list) for each in found):
+            raise ValueError("a case has no name, or no list of statements")  # noqa: EM101, TRY003, TRY301 - told below
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        message = f"{path} is no file of cases: {type(error).__name__}: {error}"
+        hint = 'It is JSON: {"tests": [{"name": ..., "statements": [...], "inputs": [...], "outputs": [...]}]}.'
+        raise ConfigError(message, hint=hint) from error
+    for case in found:
         for format_ in case.get("format") or [""]:
             made = json.loads(json.dumps(case).replace("{FORMAT}", format_))
             yield (f"{case['name']} - {format_}" if format_ else str(case["name"])), made
@@ -234,21 +246,25 @@ def _shown(form: _Form, record: Any) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the cases of files; 1 if one failed."""
+    """Run the cases of files; 1 if one failed, 2 if a file has none."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.sql.run_case", description=__doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--name", help="only the cases whose names hold this")
     parser.add_argument("--quiet", action="store_true", help="only what is not passed, and totals")
     options = parser.parse_args(arguments)
     totals: Counter[str] = Counter()
-    for path in options.files:
-        for name, case in cases(path):
-            if options.name and options.name not in name:
-                continue
-            verdict = run(case)
-            totals[verdict.partition(":")[0]] += 1
-            if not (options.quiet and verdict == "passed"):
-                sys.stdout.write(f"{path.stem}: {name}: {verdict}\n")
+    try:
+        named = [(path.stem, *each) for path in options.files for each in cases(path)]
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    for stem, name, case in named:
+        if options.name and options.name not in name:
+            continue
+        verdict = run(case)
+        totals[verdict.partition(":")[0]] += 1
+        if not (options.quiet and verdict == "passed"):
+            sys.stdout.write(f"{stem}: {name}: {verdict}\n")
     sys.stdout.write(", ".join(f"{totals[each]} {each}" for each in ("passed", "failed", "unsupported")) + "\n")
     return 1 if totals["failed"] else 0
 

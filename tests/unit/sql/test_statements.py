@@ -14,7 +14,7 @@ from pipeline.serde.windowed import session_windowed
 from pipeline.sql import udaf, udf, udtf
 from pipeline.sql.errors import SqlError
 from pipeline.sql.planner import build_sql
-from pipeline.sql.run_case import run
+from pipeline.sql.run_case import main, run
 from pipeline.testing import TopologyTestDriver
 from pipeline.windows import Window, Windowed
 
@@ -556,3 +556,16 @@ def test_the_result_of_a_query_is_not_replaced_within_a_file() -> None:
     """
     with pytest.raises(SqlError, match="Cannot replace stream 'B': it is the result of a query"):
         build_sql(text, StreamsBuilder())
+
+
+@pytest.mark.parametrize(
+    "text", [None, "{", "[]", '{"tests": [{"name": "no statements"}]}', '{"tests": [{"name": "", "statements": []}]}']
+)
+def test_a_file_without_cases_is_named_and_not_run(
+    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cases.json"
+    if text is not None:
+        path.write_text(text)
+    assert main([str(path)]) == 2
+    assert f"{path} is no file of cases" in capsys.readouterr().err

@@ -44,6 +44,7 @@ check: setup
 	$(BIN)/mypy tests/benchmarks/bench.py tests/benchmarks/processes/*.py
 	$(BIN)/mypy --config-file tests/mypy.toml tests
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/architecture/test_words.py
 
 # Everyday: without brokers, and with part of the oracle's scenarios.
 unit: setup

@@ -1,4 +1,4 @@
-"""Every error Millrace raises, grouped by who must act.
+"""Every error Millrace raises, grouped by the person or part that must act.
 
 * StreamsError
   x TopologyError                 the author of a topology, when it is built

@@ -1,6 +1,6 @@
 """Delay statistics per origin, airline and hour for the flights that left New York in 2013.
 
-Flights are joined with their planes (a table, co-partitioned by tail number) and with the airlines (a global table),
+Flights are joined with their planes (a table, co-partitioned by tail number) and with the airlines (a global table). They are
 regrouped by origin and airline, and aggregated in tumbling hours.
 
 `build` is version 1 and has a realistic bug: a cancelled flight has no delay, and counts as one that left on time. `build_v2`

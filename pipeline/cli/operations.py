@@ -64,7 +64,7 @@ def reset(
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Let an application begin anew: delete its internal topics and local state, and set where it reads next."""
+    """Let an application start over: delete its internal topics and local state, and set where it reads next."""
     chosen = settings_of(context).project().app(app, version)
     plan = chosen.plan_reset(start)
     for topic in plan.topics:

@@ -407,9 +407,9 @@ class KStream(Generic[K, V]):
             named: Name of the node; only for a `GlobalKTable`.
 
         Raises:
-            TopologyError: If an argument or a serde is missing, an argument does not belong to this kind of join, or
-                the other side belongs to another `StreamsBuilder`. At `build()`, if there is a grace period and the
-                table is not versioned or its history is shorter.
+            TopologyError: If an argument or a serde is missing, or an argument does not belong to this kind of join.
+                Also if the other side belongs to another `StreamsBuilder`. At `build()`, if there is a grace period and
+                the table is not versioned or its history is shorter.
         """
         arguments = JoinArguments(windows, key, joined, named)
         return self._join(INNER, other, joiner, arguments)

@@ -101,8 +101,8 @@ def _exists(code: int) -> bool:
 def _answer(question: Question, request: Any) -> Any:
     """Return the coordinator's answer. Uses this thread only, and leaves no resources behind.
 
-    The library's own admin client may wait in its constructor until a broker has described all others, and without
-    limit for the end of a TLS handshake. This function uses its parts, which can be abandoned at any time.
+    The library's own admin client may wait in its constructor until a broker has described all others. It may also wait
+    without limit for the end of a TLS handshake. This function uses its parts, which can be abandoned at any time.
     """
     with closing(NetworkSelector()) as loop:
         try:

@@ -105,8 +105,8 @@ def read_fields(
 ) -> Iterator[tuple[TopicPartition, list[RawFields]]]:
     """Read ranges of partitions; batches of different partitions alternate, each in order of offsets.
 
-    A partition is complete when a record at or beyond its last offset has been seen, or the end of the log at or beyond
-    its end. Transaction markers and compacted gaps leave the last offsets without records.
+    A partition is complete when a record at or beyond its last offset has been seen, or the log ends at or beyond its
+    end. Transaction markers and compacted gaps leave the last offsets without records.
 
     Args:
         admin: Checks that the ranges exist.

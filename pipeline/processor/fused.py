@@ -1,6 +1,6 @@
 """The contract of operators that generated functions have as lines, where others are called (`pipeline.runtime.fusion`).
 
-An operator writes these lines beside its `process`, and they do just that. Tests compare the two.
+An operator writes these lines next to its `process`, and they do just that. Tests compare the two.
 """
 
 from __future__ import annotations

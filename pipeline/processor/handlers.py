@@ -286,8 +286,8 @@ def _takes_three(handler: Any) -> bool:
 def dead_letter_queue_record(topic: str, context: ErrorHandlerContext, exception: Exception) -> ProducerRecord:
     """Return the input record in the form for a dead letter topic (`ExceptionHandlerUtils.buildDeadLetterQueueRecord`).
 
-    Its headers are those of the current record, then the exception with message and stack trace, and the topic, partition and
-    offset of the input record as text.
+    Its headers are those of the current record, followed by the exception with message and stack trace. Topic, partition and
+    offset of the input record follow as text.
 
     Args:
         topic: The dead letter topic.

@@ -1,6 +1,6 @@
 """Built-in timestamp extractors (`org.apache.kafka.streams.processor.TimestampExtractor`).
 
-An extractor receives the record and the highest event time of its partition so far (-1 before the first), and returns the
+An extractor receives the record and the highest event time of its partition so far (-1 before the first). It returns the
 record's event time in ms. A record with a negative time is dropped and counted.
 """
 

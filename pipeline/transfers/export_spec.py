@@ -22,7 +22,7 @@ class ExportSpec:
         target: A directory, or the table of a `jdbc` target.
         format: Any format that Spark can write: parquet, csv, json, jdbc, or a data source's name.
         options: The writer's options.
-        schema: Schema of JSON values as DDL: each field becomes a column. None gives one column `value`.
+        schema: Schema of JSON values as DDL: each field becomes a column. None for one column `value`.
         is_binary: Whether keys, and values without a schema, are bytes rather than text.
         name: Name of the export and its progress. By default the topic's name; another target is then refused, as it would
             get only new records.

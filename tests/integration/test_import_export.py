@@ -377,9 +377,7 @@ def test_records_that_went_by_retention_before_they_were_exported_are_told(
     run_export(spec, broker.admin(), spark)
     broker.write(unique, [(b"k", b"v", 60_000)] * 9)
     broker.admin().delete_records({TopicPartition(unique, 0): 4})
-    told = (
-        r"offsets 1 to 4 \(3 records or less\) are gone \(the first remaining record is of 1970-01-01T00:01:00\+00:00\)"
-    )
+    told = r"offsets 1 to 4 \(3 records or fewer\) are gone \(the first remaining record is of 1970-01-01T00:01:00\+00:00\)"
     with pytest.raises(RangeError, match=told):
         run_export(spec, broker.admin(), spark)
 

@@ -157,8 +157,8 @@ class EmbeddedBroker:
             on_step: Called with a description of each step: the download, its progress, and the start itself.
 
         Raises:
-            EmbeddedBrokerError: If there is no Java, a port is taken, the download fails, the broker runs at another
-                port, or it does not start (its data may be damaged).
+            EmbeddedBrokerError: If there is no Java, a port is taken, the download fails, or the broker runs at another
+                    port. Also if it does not start: its data may be damaged.
         """
         with self._locked():
             status = self.status()

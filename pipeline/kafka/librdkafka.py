@@ -22,15 +22,15 @@ FREES_REQUESTS = "2.9.0"
 def _code(name: str) -> int:
     code = getattr(KafkaError, name, None)
     if not isinstance(code, int):
-        message = f"confluent-kafka {version('confluent-kafka')} is made in another way: it has no error code {name}"
+        message = f"confluent-kafka {version('confluent-kafka')} is not supported: it has no error code {name}"
         raise ConfigError(message, hint=f"pip install 'confluent-kafka=={FREES_REQUESTS}'")
     return code
 
 
 def kept(request: list[T]) -> list[T]:
-    """Return a request to delete records, with one more reference where the library gives one back too many.
+    """Return a request to delete records, with an extra reference if the library releases one too many.
 
-    Without it the list would be freed while it is still in use, which corrupts the process.
+    Without it the list would be freed while in use, which corrupts the process.
     """
     if version("confluent-kafka") == FREES_REQUESTS:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(request))

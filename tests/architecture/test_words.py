@@ -22,12 +22,10 @@ QUESTIONS = re.compile(r"(What|Where|Who|Whoever|Whom|Whose|Which|The same)\b")
 
 UNREAD = {
     "CHANGELOG.md",
-    "DIFFERENCES.md",
     "docs/airflow.md",
     "docs/comparison.md",
     "docs/configuration.md",
     "docs/console.md",
-    "docs/errors.md",
     "docs/frames.md",
     "docs/how-to/deploy-on-kubernetes.md",
     "docs/how-to/monitor.md",
@@ -40,7 +38,6 @@ UNREAD = {
     "docs/performance.md",
     "docs/pitfalls.md",
     "docs/python.md",
-    "docs/queries.md",
     "docs/reference/cli.md",
     "docs/reference/errors.md",
     "docs/reference/metrics.md",
@@ -49,6 +46,7 @@ UNREAD = {
     "docs/spark.md",
     "docs/sql.md",
     "pipeline/cluster",
+    "pipeline/console",
     "pipeline/hosting",
     "pipeline/operators",
     "pipeline/project",

@@ -1,4 +1,4 @@
-"""`App`: one application on its cluster, and all that can be done with it."""
+"""`App`: one application on its cluster, with all operations on it."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 
 
 class App:
-    """An application, in one version or in whichever is live.
+    """An application, in one version or in the live one.
 
-    Nothing is kept of what the brokers say: each call asks anew, so another version may answer after a release.
+    It caches no answers of brokers: each call asks again, so after a release another version may answer.
 
     Args:
-        cluster: What it runs on.
+        cluster: Brokers and Spark.
         project: The project that declares it.
         name: Its name.
-        version: Which version; None for the live one.
+        version: Its version; None for the live one.
     """
 
     def __init__(self, cluster: Cluster, project: ProjectConfig, name: str, version: str | None) -> None:
@@ -62,12 +62,12 @@ class App:
 
     @property
     def config(self) -> AppConfig:
-        """How it is configured."""
+        """The application's configuration."""
         return self.project.app(self.name)
 
     @property
     def version(self) -> str:
-        """The version: the one that was named, or the one that is live.
+        """The chosen version, or the live one.
 
         Raises:
             ReleaseError: If the control topic has lost the application.
@@ -81,15 +81,15 @@ class App:
 
     @property
     def application_id(self) -> str:
-        """`<name>-<version>`: its consumer group, and what its own topics begin with. Of the live version brokers are asked."""
+        """`<name>-<version>`: its consumer group, and the prefix of its internal topics. Brokers know the live version."""
         return self.config.application_id(self.version)
 
     def topology(self) -> Topology:
-        """Return its topology; of a version that was named no broker is asked.
+        """Return its topology; with a chosen version no broker is asked.
 
         Raises:
             ConfigError: If its function cannot be imported, or raises.
-            TopologyError: If it gives no topology.
+            TopologyError: If it does not return a topology.
         """
         return self.loaded().topology
 
@@ -105,15 +105,15 @@ class App:
         return described(self.loaded(), format)
 
     def code(self) -> str:
-        """Return the code that its tasks generate, and which nodes are called instead, and why (`millrace describe --code`)."""
+        """Return the code that its tasks generate, and the nodes that it calls, with reasons (`millrace describe --code`)."""
         return generated_code(self.loaded())
 
     def loaded(self) -> Application:
-        """Return the application with its topology, to look at."""
+        """Return the application with its topology, for inspection."""
         return load_application(self.project, self.name, StreamsBuilder, version=self.version)
 
     def processing(self) -> Application:
-        """Return the application to process with: a version that is not live publishes nothing, but writes to staging topics.
+        """Return the application for processing. A version that is not live writes to staging topics.
 
         Raises:
             ReleaseError: If the version cannot be staged; if the control topic has lost the application.
@@ -129,7 +129,7 @@ class App:
         return ConnectedApplication(self.loaded() if application is None else application, self.cluster.admin)
 
     def require_no_switch(self, application: Application) -> None:
-        """Make sure that what was loaded may process: no switch of versions is under way, or has taken place since.
+        """Check that the loaded version may process: no switch of versions is under way, or has happened since.
 
         Raises:
             UnderWayError: If one is, or has.
@@ -149,16 +149,16 @@ class App:
         server: str | None = None,
         token: str | None = None,
     ) -> AppWorker:
-        """Return an instance of the application for this process (`KafkaStreams`). It does not run before it is started.
+        """Return an instance of the application for this process (`KafkaStreams`). It runs once you start it.
 
         Args:
-            threads: Stream threads, each a process; `num.stream.threads` if left out.
-            state_dir: Where local state is; `state.dir` if left out. Each instance on a machine needs its own.
-            server: `host:port` where it answers over HTTP; `application.server` if left out.
-            token: What callers of that must show; `server.token` if left out.
+            threads: Number of stream threads, each a process. Default: `num.stream.threads`.
+            state_dir: Directory of local state. Default: `state.dir`. Each instance on a machine needs its own.
+            server: `host:port` of its HTTP interface. Default: `application.server`.
+            token: Token that callers must show. Default: `server.token`.
 
         Raises:
-            ConfigError: If anything of that is impossible.
+            ConfigError: If an argument is impossible.
             UnderWayError: If a switch of versions is under way.
             BrokerError: If brokers do not answer.
         """
@@ -174,29 +174,28 @@ class App:
         on_state: Callable[[WorkerState], None] = lambda _state: None,
         on_restore: Callable[[TopicPartition, int, int], None] | None = None,
     ) -> Worker:
-        """Return what runs all tasks in this process, in this thread, and in no group; `run` begins it.
+        """Return a worker that runs all tasks in this process and thread, outside the group; `run` starts it.
 
         Args:
-            state_dir: Where local state is; `state.dir` if left out.
-            on_state: Told about every change of state.
-            on_restore: Told changelog, records restored and records expected.
-
-        Raises:
-            UnderWayError: If a switch of versions is under way.
-            BrokerError: If brokers do not answer.
+            state_dir: Directory of local state. Default: `state.dir`.
+            on_state: Called with every change of state.
+            on_restore: Called with the changelog, the records restored and the records expected.
         """
         from pipeline.worker.worker import Worker
 
         return Worker(self._to_run(None, state_dir, None), on_state=on_state, on_restore=on_restore)
 
     def catch_up(self, *, state_dir: str | Path | None = None) -> WorkerSummary:
-        """Process in this process what there is, and return once all inputs have been read to their ends.
+        """Process all existing records in this process, and return when all inputs have been read to their ends.
 
         Args:
-            state_dir: Where local state is; `state.dir` if left out.
+            state_dir: Directory of local state. Default: `state.dir`.
+
+        Returns:
+            The work done.
 
         Raises:
-            UnderWayError: If another worker, or a run, of the application lives; or a switch of versions is under way.
+            UnderWayError: If another worker, or a run, of the application is active; or a switch of versions is under way.
             RecordError: If a record cannot be handled.
             BrokerError: If brokers do not answer.
         """
@@ -214,16 +213,11 @@ class App:
         """Return instances of the application on a Spark cluster; `run` starts them.
 
         Args:
-            instances: How many; each takes a core.
-            threads: Stream threads of each.
-            state_dir: Where local state is on the cluster's machines.
-            server: `host:port` where they answer over HTTP.
-            on_report: Told what instances report.
-
-        Raises:
-            UnderWayError: If a switch of versions is under way.
-            EngineError: If Spark does not start.
-            BrokerError: If brokers do not answer.
+            instances: Number of instances; each takes a core.
+            threads: Number of stream threads per instance.
+            state_dir: Directory of local state on the cluster's machines.
+            server: `host:port` of their HTTP interface.
+            on_report: Called with the reports of instances.
         """
         from pipeline.cluster.deployment import DEPLOYMENT_SETTINGS, Deployment
 
@@ -256,17 +250,17 @@ class App:
         wall_clock_punctuation: str | None = None,
         max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
     ) -> BoundedRun:
-        """Return a bounded run: its range is found now, and nothing is done yet.
+        """Return a bounded run. This determines its range, and does nothing else yet.
 
         Args:
             start: `committed`, `earliest`, a vector (`topic-0@12,topic-1@7`) or a time; or a whole range.
-            to: `latest`, a vector or a time; not looked at beside a whole range.
-            advance_stream_time_to: A time to move event time to after the last record: windows that end before it are closed.
-            wall_clock_punctuation: `refuse`, `once` or `never`; as configured if left out.
-            max_records_per_slice: A slice is one transaction per task: larger ones are fewer, and need more memory.
+            to: `latest`, a vector or a time; ignored if `start` is a whole range.
+            advance_stream_time_to: Time to which event time advances after the last record. Windows that end before it close.
+            wall_clock_punctuation: `refuse`, `once` or `never`. Default: the setting.
+            max_records_per_slice: Each slice is one transaction per task: larger slices are fewer, and need more memory.
 
         Raises:
-            RangeError: If that is no range of the application's inputs.
+            RangeError: If it is not a range of the application's inputs.
             TopicError: If a topic is missing.
             BrokerError: If brokers do not answer.
         """
@@ -294,16 +288,19 @@ class App:
         progress: bool = False,
         advance_stream_time_to: str | None = None,
     ) -> RunSummary:
-        """Process a bounded range of offsets on Spark, exactly once. What is done already is not done again.
+        """Process a bounded range of offsets on Spark, exactly once. Work that is done already is not repeated.
 
         Args:
-            start: As of `bounded`.
-            to: As of `bounded`.
-            progress: Show a bar, in a terminal or a notebook.
-            advance_stream_time_to: A time to move event time to after the last record: windows that end before it are closed.
+            start: As in `bounded`.
+            to: As in `bounded`.
+            progress: Whether to show a bar, in a terminal or a notebook.
+            advance_stream_time_to: As in `bounded`.
+
+        Returns:
+            The work done.
 
         Raises:
-            StreamsError: As `BoundedRun.run` raises them.
+            StreamsError: As in `BoundedRun.run`.
         """
         bounded = self.bounded(start, to, advance_stream_time_to=advance_stream_time_to)
         return bounded.run(progress=progress)
@@ -312,14 +309,14 @@ class App:
         """Process a bounded range without committing anything.
 
         Args:
-            start: As of `bounded`.
-            to: As of `bounded`.
+            start: As in `bounded`.
+            to: As in `bounded`.
 
         Returns:
-            By public topic, a DataFrame of what would be written to it (`pipeline.spark.dry_runs.outputs.dry_run`).
+            By public topic, a DataFrame of the records it would get (`pipeline.spark.dry_runs.outputs.dry_run`).
 
         Raises:
-            StreamsError: As `BoundedRun.dry_run` raises them.
+            StreamsError: As in `BoundedRun.dry_run`.
         """
         return self.bounded(start, to).dry_run()
 
@@ -327,10 +324,7 @@ class App:
         """Return its bounded runs, of all versions, latest first.
 
         Args:
-            limit: How many at most; all that are known if left out.
-
-        Raises:
-            BrokerError: If brokers do not answer.
+            limit: Maximum number; all by default.
         """
         from pipeline.spark.planning.runs import RunLog
 
@@ -339,15 +333,11 @@ class App:
     # What there is
 
     def status(self, server: str | None = None) -> AppStatus:
-        """Return where it runs.
+        """Return the places where it runs.
 
         Args:
-            server: `host:port` of an instance that knows more; `application.server` if left out. None is asked if that is not
-                set, or nothing runs.
-
-        Raises:
-            StreamsError: If an instance is asked, and does not answer.
-            BrokerError: If brokers do not answer.
+            server: `host:port` of an instance with details. Default: `application.server`. Without either, or if no instance
+                runs, none is asked.
         """
         application_id = self.application_id
         group = self.cluster.admin.group(application_id)
@@ -357,7 +347,7 @@ class App:
         return AppStatus(application_id, group.state, tuple(map(str, group.members)), instance)
 
     def lag(self) -> list[InputLag]:
-        """Return how far it is behind, per partition of its inputs and of its repartition topics.
+        """Return its lag per partition of its inputs and of its repartition topics.
 
         Raises:
             TopicError: If a source topic does not exist.
@@ -393,22 +383,22 @@ class App:
         options: Mapping[str, str] | None = None,
         packages: Sequence[str] = (),
     ) -> int:
-        """Write all rows of a state store to a target, in place of what is there.
+        """Write all rows of a state store to a target, and replace its content.
 
         Args:
             store: The store's name.
             target: A directory, or the table of a `jdbc` target.
             format: `parquet`, `csv`, `json`, `jdbc` or any other that Spark knows.
-            at: As of `frame`.
+            at: As in `frame`.
             options: The format's options.
-            packages: Maven coordinates of what the format needs.
+            packages: Maven coordinates of libraries that the format needs.
 
         Returns:
             The number of rows.
 
         Raises:
-            ConfigError: If the format is not there.
-            StreamsError: As `frame` raises them.
+            ConfigError: If the format does not exist.
+            StreamsError: As in `frame`.
         """
         from pipeline.spark.store_frames.stores import export_store, write_store
         from pipeline.transfers.transfer_checks import check_format
@@ -425,21 +415,21 @@ class App:
     def ask(
         self, method: str, path: str, *, server: str | None = None, body: Mapping[str, Any] | None = None, **params: Any
     ) -> Any:
-        """Ask an instance over HTTP.
+        """Send a request to an instance over HTTP.
 
         Args:
             method: `GET` or `POST`.
-            path: As `/stores/NAME/KEY`.
-            server: `host:port` of an instance; `application.server` if left out.
-            body: What it is sent, as JSON.
-            params: What follows the `?`.
+            path: Such as `/stores/NAME/KEY`.
+            server: `host:port` of an instance. Default: `application.server`.
+            body: Body of the request, as JSON.
+            params: Parameters of the query string.
 
         Returns:
-            What it answers, as JSON is read.
+            The answer, as parsed JSON.
 
         Raises:
-            ConfigError: If it is not known where one answers.
-            StreamsError: If it does not answer, or refuses.
+            ConfigError: If no address is known.
+            StreamsError: If the instance does not answer, or refuses.
         """
         token = self.token or self.config.streams.server_read_token
         return asked(self.config, token, server=server, method=method, path=path, params=params, body=body)
@@ -456,30 +446,28 @@ class App:
     # What operators do to it
 
     def snapshot(self) -> list[Manifest]:
-        """Publish the state of all tasks as it is now to `snapshot.url`. Workers that run are not disturbed.
+        """Publish the current state of all tasks to `snapshot.url`, without disturbing running workers.
 
-        Raises:
-            ConfigError: If `snapshot.url` is not set.
-            SnapshotError: If the file store does not answer.
-            BrokerError: If brokers do not answer.
+        Returns:
+            The manifest of each snapshot.
         """
         from pipeline.hosting.tasks.snapshots_from_log import publish_snapshots
 
         if not self.config.streams.snapshot_url:
-            message = f"Nothing says where snapshots of {self.name} are kept"
+            message = f"No place for snapshots of {self.name} is set"
             raise ConfigError(message, hint=f'Set "snapshot.url" in [apps.{self.name}.config].')
         connected = self._connected().resolved()
         connected.prepare()
         return publish_snapshots(connected, SystemClock())
 
     def plan_reset(self, start: str = "earliest") -> Reset:
-        """Return what it would take to begin anew; nothing is done.
+        """Return the actions of a reset, without doing them.
 
         Args:
-            start: Where it would read next: `earliest`, `latest`, a vector or a time.
+            start: New start of the inputs: `earliest`, `latest`, a vector or a time.
 
         Raises:
-            RangeError: If that is no point of the inputs.
+            RangeError: If it is not a point of the inputs.
             BrokerError: If brokers do not answer.
         """
         from pipeline.spark.ranges import resolve
@@ -490,13 +478,13 @@ class App:
         return plan_reset(connected, offsets, self.project.application_ids)
 
     def reset(self, plan: Reset) -> None:
-        """Begin anew: all that it has computed is deleted.
+        """Start over: delete all results and state of the application.
 
         Args:
-            plan: What is deleted, of `plan_reset`.
+            plan: The actions, from `plan_reset`.
 
         Raises:
-            StreamsError: If workers or a run are at work.
+            StreamsError: If workers or a run are active.
             BrokerError: If brokers refuse.
         """
         from pipeline.worker.reset import reset
@@ -504,10 +492,10 @@ class App:
         reset(plan, self.cluster.admin)
 
     def local_state(self, state_dir: Path | None = None) -> list[Path]:
-        """Return where its state on this machine is.
+        """Return the directories of its state on this machine.
 
         Args:
-            state_dir: Where that of all applications is; `state.dir` if left out.
+            state_dir: Directory of all applications' state. Default: `state.dir`.
         """
         from pipeline.hosting.restoring.local_state import directories_of
 
@@ -518,13 +506,10 @@ class App:
         """Delete its state on this machine; workers restore theirs (`KafkaStreams.cleanUp`).
 
         Args:
-            state_dir: As of `local_state`.
+            state_dir: As in `local_state`.
 
         Returns:
-            What was deleted.
-
-        Raises:
-            StateInUseError: If a worker on this machine uses it.
+            The deleted directories.
         """
         from pipeline.worker.reset import clean_up
 
@@ -533,15 +518,15 @@ class App:
         return found
 
     def plan_skip(self, tp: TopicPartition, offset: int) -> Skip:
-        """Return how one input record would be skipped that cannot be processed; nothing is done.
+        """Return how one input record would be skipped, without doing it.
 
         Args:
-            tp: Where the record is.
+            tp: Partition of the record.
             offset: Its offset.
 
         Raises:
-            RangeError: If it is not the next one of its task.
-            UnderWayError: If somebody runs the task.
+            RangeError: If it is not the next record of its task.
+            UnderWayError: If an instance or a run has the task.
             BrokerError: If brokers do not answer.
         """
         from pipeline.hosting.inputs.skipping import plan_skip
@@ -554,10 +539,13 @@ class App:
         """Skip a record; it goes to the dead letter topic, if the application has one.
 
         Args:
-            planned: Which, of `plan_skip`.
+            planned: The record, from `plan_skip`.
+
+        Returns:
+            The skipped record.
 
         Raises:
-            UnderWayError: If somebody runs the task meanwhile.
+            UnderWayError: If an instance or a run has taken the task.
             BrokerError: If brokers refuse.
         """
         from pipeline.hosting.inputs.skipping import carry_out
@@ -587,23 +575,17 @@ class App:
         """Return the history of checks, latest first.
 
         Args:
-            limit: How many at most; all that are known if left out.
-
-        Raises:
-            BrokerError: If brokers do not answer.
+            limit: Maximum number; all by default.
         """
         from pipeline.releases.check_log import CheckLog
 
         return CheckLog(self.cluster.admin).checks(self.config.name)[:limit]
 
     def release(self, to: str | None = None) -> AppRelease:
-        """Return the release of a new version, or the one that is under way.
+        """Return the release of a new version, or the current release.
 
         Args:
-            to: The version that is to go live; left out, the one of the release that is under way.
-
-        Raises:
-            ConfigError: If there is no such version.
+            to: The version to release; by default the one of the current release.
         """
         from pipeline.project.release import AppRelease
 
@@ -615,8 +597,11 @@ class App:
         """Set the number of stream threads of an instance while it runs.
 
         Args:
-            threads: How many.
-            server: `host:port` of the instance; `application.server` if left out.
+            threads: The number.
+            server: `host:port` of the instance. Default: `application.server`.
+
+        Returns:
+            The answer of the instance.
 
         Raises:
             StreamsError: If it does not answer, or refuses.

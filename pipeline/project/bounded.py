@@ -1,4 +1,4 @@
-"""A bounded run: planned, rehearsed, done."""
+"""A bounded run: its plan, a dry run, and the run itself."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from pipeline.spark.ranges import RunRange
 
 MAX_RECORDS_PER_SLICE = 2_000_000
-"""A slice is one transaction per task."""
+"""Default number of records per slice. Each slice is one transaction per task."""
 
 
 class BoundedRun:
-    """A range of offsets that an application is to process on Spark.
+    """A range of offsets to process on Spark.
 
     Args:
-        connected: What is to process them.
+        connected: The application.
         run_range: The range.
-        cluster: Where Spark comes from.
+        cluster: Provides Spark.
         check: Raises if the application must not process.
-        advance_to_ms: Where to move event time to after the last record, ms since the epoch.
-        max_records_per_slice: A slice is one transaction per task: larger ones are fewer, and need more memory.
+        advance_to_ms: Time to which event time advances after the last record, ms since the epoch.
+        max_records_per_slice: Each slice is one transaction per task: larger slices are fewer, and need more memory.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class BoundedRun:
 
     @property
     def application(self) -> Application:
-        """The application that is to process the range."""
+        """The application that processes the range."""
         return self._connected.application
 
     @property
@@ -64,7 +64,7 @@ class BoundedRun:
         return self._connected.admin
 
     def plan(self) -> RunPlan:
-        """Return how it would go; nothing is created or changed.
+        """Return the plan of the run; nothing is created or changed.
 
         Raises:
             RangeError: If the range cannot be read.
@@ -78,11 +78,12 @@ class BoundedRun:
         """Process the range without committing anything.
 
         Returns:
-            By public topic, a DataFrame of what would be written to it (`pipeline.spark.dry_runs.outputs.dry_run`).
+            By public topic, a DataFrame of the records it would get (`pipeline.spark.dry_runs.outputs.dry_run`).
 
         Raises:
-            UnsupportedByHostError: If sub-topologies write to each other: joins by foreign key.
-            RangeError: If it begins neither where the application stands nor at the beginning, or that changes meanwhile.
+            UnsupportedByHostError: If sub-topologies write to each other: foreign-key joins.
+            RangeError: If the range begins neither at the application's position nor at the beginning, or the position
+                changes.
             RecordError: If a record cannot be handled.
             BrokerError: If brokers do not answer.
         """
@@ -103,17 +104,17 @@ class BoundedRun:
         """Process the range, exactly once. What an earlier attempt has done is not done again.
 
         Args:
-            progress: Show a bar, in a terminal or a notebook.
-            on_plan: Told what is going to be done, before anything is.
-            on_progress: Told the records that are processed and all that are known of, again and again, from another thread.
-            every_s: How often, in seconds.
+            progress: Whether to show a bar, in a terminal or a notebook.
+            on_plan: Called with the plan before the work begins.
+            on_progress: Called repeatedly, from another thread, with the processed records and all known ones.
+            every_s: Interval of these calls, in seconds.
 
         Raises:
-            RangeError: If the application does not stand at the start of the range.
-            BegunRangeError: If a run that was interrupted must be finished first.
+            RangeError: If the application's position is not the start of the range.
+            BegunRangeError: If an interrupted run must be finished first.
             RecordError: If a record cannot be handled.
             UnderWayError: If another run, or a worker, of the application lives; or a switch of versions is under way.
-            UnsupportedByHostError: If a processor schedules by the wall clock, and nothing says what to do about it.
+            UnsupportedByHostError: If a processor schedules by the wall clock, and no treatment is set.
             EngineError: If Spark fails.
             BrokerError: If brokers do not answer.
         """

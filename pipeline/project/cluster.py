@@ -1,4 +1,4 @@
-"""`Cluster`: what the applications of a project run on."""
+"""`Cluster`: the brokers and the Spark of a project."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Cluster:
-    """Brokers, and the Spark that bounded runs go to. Nothing is connected before something is asked.
+    """Brokers, and the Spark for bounded runs. Connections are opened on demand.
 
     Args:
         kafka: Client properties.
         sessions: Starts Spark.
-        environ: The environment.
-        by: Names the user in the history of releases and runs; None for this user on this machine.
-        on_wait: Told once which brokers are waited for, if they take longer than a moment.
+        environ: The environment variables.
+        by: The user in the history of releases and runs; None for this user on this machine.
+        on_wait: Called once with the brokers, if they take longer than a moment to answer.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Cluster:
         """The client that asks the brokers, once they have answered. All threads share it.
 
         Raises:
-            BrokerError: If they do not answer, with what is wrong.
+            BrokerError: If they do not answer, with the cause.
         """
         from pipeline.kafka.reaching import require_answer
 
@@ -51,5 +51,5 @@ class Cluster:
         return Admin(self.kafka)
 
     def is_answered(self, within_s: float) -> bool:
-        """Whether any broker answers within so many seconds."""
+        """Return whether any broker answers within this number of seconds."""
         return Admin(self.kafka).is_answered(within_s)

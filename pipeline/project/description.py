@@ -34,12 +34,12 @@ def described(application: Application, form: str) -> str:
             return topology.svg()
         case "html":
             return topology.html(f"{application.config.name} {application.version}")
-    message = f"a topology is not described as {form!r}"
+    message = f"a topology has no description as {form!r}"
     raise ConfigError(message, hint=f"Formats are {', '.join(FORMATS)}.")
 
 
 def generated_code(application: Application) -> str:
-    """Return the code that tasks generate for each sub-topology, and which nodes it calls, and why."""
+    """Return the code that tasks generate for each sub-topology, and the nodes that it calls, with reasons."""
     parts = []
     for sub in application.topology.sub_topologies():
         spec = application.task_spec(TaskId(sub.id, 0), ())

@@ -1,4 +1,4 @@
-"""Questions to an instance over HTTP, from outside."""
+"""Requests to an instance over HTTP, from outside."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pipeline.config import AppConfig
 
 _ANSWER_SECONDS = 10.0
-_HINT = "Name an instance that runs: --server host:port."
+_HINT = "Name a running instance: --server host:port."
 
 
 def asked(
@@ -28,26 +28,26 @@ def asked(
     params: Mapping[str, Any],
     body: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Return what an instance answers, as JSON is read.
+    """Return an instance's answer as parsed JSON.
 
     Args:
         config: The application.
-        token: What the instance wants to be shown; empty for nothing.
-        server: `host:port`; `application.server` if left out.
+        token: Token for the instance; empty for none.
+        server: `host:port`. Default: `application.server`.
         method: `GET` or `POST`.
-        path: What is asked.
-        params: What follows the `?`.
-        body: What it is sent, as JSON; None for nothing. Decimal numbers of the answer are exact then.
+        path: Path of the request.
+        params: Parameters of the query string.
+        body: Body of the request, as JSON; None for none. With a body, decimal numbers of the answer are exact.
 
     Raises:
-        ConfigError: If it is not known where an instance answers.
-        MissingExtraError: If the packages for that are not installed.
-        StreamsError: If it does not answer, or refuses.
+        ConfigError: If no address of an instance is known.
+        MissingExtraError: If the packages for HTTP are not installed.
+        StreamsError: If the instance does not answer, or refuses.
     """
     streams = config.streams
     address = server or streams.application_server
     if not address or checked_address("--server", address).port == 0:
-        message = f"It is not known where an instance of {config.name} answers"
+        message = f"No address of an instance of {config.name} is known"
         raise ConfigError(message, hint="Name one: --server host:port, or set application.server.")
     require_extra("http")
     import httpx
@@ -59,7 +59,7 @@ def asked(
     url = f"http{'s' if tls else ''}://{address}{path}"
     with httpx.Client(
         timeout=_ANSWER_SECONDS, trust_env=False, verify=tls or True
-    ) as client:  # no proxy sees the token
+    ) as client:  # no proxy must see the token
         try:
             answer = client.request(method, url, params=dict(params), headers=headers, json=body)
         except (httpx.HTTPError, httpx.InvalidURL) as error:

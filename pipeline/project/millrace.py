@@ -26,34 +26,9 @@ _FILE = "streams.toml"
 
 
 class Millrace:
-    """A project: applications on a Kafka cluster, and the Spark that their bounded runs go to.
+    """A project: applications on a Kafka cluster, and the Spark of their bounded runs.
 
-    Nothing is connected before something is asked of it. One project may be used by several threads.
-
-    >>> from pipeline import Consumed, Millrace, Produced, STRING
-    >>> def build(builder):
-    ...     builder.stream("in", Consumed(STRING, STRING)).map_values(str.upper).to("out", Produced(STRING, STRING))
-    ...     return builder.build()
-    >>> project = Millrace(kafka={"bootstrap.servers": "localhost:9092"})
-    >>> shouting = project.application("shouting", build)
-    >>> project.apps, project.app("shouting", "v1").application_id
-    (('shouting',), 'shouting-v1')
-
-    Args:
-        config: The project's `streams.toml`, or what was read from one; the file in the working directory if left out. With
-            `kafka`, none is read.
-        kafka: Client properties of librdkafka, in the place of a file.
-        schema_registry: Settings of the schema registry, in the place of a file.
-        spark: Settings of Spark by its own names, which come before the file's; or a session, which is used then and never
-            stopped.
-        master: Spark's master URL, which comes before what settings say.
-        environ: Where `${NAME}` in the file is looked up; this process' environment if left out.
-        directory: With `kafka`: what a relative `state.dir` is relative to; the working directory if left out.
-        by: Names the user in the history of releases and runs; this user on this machine if left out.
-        on_wait: Told once which brokers are waited for, if they take longer than a moment.
-
-    Raises:
-        ConfigError: If the file cannot be read, or anything in it is unknown or impossible.
+    Connections are opened on demand. Several threads may use one project.
     """
 
     def __init__(
@@ -84,8 +59,8 @@ class Millrace:
         directory: str | Path | None,
     ) -> ProjectConfig:
         if schema_registry is not None and kafka is None:
-            message = "schema_registry is given beside a file"
-            raise ConfigError(message, hint="Write it into the file's [schema_registry], or give kafka as well.")
+            message = "schema_registry does not go with a file"
+            raise ConfigError(message, hint="Write it into the file's [schema_registry], or pass kafka as well.")
         if isinstance(config, ProjectConfig):
             return config
         if kafka is None:
@@ -103,7 +78,7 @@ class Millrace:
 
     @property
     def cluster(self) -> Cluster:
-        """The brokers, and the Spark, that its applications run on."""
+        """The brokers and the Spark of its applications."""
         return self._cluster
 
     @property
@@ -121,7 +96,7 @@ class Millrace:
 
         Args:
             name: Its name.
-            version: Which version; None for whichever is live when something is asked of it.
+            version: Its version; None for the version that is live at each call.
 
         Raises:
             ConfigError: If there is no such application or version.
@@ -143,27 +118,27 @@ class Millrace:
         outputs: Mapping[str, str] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> App:
-        """Declare an application, as `[apps.NAME]` does in a file; again, to change it.
+        """Declare an application, as `[apps.NAME]` does in a file. Another call changes it.
 
-        Functions that other processes cannot import, as those of a notebook, travel with their code. They are known by their
-        bytecode, so another version of Python takes them for others.
+        Functions that other processes cannot import, such as those of a notebook, travel with their code. Their
+        bytecode identifies them, so another version of Python counts as a change.
 
         Args:
             name: Its name.
             topology: A function of a `StreamsBuilder`, or its name: `module:function`.
-            version: The version that goes live first; `v1` if left out.
+            version: The version that goes live first. Default: `v1`.
             quality: A function that returns expectations, its name, or the path of suites in JSON.
             data_docs: Directory that gets Data Docs of gates and checks; none if left out.
             versions: Further versions to release, with their topologies.
-            outputs: By topic, `table` or `log`, where the topology does not say it right.
+            outputs: Kinds by topic, `table` or `log`, where the kind derived from the topology is wrong.
             config: Settings, by Kafka Streams' own names.
 
         Raises:
-            ConfigError: If anything is unknown or impossible, or the file declares an application of that name.
+            ConfigError: If an argument is unknown or impossible, or the file declares an application with this name.
         """
         if name in self._declared:
             message = f"{self._config.path} declares application {name!r}"
-            raise ConfigError(message, hint="Give this one a name of its own, or get that one: project.app(...).")
+            raise ConfigError(message, hint="Choose another name, or use the existing application: project.app(...).")
         table = {
             "topology": topology,
             "version": version,
@@ -177,13 +152,13 @@ class Millrace:
         return App(self._cluster, self._config, name, None)
 
     def reach(self) -> Mapping[str, str]:
-        """Make sure, once, that the brokers answer.
+        """Check, once, that the brokers answer.
 
         Returns:
             The client properties.
 
         Raises:
-            BrokerError: If they do not answer, with what is wrong.
+            BrokerError: If they do not answer, with the cause.
         """
         return self._cluster.admin.kafka
 
@@ -206,16 +181,19 @@ class Millrace:
         packages: Sequence[str] = (),
         on_progress: Callable[[int, int], None] | None = None,
     ) -> ImportSummary:
-        """Write what is new in a source to a topic, exactly once (`pipeline.transfers.imports.run_import`).
+        """Write new data of a source to a topic, exactly once (`pipeline.transfers.imports.run_import`).
 
         Args:
-            spec: What, and where to.
-            packages: Maven coordinates of what the format needs.
-            on_progress: Told the records written and all rows of the batch, again and again.
+            spec: The specification.
+            packages: Maven coordinates of libraries that the format needs.
+            on_progress: Called repeatedly with the records written and all rows of the batch.
+
+        Returns:
+            The numbers of rows, records and batches.
 
         Raises:
-            ConfigError: If the file or the format is not there, or the schema does not fit.
-            StreamsError: As `run_import` raises them.
+            ConfigError: If the file or the format does not exist, or the schema does not fit.
+            StreamsError: As in `run_import`.
         """
         from pipeline.transfers.imports import run_import
         from pipeline.transfers.transfer_checks import check_import, source_here
@@ -233,16 +211,19 @@ class Millrace:
         packages: Sequence[str] = (),
         on_progress: Callable[[int, int], None] | None = None,
     ) -> ExportSummary:
-        """Write what is new in a topic to a target, every record once (`pipeline.transfers.exports.run_export`).
+        """Write new records of a topic to a target, each once (`pipeline.transfers.exports.run_export`).
 
         Args:
-            spec: What, and where to.
-            packages: Maven coordinates of what the format needs.
-            on_progress: Told the records written and all records of the batch, again and again.
+            spec: The specification.
+            packages: Maven coordinates of libraries that the format needs.
+            on_progress: Called repeatedly with the records written and all records of the batch.
+
+        Returns:
+            The last batch, and the numbers of records and rows.
 
         Raises:
-            ConfigError: If the format is not there, or the schema is none.
-            StreamsError: As `run_export` raises them.
+            ConfigError: If the format does not exist, or the schema is invalid.
+            StreamsError: As in `run_export`.
         """
         from pipeline.transfers.exports import run_export
         from pipeline.transfers.transfer_checks import check_format, check_schema

@@ -1,4 +1,4 @@
-"""The bar of what takes long: records that are done, their rate, and the time that remains."""
+"""The bar of long operations: records done, their rate, and the remaining time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pipeline.hosting.progress import Progress as WorkProgress
 
 _SPEED_PERIOD_SECONDS = 3600.0
-"""What rate and remaining time are estimated from: progress comes in steps, as that of a slice's tasks."""
+"""Period in seconds from which rate and remaining time are estimated: progress comes in steps, such as a slice's tasks."""
 
 
 class _Rate(ProgressColumn):

@@ -1,4 +1,4 @@
-"""Rows of stored tables, asked of the instances of an application in SQL."""
+"""Queries rows of stored tables from the instances of an application, in SQL."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 def pulled(
     app: App, statement: str, *, server: str | None = None, stale: bool = False
 ) -> tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]:
-    """Return the columns and rows of a SELECT over a stored table, as the workers have it now.
+    """Return the columns and the current rows of a SELECT over a stored table.
 
     Args:
         app: The application.
         statement: The SELECT.
-        server: `host:port` of an instance; one that is a member of the group if left out.
+        server: `host:port` of an instance; by default a member of the group.
         stale: Whether standbys may answer, which may be behind.
 
     Raises:
@@ -45,10 +45,10 @@ def pulled(
 def _first_answer(
     app: App, server: str | None, params: Mapping[str, Any], body: Mapping[str, Any]
 ) -> tuple[Callable[[Mapping[str, Any]], Any], Any]:
-    """Return what asks an instance that answers, and its answer.
+    """Return a function that queries an answering instance, and its first answer.
 
     Raises:
-        StreamsError: As the last instance that was asked says; or if there is none.
+        StreamsError: The error of the last instance asked, or if there is none.
     """
     failure: StreamsError | None = None
     for each in [server] if server else servers_of(app.cluster.admin, app.application_id):

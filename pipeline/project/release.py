@@ -1,4 +1,4 @@
-"""The release of a version: each step on its own, or one after the other."""
+"""The release of a version: each step separately, or several in a row."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
 
 
 class AppRelease:
-    """Takes an application to another version. Each step returns this again, so that steps can be written in a row.
+    """Switches an application to another version. Each step returns this object, so that steps can be chained.
 
     ```python
     clicks.release("v2").start().reprocess().gate().cut()
     ```
 
     Args:
-        cluster: What it runs on.
+        cluster: Brokers and Spark.
         project: The project that declares it.
         name: The application.
-        to: The version that is to go live; None for that of the release that is under way.
+        to: The version to release; None for the one of the current release.
     """
 
     def __init__(self, cluster: Cluster, project: ProjectConfig, name: str, to: str | None) -> None:
         self._to = to
         self.releaser = Releaser(project, name, cluster.admin, cluster.sessions.session, cluster.by or "")
-        """All that a release can do, step by step, with what each step returns."""
+        """All steps of a release, with their results."""
         self.repairer = Repairer(project, name, cluster.admin, cluster.sessions.session, cluster.by or "")
-        """Corrects a stretch of the live version's tables."""
+        """Corrects a time range of the live version's tables."""
 
     @property
     def status(self) -> Release:
-        """The place where the release stands.
+        """The state of the release.
 
         Raises:
             ReleaseError: If the control topic has lost it.
@@ -52,7 +52,7 @@ class AppRelease:
         return self.releaser.status()
 
     def plan(self) -> ReleasePlan:
-        """Return what the release would do: what changed, and how much there is to process. Changes nothing.
+        """Return the plan: the changes, and the number of records to process. Changes nothing.
 
         Raises:
             ReleaseError: If the versions cannot follow each other.
@@ -61,7 +61,7 @@ class AppRelease:
         return self.releaser.plan(self._candidate())
 
     def start(self) -> AppRelease:
-        """Begin; there is no way back from the last release any more.
+        """Start the release. The previous release can no longer be rolled back.
 
         Raises:
             ReleaseError: If another version is being released, or this one cannot be.
@@ -70,10 +70,10 @@ class AppRelease:
         return self
 
     def reprocess(self) -> AppRelease:
-        """Compute the candidate from the beginning into fresh state and staging topics. Begins the release, if it has not.
+        """Compute the candidate from the beginning into fresh state and staging topics. Starts the release if necessary.
 
         Raises:
-            ReleaseError: If the release does not stand where this may follow.
+            ReleaseError: If this step does not follow the release's current step.
             EngineError: If Spark fails.
         """
         if self._to is not None and self._is_new():
@@ -85,10 +85,10 @@ class AppRelease:
         """Wait until workers of the candidate have caught up, if there are any.
 
         Args:
-            on_wait: Told now and then how far they are.
+            on_wait: Called now and then with their progress.
 
         Raises:
-            ReleaseError: If nothing is being released.
+            ReleaseError: If no release is under way.
         """
         from pipeline.releases.chain import await_workers
 
@@ -96,7 +96,7 @@ class AppRelease:
         return self
 
     def gate(self) -> AppRelease:
-        """Judge the candidate's data; `status.verdict` says what was found.
+        """Check the candidate's data; `status.verdict` has the result.
 
         Raises:
             GateFailedError: If it must not go live.
@@ -108,29 +108,29 @@ class AppRelease:
         """Approve the warnings of a gate.
 
         Args:
-            verdict_id: The verdict that was looked at: `status.verdict.id`.
+            verdict_id: The approved verdict: `status.verdict.id`.
 
         Raises:
-            ReleaseError: If it is not the last one, or blocks the release.
+            ReleaseError: If it is not the latest verdict, or blocks the release.
         """
         self.releaser.approve(verdict_id)
         return self
 
     def cut(self) -> AppRelease:
-        """Put the candidate in the place of the live version, and correct the public tables by what differs.
+        """Make the candidate the live version, and correct the rows of public tables that differ.
 
         Raises:
-            ApprovalNeededError: If the gate has warnings that nobody has approved.
+            ApprovalNeededError: If the gate has warnings that no person has approved.
             ReleaseError: If it cannot be cut.
         """
         self.releaser.cut()
         return self
 
     def rollback(self) -> AppRelease:
-        """Put the previous version back.
+        """Make the previous version live again.
 
         Raises:
-            ReleaseError: If there is no way back.
+            ReleaseError: If a rollback is no longer possible.
         """
         self.releaser.rollback()
         return self
@@ -138,14 +138,17 @@ class AppRelease:
     def repair(
         self, start: str, end: str, *, keys: Iterable[str] = (), topics: Iterable[str] = (), approve: str = ""
     ) -> Repair:
-        """Compute a stretch of the live version's tables anew, judge it, and publish what differs. Nothing is switched.
+        """Recompute a time range of the live version's tables, check it, and publish the differences. No version is switched.
 
         Args:
-            start: Event time at which the rows begin: `2013-07-01T00:00:00+00:00`.
-            end: Event time before which they end.
-            keys: Keys, as `diff` shows them; all if left out.
-            topics: Public topics; all tables if left out.
-            approve: The id of a verdict whose warnings somebody has approved.
+            start: Event time of the first rows: `2013-07-01T00:00:00+00:00`.
+            end: Event time at which the rows end, exclusive.
+            keys: Keys, as `diff` shows them; all by default.
+            topics: Public topics; all tables by default.
+            approve: The id of a verdict whose warnings a person has approved.
+
+        Returns:
+            The result of the repair.
 
         Raises:
             GateFailedError: If an expectation of critical severity fails.
@@ -156,7 +159,7 @@ class AppRelease:
         return self.repairer.repair(scope_of(start, end, keys, topics), approve)
 
     def retire(self) -> AppRelease:
-        """Delete what the version has computed that lost its place last. There is no way back to it.
+        """Delete the state and topics of the version that was replaced last. It cannot be rolled back to afterwards.
 
         Raises:
             ReleaseError: If it is live, or being released.
@@ -165,7 +168,7 @@ class AppRelease:
         return self
 
     def abort(self) -> AppRelease:
-        """Give the release up before its cut.
+        """Abandon the release before its cut.
 
         Raises:
             ReleaseError: If it is past its cut.
@@ -178,11 +181,11 @@ class AppRelease:
 
         Args:
             last: The last step.
-            tell: Told of each step that is done.
+            tell: Called with each finished step.
 
         Raises:
             ApprovalNeededError: If the gate has warnings: a person approves them, and cuts.
-            StreamsError: If a step fails; those before it are done.
+            StreamsError: If a step fails; the earlier ones are done.
         """
         from pipeline.releases.chain import take_through
 
@@ -198,6 +201,6 @@ class AppRelease:
 
     def _candidate(self) -> str:
         if self._to is None:
-            message = "It is not said which version is to go live"
+            message = "The version to release is missing"
             raise ConfigError(message, hint='Name it: app.release("v2").')
         return self._to

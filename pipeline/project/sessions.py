@@ -1,4 +1,4 @@
-"""Makes the Spark sessions of a project."""
+"""Creates the Spark sessions of a project."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ if TYPE_CHECKING:
 
 
 class SparkSessions:
-    """Starts a session when one is needed, or hands out the user's own.
+    """Starts a session on demand, or returns the user's own.
 
     Args:
-        settings: Settings of Spark, as the project says.
-        given: Further settings, which come before those; or a session.
-        master: Spark's master URL, which comes before both.
-        environ: The environment, which says where Java is.
+        settings: Settings of Spark from the project.
+        given: Further settings, which override those; or a session.
+        master: Spark's master URL, which overrides both.
+        environ: The environment variables, which locate Java.
     """
 
     def __init__(self, settings: Mapping[str, str], given: Any, master: str | None, environ: Mapping[str, str]) -> None:
-        """None is started."""
+        """Start without a session."""
         further = given if isinstance(given, Mapping) else {}
         self._session = None if isinstance(given, Mapping) else given
         self.settings: Mapping[str, str] = {**settings, **further}
         self.master = master
         self.starting: Callable[[], AbstractContextManager[None]] = nullcontext
-        """Entered while a session starts in this process: the command line holds Java's noise back meanwhile."""
+        """Context in which a session starts in this process: the command line hides Java's output with it."""
         self._environ = environ
 
     def session(self, packages: Sequence[str] = (), defaults: Mapping[str, str] | None = None) -> Any:
         """Return a session.
 
         Args:
-            packages: Maven coordinates of further Java libraries; a session that is there already does not load them.
-            defaults: Settings that come after all others.
+            packages: Maven coordinates of further Java libraries; an existing session does not load them.
+            defaults: Settings that all others override.
 
         Raises:
-            ConfigError: If the master is none.
+            ConfigError: If the master is invalid.
             MissingExtraError: If Spark is not installed.
             EngineError: If it does not start.
         """

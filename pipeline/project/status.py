@@ -1,4 +1,4 @@
-"""Tells where an application runs."""
+"""Where an application runs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class AppStatus:
     """Instances and tasks of a running application.
 
     Args:
-        application_id: Which version of which application.
+        application_id: Id of the application and version.
         group: The state of its consumer group, by Kafka's names.
         members: Its instances and runs, as `client-id@host`.
-        instance: What one instance says of itself and of all tasks, as its `/status`; None if none was asked.
+        instance: The `/status` of one instance, which covers all tasks; None if none was asked.
     """
 
     application_id: str

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pipeline.worker.queries.queries import Page, Query, Row
 
 _HINTS = {
-    Reason.NOT_HERE: "Ask the instance that has it.",
-    Reason.RESTORING: "Ask again when the worker is running.",
+    Reason.NOT_HERE: "Query the instance that has it.",
+    Reason.RESTORING: "Retry when the worker is running.",
     Reason.FAILED: "Ask again.",
 }
 
@@ -30,9 +30,9 @@ class Entry(NamedTuple):
     """A key of a store with its value.
 
     Args:
-        key: The key; of window and session stores a `Windowed` key.
+        key: The key; a `Windowed` key in window and session stores.
         value: The value.
-        timestamp: When it was last updated, ms since the epoch, where the store keeps that.
+        timestamp: Time of its last update, ms since the epoch, if the store has it.
     """
 
     key: Any
@@ -41,14 +41,9 @@ class Entry(NamedTuple):
 
 
 class ReadOnlyStore:
-    """A store of a worker, as it is now: what its tasks have processed, committed or not.
+    """The current content of a worker's store: the result of processing, committed or not.
 
-    It has the partitions whose tasks run in this instance. Records that come in meanwhile change it between two calls.
-
-    Args:
-        supervisor: The instance.
-        name: The store's name.
-        stale: Whether standbys of this instance may answer, which can be behind.
+    It has the partitions whose tasks run in this instance. New records may change it between two calls.
     """
 
     def __init__(self, supervisor: Supervisor, name: str, *, stale: bool = False) -> None:
@@ -73,11 +68,12 @@ class ReadOnlyStore:
 
         Args:
             key: The key.
-            default: What is returned if there is none.
-            as_of: Versioned stores: the value at this time, ms since the epoch; now if left out.
+            default: Returned if there is no value.
+            as_of: Versioned stores: time of the value, ms since the epoch. Default: now.
 
         Raises:
-            InvalidStateStoreError: If another instance has the key, its task is being restored, or the store has no such keys.
+            InvalidStateStoreError: If another instance has the key, its task is being restored, or the store has no
+                such keys.
         """
         found = self._entry(key, as_of)
         return default if found is None else found.value
@@ -91,17 +87,17 @@ class ReadOnlyStore:
             reverse: Backwards.
 
         Raises:
-            InvalidStateStoreError: If a task is being restored, or the store cannot be asked that.
+            InvalidStateStoreError: If a task is being restored, or the store does not support it.
         """
         place = self._place()
         first, last = (None if key is None else place.builder.key_serde.serialize(key) for key in (lower, upper))
         return self._everywhere(place, RangeQuery(first, last, reverse=reverse))
 
     def all(self) -> Iterator[Entry]:
-        """Return all entries; of window and session stores all windows.
+        """Return all entries; all windows in window and session stores.
 
         Raises:
-            InvalidStateStoreError: If a task is being restored, or the store cannot be read so.
+            InvalidStateStoreError: If a task is being restored, or the store does not support it.
         """
         return self.fetch() if self._place().builder.kind in WINDOWED else self.range()
 
@@ -109,7 +105,7 @@ class ReadOnlyStore:
         """Return windows or sessions; window and session stores.
 
         Args:
-            key: Of this key; None for all.
+            key: The key; None for all keys.
             time_from: Earliest start of a window, or end of a session, ms since the epoch.
             time_to: Latest start of a window or session, ms.
 
@@ -174,8 +170,8 @@ class Stores(Mapping[str, ReadOnlyStore]):
         """Return a store.
 
         Raises:
-            KeyError: If there is none of that name.
-            InvalidStateStoreError: If the worker has not begun.
+            KeyError: If there is no such store.
+            InvalidStateStoreError: If the worker has not started.
         """
         if name not in places_of(self._supervisor):
             raise KeyError(name)
@@ -186,15 +182,15 @@ class Stores(Mapping[str, ReadOnlyStore]):
         return iter(sorted(places_of(self._supervisor)))
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return their number."""
         return len(places_of(self._supervisor))
 
 
 def place_of(supervisor: Supervisor, name: str) -> StorePlace:
-    """Return where the parts of a store are.
+    """Return the places of a store's parts.
 
     Raises:
-        InvalidStateStoreError: If there is none of that name, or the worker has not looked at its topics yet.
+        InvalidStateStoreError: If there is no such store, or the worker has not read its topics yet.
     """
     places = places_of(supervisor)
     if name not in places:
@@ -204,14 +200,14 @@ def place_of(supervisor: Supervisor, name: str) -> StorePlace:
 
 
 def places_of(supervisor: Supervisor) -> dict[str, StorePlace]:
-    """Return where the parts of each store are.
+    """Return the places of each store's parts.
 
     Raises:
-        InvalidStateStoreError: If the worker has not looked at its topics yet.
+        InvalidStateStoreError: If the worker has not read its topics yet.
     """
     layout, application = supervisor.layout, supervisor.application
     if layout is None:
-        message = f"{application.id} is just starting"
+        message = f"{application.id} is starting"
         raise InvalidStateStoreError(message, hint=_HINTS[Reason.RESTORING])
     return store_places(application.topology, layout, application.id)
 

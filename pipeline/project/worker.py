@@ -39,12 +39,12 @@ class AppWorker:
         worker.wait()
     ```
 
-    Within `with` it runs, and is closed at the end. A program that starts it otherwise goes on until it is closed.
+    Within `with` it runs, and it closes at the end. If you call `start` instead, the program continues until you close it.
 
     Args:
-        application: What it runs.
+        application: The application.
         build: Builds its topology within a stream thread.
-        token: What callers of its HTTP interface must show; empty for nothing.
+        token: Token that callers of its HTTP interface must show; empty for none.
     """
 
     def __init__(self, application: Application, build: Callable[[StreamJob], Topology], token: str = "") -> None:
@@ -61,7 +61,7 @@ class AppWorker:
         self._handler: Callable[[StreamsError], str] | None = None
 
     def __enter__(self) -> Self:
-        """Start, unless it was started."""
+        """Start, unless it has started."""
         if self._thread is None:
             self.start()
         return self
@@ -69,14 +69,14 @@ class AppWorker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close; an error of the worker is raised, unless another one is on its way."""
+        """Close; an error of the worker is raised, unless another exception is being raised."""
         self.close()
         if kind is None and self._error is not None:
             raise self._error
 
     @property
     def application(self) -> Application:
-        """The application that it runs; a version that is not live publishes nothing (`published`)."""
+        """The application that it runs. A version that is not live writes to staging topics (`published`)."""
         return self._application
 
     @property
@@ -90,32 +90,32 @@ class AppWorker:
         return "" if self._supervisor is None else self._supervisor.server
 
     def set_state_listener(self, listener: Callable[[WorkerState, WorkerState], None]) -> None:
-        """Have a function told of each change (`KafkaStreams.setStateListener`).
+        """Set a function to call with each change of state (`KafkaStreams.setStateListener`).
 
         Args:
-            listener: Takes the new state and the old one. It is called in the worker's thread, which waits for it.
+            listener: Takes the new state and the old one. The worker's thread calls it, and waits for it.
         """
         self._listener = listener
 
     def set_uncaught_exception_handler(self, handler: Callable[[StreamsError], str]) -> None:
-        """Have a function decide what follows when a stream thread fails (`StreamsUncaughtExceptionHandler`).
+        """Set a function that decides about the failure of a stream thread (`StreamsUncaughtExceptionHandler`).
 
         Args:
-            handler: Takes the error; returns `replace_thread`, `shutdown_client` or `shutdown_application`. It comes before
+            handler: Takes the error; returns `replace_thread`, `shutdown_client` or `shutdown_application`. It overrides
                 `uncaught.exception.handler`.
 
         Raises:
-            StreamsError: If the worker was started already.
+            StreamsError: If the worker has started already.
         """
         self._require_new("a handler is set")
         self._handler = handler
 
     def start(self) -> None:
-        """Begin to run, in a thread of its own (`KafkaStreams.start`). It joins its group, and restores its tasks meanwhile.
+        """Start in a separate thread (`KafkaStreams.start`): the worker joins its group, and restores its tasks.
 
         Raises:
             ConfigError: If its address cannot be used.
-            MissingExtraError: If it is to answer over HTTP, and the packages for that are not installed.
+            MissingExtraError: If its HTTP interface needs packages that are not installed.
             StreamsError: If it was started before.
         """
         self._require_new("it is started")
@@ -134,10 +134,10 @@ class AppWorker:
         self._thread.start()
 
     def close(self, timeout_s: float | None = None) -> bool:
-        """Commit, hand over the tasks, and leave the group (`KafkaStreams.close`). An error it had is not raised: see `wait`.
+        """Commit, hand over the tasks, and leave the group (`KafkaStreams.close`). Only `wait` raises errors of the worker.
 
         Args:
-            timeout_s: How long to wait for the end; until it comes if left out.
+            timeout_s: Longest wait for the end; without limit by default.
 
         Returns:
             Whether it has ended.
@@ -149,17 +149,17 @@ class AppWorker:
         return not self._thread.is_alive()
 
     def wait(self, timeout_s: float | None = None) -> WorkerSummary:
-        """Wait until it ends: it was closed, or failed.
+        """Wait until it ends, because it was closed or failed.
 
         Args:
-            timeout_s: For how long; until it ends if left out.
+            timeout_s: Longest wait; without limit by default.
 
         Returns:
-            What it has done.
+            The work done.
 
         Raises:
-            StreamsError: With which it failed; or if it was not started.
-            TimeoutError: If it still runs then.
+            StreamsError: The error with which it failed; or if it was not started.
+            TimeoutError: If it still runs after that time.
         """
         if self._thread is None:
             message = f"{self._application.id} was not started"
@@ -176,12 +176,12 @@ class AppWorker:
         """Wait until it is in a state.
 
         Args:
-            state: Which; `running` means that all its tasks are restored.
-            timeout_s: For how long; until it is if left out.
+            state: The state; `running` means that all its tasks are restored.
+            timeout_s: Longest wait; without limit by default.
 
         Raises:
-            StreamsError: If it ends before.
-            TimeoutError: If it is not by then.
+            StreamsError: If it ends earlier.
+            TimeoutError: If it has not reached the state after that time.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._state in {state, *_OVER}, timeout_s)
@@ -197,11 +197,11 @@ class AppWorker:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it has found its topics and tasks; until then it waits for brokers, and holds nothing."""
+        """Return whether it has found its topics and tasks. Until then it waits for brokers, and owns no tasks."""
         return self._supervisor is not None and self._supervisor.layout is not None
 
     def status(self) -> InstanceStatus:
-        """Return what there is to say of it now.
+        """Return its current status.
 
         Raises:
             StreamsError: If it was not started.
@@ -209,7 +209,7 @@ class AppWorker:
         return self._started().status()
 
     def summary(self) -> WorkerSummary:
-        """Return what it has done so far.
+        """Return the work done so far.
 
         Raises:
             StreamsError: If it was not started.
@@ -217,7 +217,7 @@ class AppWorker:
         return self._summary or self._started().summary()
 
     def metadata(self) -> Mapping[str, tuple[str, ...]]:
-        """Return which tasks each instance runs that answers queries, by `host:port` (`metadataForAllStreamsClients`)."""
+        """Return the tasks of each instance that answers queries, by `host:port` (`metadataForAllStreamsClients`)."""
         orders = self._started().orders
         found: dict[str, tuple[str, ...]] = {}
         for task, server in sorted(orders.servers.items()) if orders is not None else ():
@@ -225,14 +225,14 @@ class AppWorker:
         return found
 
     def query_metadata_for_key(self, store: str, key: Any) -> KeyQueryMetadata:
-        """Return where a key of a store is (`KafkaStreams.queryMetadataForKey`).
+        """Return the place of a key (`KafkaStreams.queryMetadataForKey`).
 
         Args:
             store: The store's name.
             key: The key.
 
         Raises:
-            InvalidStateStoreError: If there is no such store, or the worker is just starting.
+            InvalidStateStoreError: If there is no such store, or the worker is starting.
         """
         supervisor = self._started()
         place = place_of(supervisor, store)
@@ -244,10 +244,10 @@ class AppWorker:
 
         Args:
             name: Its name.
-            stale: Whether standbys of this instance may answer, which can be behind.
+            stale: Whether standbys of this instance, which may be behind, may answer.
 
         Raises:
-            InvalidStateStoreError: If there is none of that name, or the worker is just starting.
+            InvalidStateStoreError: If there is no such store, or the worker is starting.
         """
         supervisor = self._started()
         place_of(supervisor, name)
@@ -259,18 +259,18 @@ class AppWorker:
         return Stores(self._started())
 
     def pause(self) -> None:
-        """Process nothing for now; tasks are kept (`KafkaStreams.pause`)."""
+        """Pause processing, and keep the tasks (`KafkaStreams.pause`)."""
         self._started().pause()
 
     def resume(self) -> None:
-        """Go on after a pause (`KafkaStreams.resume`)."""
+        """Continue after a pause (`KafkaStreams.resume`)."""
         self._started().pause(paused=False)
 
     def scale(self, threads: int) -> None:
-        """Run so many stream threads from now on (`addStreamThread`, `removeStreamThread`).
+        """Set the number of stream threads (`addStreamThread`, `removeStreamThread`).
 
         Args:
-            threads: How many, at least one.
+            threads: The number, at least one.
 
         Raises:
             ValueError: If it is less than one.
@@ -319,22 +319,22 @@ class AppWorker:
     def _require_new(self, before: str) -> None:
         if self._supervisor is not None:
             message = f"{self._application.id} was started before {before}"
-            raise StreamsError(message, hint="Make another worker: app.worker().")
+            raise StreamsError(message, hint="Create another worker: app.worker().")
 
 
 def configured(
     application: Application, state_dir: str | Path | None, threads: int | None, server: str | None
 ) -> Application:
-    """Return an application with some settings replaced; None leaves one as it is.
+    """Return an application with some settings replaced; None keeps a setting.
 
     Args:
         application: The application.
-        state_dir: Where local state is.
+        state_dir: Directory of local state.
         threads: `num.stream.threads`.
         server: `application.server`.
 
     Raises:
-        ConfigError: If one is impossible.
+        ConfigError: If a value is impossible.
     """
     if threads is not None and threads < 1:
         message = f"An instance needs at least one stream thread, not {threads}"

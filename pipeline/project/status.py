@@ -1,4 +1,4 @@
-"""Where an application runs."""
+"""The places where an application runs."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """The contracts of state: what processors see (stores), and what hosts provide (backends).
 
-A task owns one backend: an ordered map of bytes per table, written atomically together with the changelog
-positions it corresponds to. Stores lie above it. They keep what was written since the last commit to
-themselves; a host first makes the commit durable in Kafka and then hands the same writes to the backend, so that a
-backend is always at some committed point, whenever the process dies.
+A task owns one backend: an ordered map of bytes per table, written atomically together with the changelog positions of its
+content. Stores buffer the writes since the last commit. A host first makes the commit durable in Kafka, and then passes the
+writes to the backend. So a backend is always at a committed point, whenever the process dies.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Puts = dict[str, dict[bytes, bytes | None]]
 
 
 PAUSED_AFTER = 64
-"""After so many entries of something long somebody may look."""
+"""Number of entries after which a long operation pauses for other work."""
 
 
 def idle() -> None:
@@ -40,11 +39,11 @@ class Table(Protocol):
     """An ordered map of bytes to bytes; keys compare as unsigned bytes."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value, or None."""
+        """Return the value, or None."""
         ...
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with `lower <= key < upper` in key order; None is an open end. Later writes are not seen."""
+        """Return entries with `lower <= key < upper` in key order; None is an open end. Later writes are not visible."""
         ...
 
 
@@ -52,19 +51,19 @@ class StateBackend(Protocol):
     """All tables of one task."""
 
     def table(self, name: str) -> Table:
-        """The table of that name, created when it is first written."""
+        """Return the table with this name, created on its first write."""
         ...
 
     def tables(self) -> tuple[str, ...]:
-        """Names of all tables that exist, sorted."""
+        """Return the sorted names of all existing tables."""
         ...
 
     def drop(self, name: str) -> None:
-        """Remove a table and its entries; nothing happens if there is none."""
+        """Remove a table and its entries, if it exists."""
         ...
 
     def delete_range(self, name: str, lower: bytes, upper: bytes) -> None:
-        """Remove the entries of a table with `lower <= key < upper`; nothing happens if there is no such table.
+        """Remove the entries of a table with `lower <= key < upper`, if the table exists.
 
         Raises:
             StateError: If it cannot be written.
@@ -79,27 +78,27 @@ class StateBackend(Protocol):
         *,
         in_parts: bool = False,
     ) -> None:
-        """Apply writes and the changelog positions they correspond to, all or nothing.
+        """Apply writes and their changelog positions, all or nothing.
 
         Args:
             puts: The writes.
             positions: The positions.
-            pause: Called now and then between two writes. What is being written must be read from elsewhere meanwhile.
-            in_parts: What kills the process may leave some of the writes, with the old positions: to be allowed if the
-                changelogs have all of them, and restoring them over some of them ends in the same state.
+            pause: Called now and then between two writes. Meanwhile, the values being written must be read from elsewhere.
+            in_parts: Whether a crash may leave some of the writes, with the old positions. Allowed if the changelogs
+                have all of them, and restoring them over a part of them leads to the same state.
         """
         ...
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Per changelog partition the next offset that is not yet applied."""
+        """Return, per changelog partition, the next offset to apply."""
         ...
 
     def topic_ids(self) -> dict[str, str]:
-        """Ids of the topics that the positions are of, as they were noted."""
+        """Return the recorded ids of the changelog topics."""
         ...
 
     def note_topic_ids(self, ids: Mapping[str, str]) -> None:
-        """Note which topics the positions are of; ids of other topics that were noted before stay.
+        """Record the ids of changelog topics; ids of other topics are kept.
 
         Raises:
             StateError: If it cannot be written.
@@ -124,7 +123,7 @@ class StateBackend(Protocol):
 
 
 class ChangelogRecord(NamedTuple):
-    """A change of a store as it is written to, or restored from, its changelog topic; `timestamp` in ms, None deletes."""
+    """A change of a store in the form of its changelog topic; `timestamp` in ms, a value of None deletes."""
 
     key: bytes
     value: bytes | None
@@ -133,7 +132,7 @@ class ChangelogRecord(NamedTuple):
 
 
 class ChangelogBatch(Protocol):
-    """Records of a changelog partition that follow each other, by columns: most stores need few of them, and none by record."""
+    """Consecutive records of a changelog partition, by columns: most stores need few columns, and none by record."""
 
     def keys(self) -> Sequence[bytes]:
         """Keys, in the order of the log."""
@@ -153,13 +152,13 @@ class ChangelogBatch(Protocol):
 
 
 PUT_RETURN_CODE_VALID_TO_UNDEFINED = -1
-"""Returned by `VersionedKeyValueStore.put` if the value is the key's latest."""
+"""Returned by `VersionedKeyValueStore.put` if the value is the key's latest one."""
 PUT_RETURN_CODE_NOT_PUT = -(2**63)
-"""Returned if the value came too late: nothing has changed."""
+"""Returned if the value came too late, and changed nothing."""
 
 
 class StoreKind(Enum):
-    """The kind of a store; decides its byte layout and its changelog's configuration."""
+    """The kind of a store, which determines its byte layout and its changelog's configuration."""
 
     KEY_VALUE = "key-value"
     TIMESTAMPED_KEY_VALUE = "timestamped-key-value"
@@ -170,12 +169,12 @@ class StoreKind(Enum):
     JOIN_WINDOW = "join-window"
     """One side of a stream-stream join: a window store that keeps duplicates."""
     LIST_VALUE = "list-value"
-    """What both sides of a left or outer join share: values without a partner so far."""
+    """The shared store of a left or outer join: values without a partner so far."""
     VERSIONED = "versioned"
 
 
 WINDOWED = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.JOIN_WINDOW, StoreKind.SESSION})
-"""Kinds of stores that forget by event time."""
+"""Kinds of stores that expire entries by event time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,23 +183,22 @@ class StoreBuilder:
 
     Args:
         name: Name of the store; its changelog is `<application.id>-<name>-changelog`.
-        kind: What it can do.
+        kind: Its kind.
         key_serde: Serde of the keys (of window stores: of the inner key).
         value_serde: Serde of the values (of timestamped stores: without the timestamp).
         persistent: RocksDB if true, else memory.
-        caching: Whether updates are held back and forwarded once per key and commit.
-        logging: Whether changes go to a changelog topic.
+        caching: Whether to hold back updates and forward one per key and commit.
+        logging: Whether to write changes to a changelog topic.
         log_config: Topic settings that override the defaults of the changelog topic.
         retention_ms: Window and session stores: how long a window is kept behind the store's highest time; windows count
             by their start, sessions by their end. Versioned stores: how far back the history reaches, and how late a put may
             be.
-        source_topic: Read-only stores (KIP-813): the topic of somebody else that the store is filled from, and restored from
-            instead of a changelog of its own.
+        source_topic: Read-only stores (KIP-813): the external topic that fills the store, and serves as its changelog.
         window_size_ms: Window stores: length of a window.
-        slack_ms: Window stores: how much longer than the retention, which the changelog shares, windows are kept here.
-        max_entries: Key-value stores: how many keys are kept; those used last. None keeps all.
+        slack_ms: Window stores: how long windows are kept beyond the retention, which also applies to the changelog.
+        max_entries: Key-value stores: number of keys to keep, those used last. None keeps all.
         emits_final: Window and session stores: whether an aggregation forwards closed windows only.
-        grace_ms: How late records may be that change what is kept; None if that does not depend on their order.
+        grace_ms: How late records may be that change the content; None if the content does not depend on their order.
     """
 
     name: str
@@ -221,15 +219,15 @@ class StoreBuilder:
 
 
 Place: TypeAlias = "tuple[str | None, int, int]"
-"""Topic, partition and offset that an update came from, as in `RecordMetadata`; the topic is None within a punctuation."""
+"""Topic, partition and offset of the record that caused an update; the topic is None within a punctuation."""
 
 
 class CachedUpdate(NamedTuple):
     """An update that a caching store forwards for one key when it is flushed.
 
-    `key` is the store's key (of window stores: `(key, window_start)`, of session stores: `Windowed`); `new` and `old` are
-    values without their times; `old` is what the store held before the first held-back update, or None where it was not asked
-    for it; `headers` and `metadata` are those of the last update; `timestamp` (ms) is the one to forward with.
+    `key` is the store's key (window stores: `(key, window_start)`, session stores: `Windowed`). `new` and `old` are
+    values without timestamps; `old` is the value before the first held-back update, or None if it was not requested.
+    `headers` and `metadata` are those of the last update; `timestamp` (ms) is the timestamp to forward.
     """
 
     key: Any
@@ -241,55 +239,55 @@ class CachedUpdate(NamedTuple):
 
 
 FlushListener: TypeAlias = "Callable[[Sequence[CachedUpdate]], None]"
-"""Told about updates as they are flushed, some at a time."""
+"""Receives flushed updates, several at a time."""
 
 
 class UpdateContext(Protocol):
-    """The record being processed, as far as a store needs it."""
+    """The part of the current record that a store needs."""
 
     @property
     def topic(self) -> str | None:
-        """The topic that it came from; None within a punctuation."""
+        """The topic of the current record; None within a punctuation."""
         ...
 
     @property
     def partition(self) -> int:
-        """Partition of its topic."""
+        """The partition of the current record."""
         ...
 
     @property
     def offset(self) -> int:
-        """Its offset there."""
+        """The offset of the current record."""
         ...
 
     @property
     def keeps_sources(self) -> bool:
-        """Whether somebody may ask for the input records of updates that are held back."""
+        """Whether the input records of held-back updates may be needed."""
         ...
 
     @property
     def kept_bytes(self) -> int:
-        """So much of decoded values, beside those that are held back, may a store keep for the next read, bytes."""
+        """Maximum size of decoded values, in addition to held-back ones, that a store may keep for the next read, bytes."""
         ...
 
     @property
     def timestamp(self) -> int:
-        """Event time of the record being processed, ms; timestamps the changelog of stores without their own."""
+        """Event time of the current record, ms; the changelog timestamp of stores without timestamps."""
         ...
 
     @property
     def headers(self) -> Headers:
-        """Headers of the record being processed."""
+        """Headers of the current record."""
         ...
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """The place that the record being processed came from; None within a punctuation."""
+        """The origin of the current record; None within a punctuation."""
         ...
 
 
 class StateStore(Protocol):
-    """The part of every store, whatever its kind, that a task uses."""
+    """The part of every kind of store that tasks use."""
 
     @property
     def name(self) -> str:
@@ -298,15 +296,15 @@ class StateStore(Protocol):
 
     @property
     def expired_puts(self) -> int:
-        """Number of puts that were ignored because the store had let go of their time already."""
+        """Number of ignored puts, because the store had already dropped their time."""
         ...
 
     def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
-        """Forward held-back updates to `listener`. False if this store does not hold anything back."""
+        """Forward held-back updates to `listener`. Returns False if this store does not hold back updates."""
         ...
 
     def flush(self) -> None:
-        """Give held-back updates to the listener, in the order of the last update of each key."""
+        """Pass held-back updates to the listener, in the order of the last update of each key."""
         ...
 
     def held_back_bytes(self) -> int:
@@ -314,36 +312,36 @@ class StateStore(Protocol):
         ...
 
     def changelog(self) -> Iterator[ChangelogRecord]:
-        """The writes since the last commit: one record per key, the last one.
+        """Return the writes since the last commit: the last record of each key.
 
-        They are in order of the first write, or of the last update where a cache has held them back. Versioned stores give
-        every write, in order.
+        They are in order of the first write, or of the last update if a cache has held them back. Versioned stores
+        return every write, in order.
         """
         ...
 
     def pending(self) -> Puts:
-        """Return the pending writes as the backend wants them."""
+        """Return the pending writes in the backend's form."""
         ...
 
     def committed(self) -> None:
-        """The pending writes are in the backend now: forget them, drop expired segments."""
+        """Forget the pending writes, which are now in the backend, and drop expired segments."""
         ...
 
     def restore(self, batch: ChangelogBatch) -> Puts:
-        """Changelog records as the backend wants them; also recovers the store's highest time."""
+        """Convert changelog records to the backend's form, and recover the store's highest time."""
         ...
 
 
 @runtime_checkable
 class KeepsTimes(Protocol):
-    """An operator or a store whose results depend on event times that are not in what it stores: its task commits these."""
+    """An operator or a store whose results depend on event times outside its content; its task commits these times."""
 
     def times(self) -> tuple[int, ...]:
-        """These times, ms, always as many; negative ones are not known."""
+        """Return these times, ms, always the same number of them; negative ones are unknown."""
         ...
 
     def resume(self, times: Sequence[int]) -> None:
-        """Go on from times that another one has had. Called once at most: of an operator before `init`, of a restored store."""
+        """Continue from an earlier owner's times. Called at most once: on an operator before `init`, on a restored store."""
         ...
 
 
@@ -352,10 +350,10 @@ class KeepsReads(Protocol):
     """A store that keeps decoded values for the next read."""
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget those that are not held back, if they take more.
+        """Drop values that are not held back, if they exceed a limit.
 
         Args:
-            limit_bytes: Their estimated size, bytes; if left out, `UpdateContext.kept_bytes`.
+            limit_bytes: Limit of their estimated size, bytes. Default: `UpdateContext.kept_bytes`.
         """
         ...
 
@@ -373,7 +371,7 @@ class KeyValueStore(Protocol[K, V]):
         ...
 
     def get(self, key: K) -> V | None:
-        """The value, or None."""
+        """Return the value, or None."""
         ...
 
     def put(self, key: K, value: V | None) -> None:
@@ -381,7 +379,7 @@ class KeyValueStore(Protocol[K, V]):
         ...
 
     def put_if_absent(self, key: K, value: V) -> V | None:
-        """Set the value if there is none; returns what was there."""
+        """Set the value if there is none; return the previous value."""
         ...
 
     def put_all(self, entries: Iterable[tuple[K, V | None]]) -> None:
@@ -389,31 +387,31 @@ class KeyValueStore(Protocol[K, V]):
         ...
 
     def delete(self, key: K) -> V | None:
-        """Delete, and return what was there."""
+        """Delete the value, and return it."""
         ...
 
     def range(self, from_key: K | None = None, to_key: K | None = None) -> Iterator[tuple[K, V]]:
-        """Entries from `from_key` to `to_key`, both inclusive; None is an open end."""
+        """Return entries from `from_key` to `to_key`, both inclusive; None is an open end."""
         ...
 
     def reverse_range(self, from_key: K | None = None, to_key: K | None = None) -> Iterator[tuple[K, V]]:
-        """Scan a range backwards."""
+        """Return the entries of a range in reverse order."""
         ...
 
     def all(self) -> Iterator[tuple[K, V]]:
-        """All entries."""
+        """Return all entries."""
         ...
 
     def reverse_all(self) -> Iterator[tuple[K, V]]:
-        """All entries, backwards."""
+        """Return all entries in reverse order."""
         ...
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[K, V]]:
-        """Entries whose serialized key starts with `prefix`."""
+        """Return entries whose serialized key starts with `prefix`."""
         ...
 
     def approximate_num_entries(self) -> int:
-        """Number of entries; may be an estimate."""
+        """Return the number of entries, which may be an estimate."""
         ...
 
 
@@ -421,7 +419,7 @@ class KeyValueStore(Protocol[K, V]):
 class WindowStore(Protocol[K, V]):
     """Windows of keys to values (`org.apache.kafka.streams.state.WindowStore`); times are window starts, ms, inclusive.
 
-    Windows of several keys come by segments of time, the oldest first, and in order of serialized keys within one.
+    Windows of several keys are ordered by segments of time, the oldest first, and by serialized keys within a segment.
 
     Timestamped stores are `WindowStore[K, ValueAndTimestamp[V]]`.
     """
@@ -436,43 +434,43 @@ class WindowStore(Protocol[K, V]):
         ...
 
     def fetch(self, key: K, time: int) -> V | None:
-        """The value of the window that starts at `time`."""
+        """Return the value of the window that starts at `time`."""
         ...
 
     def fetch_range(self, key: K, time_from: int, time_to: int) -> Iterator[tuple[int, V]]:
-        """`(start, value)` of the key's windows that start in `[time_from, time_to]`, ascending."""
+        """Return `(start, value)` of the key's windows that start in `[time_from, time_to]`, ascending."""
         ...
 
     def backward_fetch_range(self, key: K, time_from: int, time_to: int) -> Iterator[tuple[int, V]]:
-        """Fetch a range in descending order."""
+        """Return a key's windows in descending order."""
         ...
 
     def fetch_keys(
         self, key_from: K | None, key_to: K | None, time_from: int, time_to: int
     ) -> Iterator[tuple[K, int, V]]:
-        """`(key, start, value)` of a range of keys and of times, all inclusive."""
+        """Return `(key, start, value)` of a range of keys and of times, all bounds inclusive."""
         ...
 
     def backward_fetch_keys(
         self, key_from: K | None, key_to: K | None, time_from: int, time_to: int
     ) -> Iterator[tuple[K, int, V]]:
-        """Fetch a range of keys backwards."""
+        """Return a range of keys in reverse order."""
         ...
 
     def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[K, int, V]]:
-        """`(key, start, value)` of the windows of all keys that start in `[time_from, time_to]`."""
+        """Return `(key, start, value)` of the windows of all keys that start in `[time_from, time_to]`."""
         ...
 
     def backward_fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[K, int, V]]:
-        """Fetch all backwards."""
+        """Return windows of all keys in reverse order."""
         ...
 
     def all(self) -> Iterator[tuple[K, int, V]]:
-        """`(key, start, value)` of everything that has not expired."""
+        """Return `(key, start, value)` of all windows that have not expired."""
         ...
 
     def backward_all(self) -> Iterator[tuple[K, int, V]]:
-        """Scan all backwards."""
+        """Return all windows in reverse order."""
         ...
 
 
@@ -480,8 +478,8 @@ class WindowStore(Protocol[K, V]):
 class SessionStore(Protocol[K, V]):
     """Sessions of keys to values (`org.apache.kafka.streams.state.SessionStore`).
 
-    A session `Windowed(key, Window(first, last))` has both bounds inclusive; times are in ms. Sessions of several keys come by
-    segments of time, the oldest first, and in order of serialized keys within one.
+    A session `Windowed(key, Window(first, last))` has both bounds inclusive; times are in ms. Sessions of several keys are
+    ordered by segments of time, the oldest first, and by serialized keys within a segment.
     """
 
     @property
@@ -498,52 +496,52 @@ class SessionStore(Protocol[K, V]):
         ...
 
     def fetch_session(self, key: K, start: int, end: int) -> V | None:
-        """The value of exactly that session."""
+        """Return the value of exactly this session."""
         ...
 
     def find_sessions(self, key: K, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[K], V]]:
-        """The key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
+        """Return the key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
         ...
 
     def backward_find_sessions(self, key: K, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[K], V]]:
-        """Find sessions backwards."""
+        """Return such sessions in reverse order."""
         ...
 
     def find_sessions_of_keys(
         self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """Find sessions of a range of keys, both inclusive; None is an open end."""
+        """Return sessions of a range of keys, both inclusive; None is an open end."""
         ...
 
     def backward_find_sessions_of_keys(
         self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """Find sessions of a range of keys backwards."""
+        """Return sessions of a range of keys in reverse order."""
         ...
 
     def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
-        """All sessions of a key, by end."""
+        """Return all sessions of a key, by end."""
         ...
 
     def backward_fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
-        """Fetch backwards."""
+        """Return all sessions of a key in reverse order."""
         ...
 
     def fetch_keys(self, key_from: K | None, key_to: K | None) -> Iterator[tuple[Windowed[K], V]]:
-        """All sessions of a range of keys, both inclusive; None is an open end."""
+        """Return all sessions of a range of keys, both inclusive; None is an open end."""
         ...
 
     def backward_fetch_keys(self, key_from: K | None, key_to: K | None) -> Iterator[tuple[Windowed[K], V]]:
-        """Fetch a range of keys backwards."""
+        """Return all sessions of a range of keys in reverse order."""
         ...
 
     def all(self) -> Iterator[tuple[Windowed[K], V]]:
-        """Everything that has not expired."""
+        """Return all sessions that have not expired."""
         ...
 
 
 class ChangeBuffer(Protocol[K, V]):
-    """Updates of a table that wait, one per key (`TimeOrderedKeyValueBuffer`); for `suppress`."""
+    """A buffer of table updates, one per key (`TimeOrderedKeyValueBuffer`), for `suppress`."""
 
     def __len__(self) -> int:
         """Number of buffered keys."""
@@ -560,15 +558,15 @@ class ChangeBuffer(Protocol[K, V]):
         ...
 
     def put(self, buffer_time: int, key: K, change: Change[V], timestamp: int, headers: Headers) -> None:
-        """Buffer an update of the current record; a key that is buffered keeps its place and its time."""
+        """Buffer an update of the current record; a buffered key keeps its place and its time."""
         ...
 
     def pop(self) -> tuple[K, Change[V], BufferedOrigin]:
-        """Take out the first key, its last update and where that came from."""
+        """Remove the first key, and return it with its last update and the origin of that."""
         ...
 
     def prior_value(self, key: K) -> tuple[bool, V | None]:
-        """Whether the key is buffered, and the value it had when its first update was buffered."""
+        """Return whether the key is buffered, and its value before its first buffered update."""
         ...
 
 
@@ -587,13 +585,13 @@ class BufferedOrigin(Protocol):
 
     @property
     def metadata(self) -> RecordMetadata | None:
-        """The place that it came from; None within a punctuation."""
+        """Its origin; None within a punctuation."""
         ...
 
 
 @runtime_checkable
 class VersionedKeyValueStore(Protocol[K_contra, V]):
-    """Keys to values and the times they held (`org.apache.kafka.streams.state.VersionedKeyValueStore`); times are in ms."""
+    """Keys to values with times of validity (`org.apache.kafka.streams.state.VersionedKeyValueStore`); times are in ms."""
 
     @property
     def name(self) -> str:
@@ -601,7 +599,7 @@ class VersionedKeyValueStore(Protocol[K_contra, V]):
         ...
 
     def put(self, key: K_contra, value: V | None, timestamp: int) -> int:
-        """Set the value that holds from `timestamp` on, until the next later one; None deletes.
+        """Set the value that is valid from `timestamp` until the next later one; None deletes.
 
         Returns:
             The timestamp of the next later value; `PUT_RETURN_CODE_VALID_TO_UNDEFINED` if there is none;
@@ -610,16 +608,16 @@ class VersionedKeyValueStore(Protocol[K_contra, V]):
         ...
 
     def delete(self, key: K_contra, timestamp: int) -> VersionedRecord[V] | None:
-        """Delete from `timestamp` on. Returns what held then."""
+        """Delete from `timestamp` on, and return the value that was valid then."""
         ...
 
     def get(self, key: K_contra, as_of: int | None = None) -> VersionedRecord[V] | None:
-        """The latest value, or the one that held at a time; None if there was none, or the history does not reach back."""
+        """Return the latest value, or the one valid at a time; None if there was none, or it is beyond the history."""
         ...
 
 
 class OpenStore(Protocol):
-    """How stores come to life: `pipeline.state.stores.opening.open_store`."""
+    """Opens stores: `pipeline.state.stores.opening.open_store`."""
 
     def __call__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> StateStore:
         """Open the store that `builder` describes, above `backend`."""

@@ -1,4 +1,4 @@
-"""`Stores`: how users describe stores for the Processor API (`org.apache.kafka.streams.state.Stores`)."""
+"""`Stores`: descriptions of stores for the Processor API (`org.apache.kafka.streams.state.Stores`)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class Stores:
-    """Descriptions of stores (`org.apache.kafka.streams.state.Stores`). Nothing is opened here.
+    """Descriptions of stores (`org.apache.kafka.streams.state.Stores`). They open no store.
 
-    `key_value_store` and its like give builders: what processors use by name. `persistent_…`, `in_memory_…` and `lru_map` give
-    suppliers, without serdes: for `Materialized` and `StreamJoined`, or as the first argument of `key_value_store`. Where Kafka
-    Streams needs a supplier for each builder, a name is enough here: `persistent=False` keeps the store in memory.
+    `key_value_store` and similar methods return builders, which processors refer to by name. `persistent_…`,
+    `in_memory_…` and `lru_map` return suppliers without serdes: for `Materialized` and `StreamJoined`, or as the first
+    argument of `key_value_store`. Where Kafka Streams needs a supplier for each builder, a name is enough here:
+    `persistent=False` keeps the store in memory.
 
     >>> from pipeline.serde.primitives import LONG, STRING
     >>> Stores.key_value_store("Counts", STRING, LONG).name
@@ -41,21 +42,21 @@ class Stores:
     @staticmethod
     @takes(name=TEXT)
     def persistent_key_value_store(name: str) -> StoreSupplier:
-        """Keys to values in RocksDB."""
+        """Describe a key-value store in RocksDB."""
         return StoreSupplier(name, StoreKind.KEY_VALUE, persistent=True)
 
     @staticmethod
     @takes(name=TEXT)
     def in_memory_key_value_store(name: str) -> StoreSupplier:
-        """Keys to values in memory."""
+        """Describe a key-value store in memory."""
         return StoreSupplier(name, StoreKind.KEY_VALUE, persistent=False)
 
     @staticmethod
     @takes(name=TEXT, max_cache_size=NUMBER)
     def lru_map(name: str, max_cache_size: int) -> StoreSupplier:
-        """Keys to values in memory: no more than `max_cache_size` keys, those that were read or written last.
+        """Describe a key-value store in memory for at most `max_cache_size` keys: those that were read or written last.
 
-        What goes is forgotten, not deleted: nothing downstream is told.
+        Evicted rows are forgotten, not deleted: downstream operators see no update.
 
         Raises:
             TopologyError: If the size is negative.
@@ -65,10 +66,10 @@ class Stores:
     @staticmethod
     @takes(name=TEXT, history_retention=DURATION)
     def persistent_versioned_key_value_store(name: str, history_retention: timedelta) -> StoreSupplier:
-        """Keys to values and the times they held, in RocksDB.
+        """Describe a versioned key-value store in RocksDB.
 
         Raises:
-            TopologyError: If the retention is negative, or no whole number of ms.
+            TopologyError: If the retention is negative, or not a whole number of ms.
         """
         history_ms = millis(history_retention, "historyRetention")
         return StoreSupplier(name, StoreKind.VERSIONED, persistent=True, retention_ms=history_ms)
@@ -78,16 +79,16 @@ class Stores:
     def persistent_window_store(
         name: str, retention_period: timedelta, window_size: timedelta, *, retain_duplicates: bool = False
     ) -> StoreSupplier:
-        """Windows of keys to values in RocksDB.
+        """Describe a window store in RocksDB.
 
         Args:
             name: Name of the store.
-            retention_period: How long a window is kept behind the store's highest time.
+            retention_period: How long to keep a window behind the store's highest time.
             window_size: Length of a window.
-            retain_duplicates: Whether a key may have several values at the same time, as joins of streams need it.
+            retain_duplicates: Whether a key may have several values at one time, which joins of streams need.
 
         Raises:
-            TopologyError: If a time is negative or no whole number of ms, or the retention is below the window's size.
+            TopologyError: If a time is negative or not a whole number of ms, or the retention is below the window's size.
         """
         times = millis(retention_period, "retentionPeriod"), millis(window_size, "windowSize")
         return StoreSupplier(name, StoreKind.WINDOW, True, *times, retain_duplicates)  # noqa: FBT003
@@ -104,14 +105,14 @@ class Stores:
     @staticmethod
     @takes(name=TEXT, retention_period=DURATION)
     def persistent_session_store(name: str, retention_period: timedelta) -> StoreSupplier:
-        """Sessions of keys to values in RocksDB.
+        """Describe a session store in RocksDB.
 
         Args:
             name: Name of the store.
-            retention_period: How long a session is kept behind the highest end of a session in the store.
+            retention_period: How long to keep a session behind the highest end of a session in the store.
 
         Raises:
-            TopologyError: If the time is negative, or no whole number of ms.
+            TopologyError: If the time is negative, or not a whole number of ms.
         """
         retention_ms = millis(retention_period, "retentionPeriod")
         return StoreSupplier(name, StoreKind.SESSION, persistent=True, retention_ms=retention_ms)

@@ -49,7 +49,6 @@ UNREAD = {
     "pipeline/console",
     "pipeline/hosting",
     "pipeline/operators",
-    "pipeline/project",
     "pipeline/quality",
     "pipeline/releases",
     "pipeline/runtime",

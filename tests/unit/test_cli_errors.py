@@ -64,7 +64,7 @@ topology = "clicks:build"
     command = [sys.executable, "-m", "pipeline.cli", "--config", str(config), "scale", "clicks", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "No address of an instance of clicks answers" in done.stderr
+    assert "No address of an instance of clicks is known" in done.stderr
     assert "--server host:port" in done.stderr
 
 

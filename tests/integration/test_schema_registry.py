@@ -99,7 +99,7 @@ def test_an_incompatible_schema_is_refused_by_subject_and_versions(registry: str
     mistaken = Avro(
         Mistaken, schema={"type": "record", "name": "Flight", "fields": [{"name": "carrier", "type": "long"}]}
     )
-    with pytest.raises(SchemaError, match=f"Subject {topic}-value with its versions 1 does not take"):
+    with pytest.raises(SchemaError, match=f"Subject {topic}-value with its versions 1 refuses the schema"):
         placed(mistaken, at(registry, topic)).serialize(Mistaken(1))
 
 

@@ -54,7 +54,7 @@ with TestClient(create_app(), base_url="http://localhost") as client:
 """
 
 
-def test_whoever_is_logged_in_sees_the_page_and_only_who_may_trigger_gets_links(
+def test_users_see_the_page_and_only_those_with_rights_get_links_to_trigger(
     broker: Any, unique: str, tmp_path: Path
 ) -> None:
     example = (ROOT / "tests" / "system" / "example_app.py").read_text()

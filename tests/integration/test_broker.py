@@ -232,7 +232,7 @@ def test_a_port_that_is_taken_is_named(stopped: EmbeddedBroker, offset: int) -> 
     assert not stopped.status().is_running
 
 
-def test_damaged_data_is_named_with_what_to_do_and_a_reset_begins_anew(running: EmbeddedBroker) -> None:
+def test_damaged_data_is_reported_with_a_hint_and_a_reset_starts_over(running: EmbeddedBroker) -> None:
     running.stop()
     sound = running._data / "meta.properties"
     content = sound.read_text()

@@ -236,7 +236,7 @@ def test_a_standby_whose_state_is_damaged_restores_it(case: Case) -> None:
     assert counts_of_standby(case, case.broker.admin()) == {1}
 
 
-def test_a_changelog_that_was_deleted_is_not_made_anew_before_a_reset(case: Case) -> None:
+def test_a_deleted_changelog_is_not_recreated_before_a_reset(case: Case) -> None:
     case.work()
     admin = case.broker.admin()
     admin.delete_topics([case.changelog.topic])

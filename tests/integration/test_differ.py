@@ -91,7 +91,7 @@ def test_a_differ_reads_only_what_is_new_and_only_up_to_the_given_ends(
             differ.advance(*noted)
 
 
-def test_an_index_of_topics_that_were_made_anew_or_cut_off_is_built_again(
+def test_an_index_of_recreated_or_truncated_topics_is_built_again(
     topics: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
     topics.write(topics.public, ann="1", bob="2")

@@ -172,9 +172,7 @@ def test_an_interrupted_batch_is_completed_as_begun_though_rows_have_changed(
     assert values(broker, unique) == [row if row in done else {**row, "more": 1} for row in rows(0, 102)]
 
 
-def test_a_batch_of_which_nothing_is_written_is_planned_anew(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
-) -> None:
+def test_a_batch_without_written_parts_is_planned_again(broker: Any, unique: str, tmp_path: Path, spark: Any) -> None:
     broker.create(1, unique)
     write_lines(tmp_path / "bad.json", [{"id": 0, "user": "u", "at": None}])
     spec = ImportSpec(unique, str(tmp_path), "json", key=("id",), timestamp="at")
@@ -383,7 +381,7 @@ def test_records_that_went_by_retention_before_they_were_exported_are_told(
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["a batch that is done", "one that was cut off"])
-def test_a_topic_that_was_created_anew_is_not_taken_for_the_one_that_was_exported(
+def test_a_recreated_topic_is_not_mistaken_for_the_exported_one(
     broker: Any, unique: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, *, dies: bool
 ) -> None:
     broker.create(1, unique)

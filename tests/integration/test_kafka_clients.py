@@ -115,7 +115,7 @@ def test_an_open_transaction_holds_the_last_stable_offset(broker: Any, unique: s
     assert read(broker, tp, 0, 4) == ["plain"]
 
 
-def test_whoever_takes_over_fences_the_predecessor_for_good(broker: Any, unique: str) -> None:
+def test_a_take_over_fences_the_predecessor_for_good(broker: Any, unique: str) -> None:
     tp = new_topic(broker, unique)
     zombie = owner(broker, unique)
     send(zombie, tp, "zombie")

@@ -39,7 +39,7 @@ def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
 
 @pytest.mark.parametrize("hosts", [("worker", "run"), ("run", "worker")], ids=" then ".join)
 @pytest.mark.parametrize("guarantee", [EXACTLY_ONCE_V2, AT_LEAST_ONCE])
-def test_a_record_is_late_whoever_goes_on(
+def test_a_record_is_late_whichever_host_continues(
     broker: Any, unique: str, tmp_path: Path, hosts: tuple[str, str], guarantee: str
 ) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out")

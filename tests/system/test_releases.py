@@ -488,7 +488,7 @@ def test_of_two_switches_at_the_same_time_the_first_publishes_nothing_more(
     assert project.sums() == {"ann": 15, "bob": 1}
 
 
-def test_a_candidate_whose_code_has_changed_is_computed_anew(project: Project) -> None:
+def test_a_candidate_with_changed_code_is_computed_from_scratch(project: Project) -> None:
     project.pay(("ann", 5), ("ann", -2))
     project.run("v1")
     project.with_v2("build").gated()

@@ -51,7 +51,7 @@ def test_with_json_logs_the_last_word_is_json_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", ["", '"application.server" = "127.0.0.1:0"'])
-def test_whoever_scales_without_an_address_is_told_to_give_one(tmp_path: Path, setting: str) -> None:
+def test_scaling_without_an_address_asks_for_one(tmp_path: Path, setting: str) -> None:
     config = tmp_path / "streams.toml"
     config.write_text(f"""
 [kafka]

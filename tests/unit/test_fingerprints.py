@@ -140,7 +140,7 @@ def test_partials_differ_by_what_they_fix() -> None:
     assert len(digests | {digest(function)}) == 3
 
 
-def test_a_module_that_is_written_and_imported_anew_is_read_anew(tmp_path: Path) -> None:
+def test_a_module_that_is_rewritten_and_reloaded_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     digests = []
     for source in (ONE, DIFFERENT["a helper"]):

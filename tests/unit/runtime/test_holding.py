@@ -203,7 +203,7 @@ def test_a_task_that_holds_within_a_pack_commits_how_much_it_has_taken() -> None
     assert again.take() == ["b", "c"]
 
 
-def test_another_mark_has_to_be_acknowledged_anew() -> None:
+def test_another_mark_has_to_be_acknowledged_again() -> None:
     holder = Holder(ONE)
     holder.hold(0)
     holder.commit()

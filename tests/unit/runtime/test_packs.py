@@ -188,7 +188,7 @@ def members(log: list[RawRecord]) -> list[bytes | None]:
 
 @settings(max_examples=150)
 @given(st.data())
-def test_records_of_several_inputs_come_once_and_in_order_whoever_dies(
+def test_records_of_several_inputs_come_once_and_in_order_despite_crashes(
     data: st.DataObject,
 ) -> None:
     logs = data.draw(two_logs())

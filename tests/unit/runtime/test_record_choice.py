@@ -118,7 +118,7 @@ def test_a_task_without_any_record_is_not_ready() -> None:
     assert not chooser.task.is_ready()
 
 
-def test_the_time_to_wait_begins_anew_when_the_input_had_records_meanwhile() -> None:
+def test_the_time_to_wait_restarts_when_the_input_had_records() -> None:
     chooser = Chooser(max_task_idle_ms=100)
     chooser.add(ONE, 1, 9)
     chooser.task.reached_end(TWO, 0)

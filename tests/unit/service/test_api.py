@@ -206,7 +206,7 @@ def test_instances_with_a_token_answer_for_each_other_over_the_network(path: str
     assert asks.asked == []
 
 
-def test_whoever_was_passed_a_question_does_not_pass_it_on() -> None:
+def test_a_forwarded_query_is_not_forwarded_again() -> None:
     servers = {str(task): "there:1" for task in TASKS}
     instance = FakeInstance(active=frozenset(), orders=Orders(servers=servers))
     answer = client(instance).get("/stores/counts/k", headers={"X-Millrace-Forwarded": "1"})
@@ -226,7 +226,7 @@ ORDERS = Orders(servers={"0_0": "there:1"}, standby_servers={"0_0": ["here:1", "
         (set(), set(), True, There(("there:1", "over-there:1"))),
     ],
 )
-def test_whoever_runs_a_task_answers_or_a_standby_if_that_will_do(
+def test_the_owner_of_a_task_answers_or_a_standby_if_allowed(
     active: set[TaskId], standby: set[TaskId], *, stale: bool, expected: Here | There
 ) -> None:
     assert route(TASK, active, standby, ORDERS, own_server="here:1", allows_standby=stale) == expected
@@ -274,7 +274,7 @@ def test_an_instance_alone_and_every_one_for_global_stores_answers_itself() -> N
         (WorkerState.PENDING_SHUTDOWN, {}, 503),
     ],
 )
-def test_ready_is_who_runs_and_has_restored_everything(
+def test_an_instance_is_ready_when_all_its_tasks_run(
     state: WorkerState, restoring: dict[TaskId, int | None], status: int
 ) -> None:
     asked = client(FakeInstance(state=state, restoring=restoring))
@@ -329,7 +329,7 @@ def test_what_there_is_not_is_said_as_all_errors_are(method: str, path: str, sta
     assert answer.headers.get("Allow") == ({405: "POST" if method == "GET" else "GET"}.get(status))
 
 
-def test_whoever_has_no_token_is_told_which_scheme_there_is() -> None:
+def test_a_caller_without_a_token_learns_the_scheme() -> None:
     refused = client(FakeInstance(), "secret").get("/status")
     assert (refused.json()["error"], refused.headers["WWW-Authenticate"]) == ("unauthorized", "Bearer")
 
@@ -405,7 +405,7 @@ def test_an_application_has_no_work_for_more_threads_than_tasks() -> None:
     assert (statuses, instance.told) == ([200, 422, 422, 422, 422], [3])
 
 
-def test_whoever_tells_an_instance_something_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_operations_on_an_instance_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     asked = client(FakeInstance())
     for told in ("/pause", "/resume", "/scale?threads=2"):
         asked.post(told)
@@ -468,7 +468,7 @@ def test_a_partitioner_that_names_no_one_partition_cannot_say_where_a_key_is(cho
     assert complaint in answer.json()["message"]
 
 
-def test_whoever_knows_how_the_input_is_partitioned_may_say_so() -> None:
+def test_a_caller_may_name_the_partition_of_a_key() -> None:
     servers = {str(task): f"there:{task.partition}" for task in TASKS}
     reader = StoreReader(FakeInstance(orders=Orders(servers=servers)), Peers(None, SystemClock()))
     found = reader.query_metadata_for_key("counts", "k", partitioner=lambda _topic, key, _value, _n: len(key))

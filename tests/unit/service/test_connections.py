@@ -72,7 +72,7 @@ def answer(connection: socket.socket) -> bytes:
     return said
 
 
-def test_however_many_ask_halves_whoever_asks_at_once_is_answered() -> None:
+def test_complete_requests_are_answered_among_many_partial_ones() -> None:
     with served(Limits(connections=8, header_s=60)) as port, ExitStack() as held:
         for _ in range(40):
             held.enter_context(connected(port, HALF))
@@ -112,7 +112,7 @@ def test_a_flood_of_halves_does_not_take_all_files_of_the_process() -> None:
     assert "Too many open files" not in errors
 
 
-def test_whoever_is_being_answered_is_not_cut_off() -> None:
+def test_a_caller_is_not_cut_off_during_its_answer() -> None:
     slow = Slow()
     asks = b"GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     with served(Limits(connections=2, header_s=60), slow) as port, connected(port, asks) as one:

@@ -122,7 +122,7 @@ def test_a_version_that_writes_to_staging_topics_has_its_rates_at_the_public_one
     assert measuring.figures(31.0, {})["sub_topologies"]["1"]["writes"] == {"page-counts": {"rate": 20}}
 
 
-def test_a_task_that_begins_anew_has_no_rate_below_zero() -> None:
+def test_a_restarted_task_has_no_rate_below_zero() -> None:
     instance = Reported({FIRST: figures(100, None, {}, clicks=(100, 100))})
     measuring = Measuring(instance)
     measuring.figures(1.0, {})

@@ -229,7 +229,7 @@ def keyed(work: Callable[[Any, Record[Any, Any]], object]) -> Topology:
         (keyed(lambda store, _record: change_keys(store)), "the key ['a'] from store kept"),
     ],
 )
-def test_the_driver_says_who_changes_a_key(topology: Topology, said: str) -> None:
+def test_the_driver_names_the_node_that_changes_a_key(topology: Topology, said: str) -> None:
     with TopologyTestDriver(topology) as driver, pytest.warns(ChangedValueWarning) as caught:
         driver.input_topic("in", JSON, JSON).pipe_input(["a"], 1)
     (message,) = [str(warning.message) for warning in caught]

@@ -155,7 +155,7 @@ def test_what_was_taken_of_the_first_pack_does_not_come_again(tmp_path: Path) ->
     assert sorted(key for key in keys if key) == sorted([b"3", b"4"] + 2 * [key for key, *_ in first])
 
 
-def test_records_in_no_pack_may_have_a_writer_who_is_known(tmp_path: Path) -> None:
+def test_records_outside_packs_may_have_a_known_writer(tmp_path: Path) -> None:
     late, early = RawRecord(b"late", b"v", 9, 0), RawRecord(b"early", b"v", 8, 1)
     with WriterMerge(tmp_path, 0) as merge:
         merge.add(ONE, [late], WRITERS[0])

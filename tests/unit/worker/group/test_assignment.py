@@ -129,7 +129,7 @@ def test_standbys_are_elsewhere_and_in_other_racks_if_there_are_any() -> None:
     assert {len(plan.standby) for plan in plans.values()} == {2}
 
 
-def test_a_task_that_is_restored_goes_back_to_who_has_its_state() -> None:
+def test_a_restored_task_returns_to_the_instance_with_its_state() -> None:
     task = TaskId(0, 0)
     restoring = Instance("a", 1, active=frozenset({task}), positions={task: 400}, restoring=frozenset({task}))
     back = Instance("b", 1, positions={task: END})

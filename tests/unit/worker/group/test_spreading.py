@@ -73,7 +73,7 @@ def test_of_tasks_that_must_move_those_do_whose_state_is_there() -> None:
     assert [task for task, name in owners.items() if name == "b"] == [tasks[2], tasks[0]]
 
 
-def test_a_task_that_nobody_runs_goes_to_who_has_most_of_its_state() -> None:
+def test_an_unowned_task_goes_to_the_instance_with_most_of_its_state() -> None:
     task = TaskId(0, 0)
     assert spread([task], {"a": 1, "b": 1, "c": 1}, {task: {"a": 900, "b": 3}}, {}) == {task: "b"}
 

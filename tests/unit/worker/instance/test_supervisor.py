@@ -47,7 +47,7 @@ def supervisor(tmp_path: Path) -> Supervisor:
     return made
 
 
-def test_whoever_thinks_better_of_it_while_threads_are_started_is_heard_at_once(supervisor: Supervisor) -> None:
+def test_a_stop_while_threads_are_starting_takes_effect_at_once(supervisor: Supervisor) -> None:
     machine = OverwhelmedMachine(1000, lambda started: supervisor.scale(3) if started == 3 else None)
     supervisor._processes = machine  # type: ignore[assignment]
     supervisor.scale(10**22)

@@ -52,7 +52,7 @@ def echo(pipe: Connection, count: int) -> None:
         pipe.send(Answered(ask.number, Page((Row(ask.question.query.key, b""),))))
 
 
-def test_answers_come_to_whoever_asked_in_any_order(caller: Caller) -> None:
+def test_answers_reach_their_callers_in_any_order(caller: Caller) -> None:
     first = caller.ask()
     asked = caller.pipe.recv()
     second = caller.ask()

@@ -81,7 +81,5 @@ def test_a_busy_task_does_not_wait_for_those_that_have_nothing_to_commit(
     assert busy in schedule.due(tasks, tasks, INTERVAL_MS)
 
 
-def test_the_interval_of_a_task_without_anything_to_commit_begins_anew(
-    tasks: list[Any], schedule: CommitSchedule
-) -> None:
+def test_the_interval_of_a_task_with_nothing_to_commit_restarts(tasks: list[Any], schedule: CommitSchedule) -> None:
     assert schedule.due(tasks, tasks, INTERVAL_MS) == tasks

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from millrace_airflow.hooks import Location
-from millrace_airflow.sessions import Look, Wish, bounded, front_door, now_ms, run
+from millrace_airflow.sessions import Look, Wish, bounded, notes_of_drivers, now_ms, run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TOPIC = "millrace-drivers"
 RUNNING, DONE, FAILED, DIED = "running", "done", "failed", "died"
 _HEARTBEAT_SECONDS = 5.0
 _SILENT_MS = 90_000
@@ -117,7 +116,7 @@ def end(project: ProjectConfig, driver: str) -> None:
     Raises:
         BrokerError: If brokers do not answer.
     """
-    _topic(project).put({f"{driver}{_END}": b"{}"})
+    notes_of_drivers(project).put({f"{driver}{_END}": b"{}"})
 
 
 def look_at(project: ProjectConfig, driver: str, since_ms: int) -> Look:
@@ -131,7 +130,7 @@ def look_at(project: ProjectConfig, driver: str, since_ms: int) -> Look:
     Raises:
         BrokerError: If brokers do not answer.
     """
-    value = _topic(project).read().get(driver)
+    value = notes_of_drivers(project).read().get(driver)
     note = Note(RUNNING, since_ms) if value is None else msgspec.json.decode(value, type=Note)
     if note.state == RUNNING and now_ms() - note.at_ms > _SILENT_MS:
         note = Note(DIED, note.at_ms, "the driver was not heard of any more")
@@ -147,7 +146,7 @@ def drive(order: Order) -> None:
 
     quiet_libraries()
     project = Location(Path(order.path), order.kafka, order.master).project()
-    topic, ended = _topic(project), threading.Event()
+    topic, ended = notes_of_drivers(project), threading.Event()
     watch = threading.Thread(target=_watch, args=(topic, order.id, ended), daemon=True)
     watch.start()
     try:
@@ -194,12 +193,6 @@ def _watch(topic: ControlTopic, driver: str, ended: threading.Event) -> None:
             log.warning("brokers do not hear that the driver lives: %s", error.message)
         if ended.wait(_HEARTBEAT_SECONDS):
             return
-
-
-def _topic(project: ProjectConfig) -> ControlTopic:
-    from pipeline.hosting.control.control_topic import ControlTopic
-
-    return ControlTopic(front_door(project).cluster.admin, TOPIC)
 
 
 def read(text: bytes) -> Order:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from pipeline.config import ProjectConfig
     from pipeline.hosting.application import Application
+    from pipeline.hosting.control.control_topic import ControlTopic
     from pipeline.project.bounded import BoundedRun
     from pipeline.project.millrace import Millrace
     from pipeline.records import TopicPartition
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pipeline.spark.ranges import RunRange
 
 _REPORT_SECONDS = 10.0
+_DRIVERS = "millrace-drivers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,13 @@ def _idle(project: ProjectConfig, app: str) -> Look:
 
     alive = [run for run in front_door(project).app(app).runs() if run.state == RUNNING]
     return Look(f"{alive[0].by} runs {alive[0].range}" if alive else f"no run of {app} is under way", not alive)
+
+
+def notes_of_drivers(project: ProjectConfig) -> ControlTopic:
+    """Return the topic in which drivers and the tasks that wait for them meet."""
+    from pipeline.hosting.control.control_topic import ControlTopic
+
+    return ControlTopic(front_door(project).cluster.admin, _DRIVERS)
 
 
 def lags_of(project: ProjectConfig, app: str) -> dict[str, int]:

@@ -23,13 +23,10 @@ QUESTIONS = re.compile(r"(What|Where|Who|Whoever|Whom|Whose|Which|The same)\b")
 UNREAD = {
     "CHANGELOG.md",
     "docs/airflow.md",
-    "docs/comparison.md",
     "docs/configuration.md",
     "docs/console.md",
     "docs/frames.md",
-    "docs/how-to/deploy-on-kubernetes.md",
     "docs/how-to/monitor.md",
-    "docs/how-to/tune.md",
     "docs/internals/bounded-runs.md",
     "docs/internals/records.md",
     "docs/internals/releases.md",

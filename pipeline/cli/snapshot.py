@@ -13,8 +13,11 @@ def snapshot(
     version: Version = None,
 ) -> None:
     """Publish the present state of all tasks to snapshot.url. Workers go on meanwhile."""
+    from pipeline.project.progress_bar import progress_bar
+
     chosen = settings_of(context).project().app(app, version)
-    published = chosen.snapshot()
+    with progress_bar():
+        published = chosen.snapshot()
     for manifest in published:
         typer.echo(f"{manifest.task}: {manifest.name}, {len(manifest.files)} files, {manifest.size_bytes} bytes")
     typer.echo(f"{len(published)} snapshots are at {chosen.config.streams.snapshot_url}")

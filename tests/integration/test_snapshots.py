@@ -19,7 +19,7 @@ from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import ConfigError
 from pipeline.hosting.application import Application
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.connected import ConnectedApplication
+from pipeline.hosting.progress import Progress, telling
 from pipeline.hosting.tasks.snapshots_from_log import publish_snapshots
 from pipeline.records import TopicPartition
 from pipeline.spark.bounded_runs.job import run
@@ -71,11 +71,13 @@ class Case:
     def lose_state(self) -> None:
         shutil.rmtree(self.app.directory)
 
-    def publish(self) -> None:
-        admin = self.broker.admin()
-        connected = ConnectedApplication(self.app, admin)
+    def publish(self) -> list[Progress]:
+        """Publish snapshots of all tasks, and return what was told of it."""
+        connected, told = self.broker.connected(self.app), list[Progress]()
         connected.prepare()
-        publish_snapshots(connected, SystemClock())
+        with telling(told.append):
+            publish_snapshots(connected, SystemClock())
+        return told
 
     def counts(self) -> dict[bytes, int]:
         return {r.key: LONG.deserialize(r.value) for r in self.broker.read(f"{self.name}.out")}
@@ -110,7 +112,8 @@ def case(broker: Any, unique: str, tmp_path: Path) -> Case:
 def test_a_worker_without_state_restores_a_snapshot_and_what_came_after(case: Case) -> None:
     case.write(0, 50)
     case.work()
-    case.publish()
+    doing, done, everything = case.publish()[-1]
+    assert (doing, 0 < done <= (everything or 0)) == ("restore 0_0", True)
     case.write(50, 52)
     case.work()
     case.lose_state()

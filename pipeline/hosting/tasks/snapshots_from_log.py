@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.hosting.progress import tell
 from pipeline.hosting.restoring.snapshots import has_snapshots, publish_checkpoint, take_checkpoint
 from pipeline.hosting.tasks.task_start import TaskStart
 
@@ -43,7 +44,7 @@ def _publish_from_log(connected: ConnectedApplication, task_id: TaskId, clock: C
     start = TaskStart(application, task_id, connected.layout.tasks[task_id], admin, clock)
     try:
         start.begin()
-        start.restore().close()
+        start.restore(on_restore=lambda _tp, done, expected: tell(f"restore {task_id}", done, expected)).close()
         offsets = {tp: found.offset for tp, found in start.committed.items()}
         checkpoint = take_checkpoint(application, task_id, clock, start.missing.backend, offsets)
         return publish_checkpoint(checkpoint, admin)

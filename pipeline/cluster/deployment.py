@@ -1,7 +1,7 @@
 """The driver of a deployment: starts instances as Spark tasks, starts those anew that die, and stops them all.
 
-Each instance is a job of one task, so that each is retried, started anew and heard of alone. They are no barrier stage: there,
-one executor that dies would end all instances.
+Each instance is a job of one task, so that each is retried, started anew and heard of alone. They are no barrier stage:
+there, one executor that dies would end all instances.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Deployment:
         spark: A Spark session, of a cluster or of Spark Connect.
         build: Builds the topology on executors; must be importable there.
         instances: How many; each takes a core.
-        token: What those who ask an instance must show.
+        token: Token that callers of an instance must show.
         on_report: Told what instances report.
     """
 

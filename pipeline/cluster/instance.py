@@ -48,7 +48,7 @@ class InstanceWork:
         fingerprint: Of the driver's topology.
         deployment: Names the deployment.
         number: Which of its instances this is, from 0.
-        token: What those who ask it must show.
+        token: Token that its callers must show.
         logs: How it logs, to its executor's standard error output.
     """
 

@@ -49,7 +49,7 @@ def checks_of(where: str, given: Any, stores: Collection[str]) -> Checks:
     """Return what a `quality` function has returned as checks.
 
     Args:
-        where: The function that gave them, for messages.
+        where: The function that returned them, for messages.
         given: `Checks`, or what these take for outputs.
         stores: The state stores.
 
@@ -71,7 +71,7 @@ def by_topic(where: str, given: Any, topics: Collection[str], logs: Collection[s
     """Return the expectations of each output.
 
     Args:
-        where: The function that gave them, for messages.
+        where: The function that returned them, for messages.
         given: A list, for the table of each output; `Expectations`, for each output; or either of these by topic.
         topics: The outputs.
         logs: Those of them that are logs.

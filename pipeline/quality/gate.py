@@ -63,17 +63,17 @@ def judge(
 ) -> Verdict:
     """Validate the rows of a frame.
 
-    A frame without rows fails: on nothing, every other expectation holds. An expectation of a column that is not there, or that
-    cannot be evaluated, blocks whatever its severity: it says nothing about the data.
+    A frame without rows fails: on nothing, every other expectation holds. An expectation of a column that is not there,
+    or that cannot be evaluated, blocks whatever its severity: it says nothing about the data.
 
     Args:
         name: What the rows are, for people; before the name of each outcome.
         frame: The rows.
         expectations: Great Expectations' own, each with its severity (`critical`, `warning`, `info`).
-        spark: Gives a Spark session, for frames that are large.
+        spark: Returns a Spark session, for large frames.
         keys: Columns that name a row, for messages.
         if_empty: The severity of having no rows: `critical`, `warning`, or `info`.
-        report: Where results go beside the verdict.
+        report: Further places for results, in addition to the verdict.
     """
     found, pages = _Findings(name), dict[str, str]()
     found.add("it has rows", if_empty, "" if frame.rows else "it is empty", str(frame.rows))

@@ -20,7 +20,7 @@ SITE, RESULTS = "site", "results"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The places where results go, beside the verdict.
+    """Places for results, in addition to the verdict.
 
     Args:
         check: Names the check.

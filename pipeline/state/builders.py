@@ -145,7 +145,7 @@ class Stores:
             persistent: RocksDB if true, else memory.
             caching: Whether updates are held back and forwarded once per key and commit.
             logging: Whether changes go to a changelog topic.
-            log_config: Settings of that topic, on top of those that the kind of store gives it.
+            log_config: Settings of that topic, in addition to those of the kind of store.
 
         Raises:
             TopologyError: If the name cannot be part of a topic's name, or the supplied store is of another kind.
@@ -221,7 +221,7 @@ class Stores:
             persistent: RocksDB if true, else memory.
             caching: Whether updates are held back and forwarded once per key and commit.
             logging: Whether changes go to a changelog topic.
-            log_config: Settings of that topic, on top of those that the kind of store gives it.
+            log_config: Settings of that topic, in addition to those of the kind of store.
 
         Raises:
             TopologyError: If the name is illegal, or the retention is below the window's size.
@@ -293,7 +293,7 @@ class Stores:
             persistent: RocksDB if true, else memory.
             caching: Whether updates are held back and forwarded once per key and commit.
             logging: Whether changes go to a changelog topic.
-            log_config: Settings of that topic, on top of those that the kind of store gives it.
+            log_config: Settings of that topic, in addition to those of the kind of store.
 
         Raises:
             TopologyError: If the name is illegal, or the retention is negative.
@@ -332,7 +332,7 @@ class Stores:
             history_retention: How far back values can be looked up, and how late a put may be.
             persistent: RocksDB if true, else memory.
             logging: Whether changes go to a changelog topic.
-            log_config: Settings of that topic, on top of those that the kind of store gives it.
+            log_config: Settings of that topic, in addition to those of the kind of store.
 
         Raises:
             TopologyError: If the name cannot be part of a topic's name, or the retention is negative.

@@ -46,7 +46,6 @@ UNREAD = {
     "pipeline/console",
     "pipeline/hosting",
     "pipeline/operators",
-    "pipeline/quality",
     "pipeline/releases",
     "pipeline/runtime",
     "pipeline/service",

@@ -1,10 +1,10 @@
 """A backend on disk: one RocksDB per task, one column family per table.
 
-All tables and the changelog positions they correspond to are written in one batch, so whatever kills the process leaves the
-directory at one committed point. Large commits are written in several, where that is as good: the positions come with the last,
-and what follows the old ones in the changelogs is restored over whatever there is of it. The write-ahead log is not synced: it
-survives the death of the process, and after the death of the machine the changelog's tail is replayed. Only this module imports
-rocksdict.
+One batch writes all tables and their changelog positions, so a crash leaves the
+directory at one committed point. Large commits are written in several, where that is as good: the positions come with
+the last, and what follows the old ones in the changelogs is restored over whatever there is of it. The write-ahead log
+is not synced: it survives the death of the process, and after the death of the machine the changelog's tail is
+replayed. Only this module imports rocksdict.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ class RocksDbBackend:
                 os.utime(self._directory)
 
     def wipe(self) -> None:
-        """Delete everything and begin anew."""
+        """Delete everything and start over."""
         self.close()
         shutil.rmtree(self._directory, ignore_errors=True)
         self._open()

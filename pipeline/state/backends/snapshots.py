@@ -79,7 +79,7 @@ class Manifest:
         fingerprint: Of the topology that made the state.
         created_ms: When, ms since the epoch.
         changelogs: Per changelog partition, as text, the next offset that is not in the state.
-        topic_ids: What the brokers call each changelog topic: one that is created anew has another id.
+        topic_ids: What the brokers call each changelog topic: a recreated one has another id.
         inputs: Per input partition, as text, the committed offset at that time.
         files: What the state consists of.
         format: Version of this format.
@@ -258,8 +258,8 @@ class SnapshotStore:
     def _collect(self) -> None:
         """Remove the oldest snapshots, and the files that only they have.
 
-        Files go first: if that is cut off, their manifests say later what is left to remove. Files that are just being uploaded
-        belong to no manifest and are not touched.
+        Files go first: if that is cut off, their manifests say later what is left to remove. Files that are just being
+        uploaded belong to no manifest and are not touched.
         """
         names = self._names()
         old, kept = names[: -self._keep], names[-self._keep :]

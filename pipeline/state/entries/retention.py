@@ -59,7 +59,7 @@ class Retention:
         return True
 
     def forget(self) -> None:
-        """Entries were restored: what is kept has to be found out anew."""
+        """Entries were restored: the content has to be determined again."""
         self.first, self.end = 0, -1
 
     def _end_after(self, highest: int) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipeline.state.memory import MemoryBackend
 
 from pipeline import StreamsBuilder, TopicPartition
 from pipeline.errors import StreamsError
@@ -19,6 +18,7 @@ from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
 from pipeline.sql import build_sql
+from pipeline.state.backends.memory import MemoryBackend
 from pipeline.testing.driver import MockClock
 
 if TYPE_CHECKING:

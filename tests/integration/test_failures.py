@@ -184,7 +184,7 @@ def test_a_task_whose_commits_stay_in_doubt_stops_after_its_timeout(
     if gets_on:
         assert Worker(chosen).run(until_caught_up=True).processed == 5
     else:
-        with pytest.raises(UnknownOutcomeError, match=r"Task 0_0 has made no progress for .* Cannot say") as stopped:
+        with pytest.raises(UnknownOutcomeError, match=r"Task 0_0 has made no progress for .* It is unknown") as stopped:
             Worker(chosen).run(until_caught_up=True)
         assert len(in_doubt) == 2, "it tries once more, at least"
         assert "task.timeout.ms" in str(stopped.value)

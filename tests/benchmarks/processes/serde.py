@@ -40,11 +40,18 @@ def message_of_a_view() -> Any:
 
 def serde_of(side: str) -> tuple[Serde[Any], Any]:
     """A side's serde, and the value that it writes."""
-    fields = {"id": 123_456, "user": "user-000123", "page": "/products/123", "millis": 45_678, "ok": True}
+    fields: dict[str, Any] = {
+        "id": 123_456,
+        "user": "user-000123",
+        "page": "/products/123",
+        "millis": 45_678,
+        "ok": True,
+    }
     if side == "Protobuf":
         kind = message_of_a_view()
         return Protobuf(kind), kind(**fields)
-    return {"JSON": JSON, "Avro": Avro, "JSON Schema": JsonSchema}[side](View), View(**fields)
+    serdes: dict[str, Callable[[Any], Serde[Any]]] = {"JSON": JSON, "Avro": Avro, "JSON Schema": JsonSchema}
+    return serdes[side](View), View(**fields)
 
 
 def cpu_of(function: Callable[[Any], Any], given: Any, times: int) -> float:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millrace_airflow import drivers, sessions
-from millrace_airflow.hooks import Location
+from millrace_airflow import sessions
 from pipeline import LONG
 from pipeline.config import ProjectConfig
 from pipeline.kafka.admin import Admin
@@ -339,6 +338,9 @@ with DAG("{shop.name}__transfers", schedule=None):
 def test_a_driver_apart_runs_a_range_while_its_task_waits_and_ends_when_told_to(
     shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from millrace_airflow import drivers  # noqa: PLC0415 - Airflow changes levels of logging for all tests of a process
+    from millrace_airflow.hooks import Location  # noqa: PLC0415
+
     project, wish = shop.project, sessions.Wish(shop.name, "committed", "latest")
     monkeypatch.syspath_prepend(str(home))
     chosen = str(sessions.bounded(project, wish).range)

@@ -143,7 +143,7 @@ def test_messages_that_others_have_written_are_read_by_the_names_of_columns(regi
     ("column", "problem"),
     [
         ("l ARRAY<ARRAY<INT>>", "arrays and maps directly within"),
-        ("m MAP<DOUBLE, INT>", "maps with keys of DOUBLE"),
+        ("m MAP<DOUBLE, INT>", "only supports MAP types with STRING keys"),
         ("`1st` INT", "name that Protobuf does not allow"),
     ],
 )

@@ -1,7 +1,7 @@
 """Instances of an application as long-lived tasks of a Spark cluster.
 
-`deployment` starts them, and stays; `instance` is what runs in each task and imports no pyspark; `channel` is how the two talk.
-May import the worker, what it answers over HTTP, the Spark host, and what lies below.
+`deployment` starts and watches them; `instance` runs in each task and imports no pyspark; `channel` connects the two.
+This package may import the worker, its HTTP service, the Spark host, and packages below these.
 """
 
 from __future__ import annotations

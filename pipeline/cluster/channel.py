@@ -1,7 +1,7 @@
-"""How the driver of a deployment and its instances talk to each other: over a topic.
+"""Messages between the driver of a deployment and its instances, over a topic.
 
-Brokers are the only machines that all of them are known to reach: executors may not reach a client of Spark Connect, and Spark
-ends tasks by killing their processes.
+All of them are known to reach the brokers, and perhaps nothing else. Executors may not reach a client of Spark Connect,
+and Spark ends tasks by killing their processes.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _BATCH = 1_000
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """To the instances: commit, hand over, and end."""
+    """A message to the instances: commit, hand over tasks, and end."""
 
 
 class InstanceReport(msgspec.Struct, frozen=True, tag=True):
-    """From an instance: where it stands.
+    """A message from an instance about its progress.
 
     Args:
-        number: Which instance of the deployment, from 0.
+        number: Number of the instance within the deployment, from 0.
         host: The machine on which it runs.
-        state: As `WorkerState` has it.
-        server: `host:port` where it answers queries; empty if nowhere.
-        processed: Records processed since it was started there.
+        state: Name of its `WorkerState`.
+        server: `host:port` where it answers queries; empty if it has no server.
+        processed: Records processed since its start on this machine.
         commits: Commits of tasks since then.
     """
 
@@ -54,11 +54,11 @@ Message = Stop | InstanceReport
 
 
 class Channel:
-    """Messages within one deployment, from its beginning on.
+    """The messages of one deployment, from its beginning on.
 
     Args:
-        admin: Asks the brokers.
-        deployment: Names the deployment.
+        admin: Client for requests to the brokers.
+        deployment: Name of the deployment.
     """
 
     def __init__(self, admin: Admin, deployment: str) -> None:
@@ -69,11 +69,11 @@ class Channel:
         self._producer: IdempotentProducer | None = None
 
     def tell(self, message: Message) -> None:
-        """Say something to everybody. After an error it may be said again: it is understood like once.
+        """Send a message to all. After an error it may be sent again: receivers act on a repeated message only once.
 
         Raises:
             BrokerError: If brokers refuse or do not answer.
-            UnknownOutcomeError: If a producer could not be used any more; the next call makes a new one.
+            UnknownOutcomeError: If a producer became unusable; the next call makes a new one.
         """
         if self._producer is None:
             _create(self._admin)
@@ -87,7 +87,7 @@ class Channel:
             raise
 
     def hear(self, timeout_s: float) -> list[Message]:
-        """Return the messages since the last call; waits for them up to a timeout.
+        """Return the messages since the last call; wait for them up to a timeout.
 
         Raises:
             BrokerError: If brokers refuse or do not answer.
@@ -95,7 +95,7 @@ class Channel:
         consumer = self._consumer or self._listen()
         try:
             polled = consumer.poll(_BATCH, timeout_s)
-        except RangeError:  # what was to be read next has been deleted meanwhile
+        except RangeError:  # the next record to read has been deleted meanwhile
             self._forget()
             return []
         except StreamsError:
@@ -118,7 +118,7 @@ class Channel:
             self._producer = None
 
     def _listen(self) -> RecordConsumer:
-        """From the oldest record on: an instance that is started late has to hear that it is to stop."""
+        """Return a consumer from the oldest record on: an instance that starts late must still read the order to stop."""
         _create(self._admin)
         start = self._admin.beginning_offsets([_TP])
         self._consumer = consumer = RecordConsumer(self._admin.kafka)

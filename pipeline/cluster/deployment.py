@@ -1,7 +1,7 @@
-"""The driver of a deployment: starts instances as Spark tasks, starts those anew that die, and stops them all.
+"""The driver of a deployment: starts instances as Spark tasks, restarts those that die, and stops them all.
 
-Each instance is a job of one task, so that each is retried, started anew and heard of alone. They are no barrier stage:
-there, one executor that dies would end all instances.
+Each instance is a job with one task, so each is retried, restarted and reported on its own. A barrier stage would end all
+instances when one executor dies.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _DEATHS_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class _Died:
-    """Spark has given an instance up."""
+    """The end of an instance that Spark has given up."""
 
     error: Exception
 
@@ -60,15 +60,15 @@ class _Died:
 class Deployment:
     """Runs instances of one application on a Spark cluster until it is told to stop.
 
-    They are members of the application's group, like instances that were started anywhere else.
+    The instances are members of the application's consumer group, like instances started anywhere else.
 
     Args:
-        connected: What to run. Its state directory is one on the cluster's machines.
+        connected: The application to run. Its state directory is a path on the machines of the cluster.
         spark: A Spark session, of a cluster or of Spark Connect.
         build: Builds the topology on executors; must be importable there.
-        instances: How many; each takes a core.
-        token: Token that callers of an instance must show.
-        on_report: Told what instances report.
+        instances: Number of instances; each takes one core.
+        token: Token that callers of an instance must present.
+        on_report: Called with each report of an instance.
     """
 
     def __init__(
@@ -101,17 +101,17 @@ class Deployment:
         self._deadline: float | None = None
 
     def stop(self) -> None:
-        """Ask all instances to commit, hand over their tasks and end. May be called from a signal handler."""
+        """Ask all instances to commit, hand over their tasks and end. Safe to call from a signal handler."""
         self._stops.set()
 
     def run(self) -> WorkerSummary:
         """Run until told to stop, or until no instance is left.
 
         Returns:
-            What the instances have done that were heard of to their end.
+            The summed work of the instances that reported their end.
 
         Raises:
-            StreamsError: What ended the first instance that failed, when all have ended; `EngineError` if Spark itself has.
+            StreamsError: The error of the first instance that failed, after all have ended; `EngineError` if Spark failed.
         """
         channel = Channel(self._admin, self.id)
         for number in range(self._instances):
@@ -126,7 +126,7 @@ class Deployment:
                         self._take_leave(number, end)
                 self._speak_of_waiting()
         finally:
-            with suppress(Exception):  # Java may be gone, and with it what was to be ended
+            with suppress(Exception):  # Java may be gone, and its jobs with it
                 self.spark.interruptAll()
             channel.close()
         if self._failure is not None:
@@ -139,7 +139,7 @@ class Deployment:
         threading.Thread(target=self._host, args=(number,), name=f"instance-{number}", daemon=True).start()
 
     def _host(self, number: int) -> None:
-        """Submit an instance to Spark, and wait for its end."""
+        """Submit an instance to Spark and wait until it ends."""
         app = self.application
         try:
             job = StreamJob(app.config, app.version, app.kafka, app.state_directory, app.published)
@@ -147,7 +147,7 @@ class Deployment:
             end: InstanceEnd | _Died = msgspec.json.decode(
                 _run_on_spark(self.spark, work, self._build), type=InstanceEnd
             )
-        except Exception as error:  # noqa: BLE001 - whatever Spark raises: the main thread waits for an end, and decides
+        except Exception as error:  # noqa: BLE001 - Spark raises many types; the main thread waits for an end, and decides
             end = _Died(error)
         self._ended.put((number, end))
 
@@ -172,7 +172,7 @@ class Deployment:
             self._fail(number, rebuilt_error(end.error))
 
     def _bury(self, number: int, end: _Died) -> None:
-        """Spark has tried it several times: start it anew, unless that has happened too often."""
+        """Restart an instance that Spark has tried several times, unless it has been restarted too often."""
         del self._running[number]
         if self._stops.is_set():
             log.warning("instance %d was ended, and has not handed over: %s", number, cause_of(end.error))
@@ -205,7 +205,7 @@ class Deployment:
                 self._running[number] = now
 
     def _is_too_late(self) -> bool:
-        """Whether those that still run have had time enough to end."""
+        """Return whether the instances that still run have used up their time to end."""
         if self._deadline is None:
             return False
         allowed_s = 0.0 if self._heard & self._running.keys() else _STOP_SECONDS - _NEVER_STARTED_SECONDS
@@ -216,7 +216,7 @@ class Deployment:
 
 
 def _run_on_spark(spark: Any, work: InstanceWork, build: Callable[[StreamJob], Topology]) -> str:
-    """One job of one task."""
+    """Run one instance as a job with one task, and return its `InstanceEnd` as JSON."""
 
     def process(batches: Iterable[Any]) -> Iterator[Any]:
         for _ in batches:

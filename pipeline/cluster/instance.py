@@ -1,4 +1,4 @@
-"""One instance of a deployment, as it runs in a Spark task. Imports no pyspark: any process can do it."""
+"""One instance of a deployment, as it runs in a Spark task. Imports no pyspark, so any process can run it."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class InstanceWork:
 
     Args:
         job: The application.
-        fingerprint: Of the driver's topology.
-        deployment: Names the deployment.
-        number: Which of its instances this is, from 0.
-        token: Token that its callers must show.
-        logs: How it logs, to its executor's standard error output.
+        fingerprint: Fingerprint of the driver's topology.
+        deployment: Name of the deployment.
+        number: Number of the instance within the deployment, from 0.
+        token: Token that callers of the instance must present.
+        logs: Logging settings; logs go to the standard error output of the executor.
     """
 
     job: StreamJob
@@ -64,8 +64,8 @@ class InstanceEnd(msgspec.Struct, frozen=True):
     """The outcome that a task sends back.
 
     Args:
-        summary: What the instance has done.
-        error: What ended it, as `describe_error` writes it; None if it was told to end.
+        summary: Counts of the instance's work.
+        error: The error that ended it, as `describe_error` writes it; None if the driver stopped it.
     """
 
     summary: WorkerSummary = WorkerSummary()
@@ -76,14 +76,14 @@ def host_instance(work: InstanceWork, build: Callable[[StreamJob], Topology]) ->
     """Run an instance until the deployment is told to stop.
 
     Args:
-        work: Which one.
+        work: The instance to run.
         build: Builds the topology; must be importable here.
 
     Returns:
-        Its `InstanceEnd`, as JSON; errors that another attempt would meet again are in it.
+        The `InstanceEnd` as JSON. It contains errors that another attempt would meet again.
 
     Raises:
-        StreamsError: What another attempt may mend, so that Spark tries again.
+        StreamsError: If another attempt may succeed, so that Spark retries the task.
     """
     start_logging(work.logs)
     try:
@@ -96,7 +96,7 @@ def host_instance(work: InstanceWork, build: Callable[[StreamJob], Topology]) ->
 
 
 def _application(work: InstanceWork, build: Callable[[StreamJob], Topology]) -> Application:
-    """Return the application that the instance runs, if it is the driver's."""
+    """Return the application that the instance runs, after a check that it is the driver's."""
     job, topology = work.job, build(work.job)
     if topology.fingerprint() != work.fingerprint:
         message = f"The topology of {job.config.name} on {socket.gethostname()} is not the driver's"
@@ -105,12 +105,13 @@ def _application(work: InstanceWork, build: Callable[[StreamJob], Topology]) -> 
 
 
 def _with_directory(application: Application, number: int) -> Application:
-    """The application with a state directory of this instance's own: several may share a machine.
+    """Return the application with a state directory for this instance alone, as instances may share a machine.
 
-    That of its number is its earlier attempts'. Where an instance of another deployment has it, it is the next that is free.
+    The directory with the instance's number holds the state of its earlier attempts. If an instance of another deployment
+    has locked it, the next free directory is used.
 
     Raises:
-        StateError: If none can be made.
+        StateError: If no directory can be made.
     """
     root = application.state_directory
 
@@ -148,7 +149,7 @@ def _run(application: Application, work: InstanceWork, build: Callable[[StreamJo
 def _attending(
     channel: Channel, supervisor: Supervisor, reports: deque[InstanceReport], report: Callable[[], None]
 ) -> Iterator[None]:
-    """Tell the driver what there is to tell, and hear whether the instance is to stop, in a thread of its own."""
+    """Report to the driver, and listen for the order to stop, in a thread of its own."""
     ended = threading.Event()
     interval_s = supervisor.application.config.streams.log_summary_interval_ms / 1000
 

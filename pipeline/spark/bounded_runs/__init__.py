@@ -1,7 +1,7 @@
-"""A bounded run: processes a range of offsets and commits it, a Spark task for each task of the application.
+"""A bounded run: processes a range of offsets and commits it, with one Spark task for each task of the application.
 
-`job` goes through slices, `levels` says what is to be done in each step, and `attempts` hands it to Spark; `executor` runs one
-task, whose records for other levels `packing` packs, and imports no pyspark. `progress` follows all this from outside.
+`job` goes through slices, `levels` plans the work of each step, and `attempts` submits it to Spark. `executor` runs one task
+and imports no pyspark; `packing` packs its records for other levels. `progress` counts what is done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hands works to Spark, a task for each: Spark tries anew what another attempt may mend; other errors end the run."""
+"""Submits work to Spark, one Spark task per stream task. Spark retries errors that may pass; all others end the run."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ _ANSWER_SECONDS = 5.0
 
 
 def run_on_spark(spark: Any, works: Sequence[TaskWork], build: Callable[[Job], Topology]) -> list[TaskResult]:
-    """Run tasks, each in one of Spark's, and return what they did in a frame with a row for each.
+    """Run tasks, each in a Spark task of its own, and collect the results.
+
+    Returns:
+        One result per task.
 
     Raises:
-        StreamsError: What ended a task for good.
-        EngineError: If Spark gave up, or has lost what a task did.
+        StreamsError: If a task failed for good.
+        EngineError: If Spark gave up, or lost the result of a task.
     """
     if not works:
         return []
@@ -54,10 +57,10 @@ def run_on_spark(spark: Any, works: Sequence[TaskWork], build: Callable[[Job], T
 
 
 def _check_all_answered(works: Sequence[TaskWork], results: Sequence[TaskResult]) -> None:
-    """Refuse to go on without what a task did: the run would be done, and its records would not.
+    """Check that every task has a result: the run would count as done without the records of a lost one.
 
     Raises:
-        EngineError: If Spark gave no result of one, and no error either.
+        EngineError: If Spark returned neither a result nor an error for a task.
     """
     missing = sorted({str(work.task_id) for work in works} - {result.task_id for result in results})
     if missing:
@@ -66,9 +69,9 @@ def _check_all_answered(works: Sequence[TaskWork], results: Sequence[TaskResult]
 
 
 def _forget_archives() -> None:
-    """Forget what Python knows about the archives on its path; it looks again when it has to.
+    """Clear Python's cache of the archives on its path, which it reads again when needed.
 
-    Spark's Python processes read the directories of all of them anew before each task, pyspark's own above all: 0.1 s.
+    Spark's Python processes read the directories of all archives again before each task. pyspark's own alone takes 0.1 s.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
@@ -76,9 +79,9 @@ def _forget_archives() -> None:
 
 
 def attempt(work: TaskWork, build: Callable[[Job], Topology]) -> str:
-    """One attempt at a task's work, as JSON. What another attempt may mend is raised, so that Spark tries again.
+    """Attempt a task's work once, and return the result as JSON. Raises errors that may pass, so that Spark retries the task.
 
-    Where no broker answers it would wait as long as this one has.
+    It does not raise that no broker answers: another attempt would wait just as long as this one has.
     """
     try:
         result = run_task(work, build)

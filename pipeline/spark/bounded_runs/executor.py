@@ -1,7 +1,7 @@
-"""Runs one task over its part of a slice, in one transaction. Imports no pyspark: any process can do it.
+"""Runs one task over its part of a slice, in one transaction. Imports no pyspark, so any process can run it.
 
-An attempt begins by taking the task over, so an earlier attempt, or a copy that Spark runs for speed, can write nothing any
-more. What it then finds committed tells whether the work is done already.
+An attempt begins by fencing the task's earlier owners. An earlier attempt, or a speculative copy of Spark's, can then write
+nothing any more. The offsets committed by then tell whether the work is done already.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ _DONE_BEFORE = (
 
 
 def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
-    """Do one task's work, unless it is done. While brokers are away it is tried again, for `task.timeout.ms`.
+    """Do one task's work, unless it is done. Retries for `task.timeout.ms` while brokers are away.
 
     Args:
-        work: What to do.
+        work: The work.
         build: Builds the topology in this process.
 
     Raises:
         TaskMigratedError: If another attempt has taken over meanwhile.
         RangeError: If the application stands neither at the start nor at the end of the range.
         RecordError: If a record cannot be handled.
-        UnsupportedByHostError: If a processor schedules by the wall clock, and nothing says what to do about it.
+        UnsupportedByHostError: If a processor schedules by the wall clock, and no setting says how to treat this.
         BrokerError: If brokers do not answer.
     """
     collect_rarely()
@@ -73,7 +73,7 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
 
 
 def _take_on(work: TaskWork, connected: ConnectedApplication, sent: list[_Done]) -> TaskResult:
-    """Take the task over, and do its work unless it is done; `sent` has what earlier tries were to commit."""
+    """Take the task over, and do its work unless it is done; `sent` holds the counts that earlier tries tried to commit."""
     clock, application, admin = SystemClock(), connected.application, connected.admin
     written = _handed_over(work, connected)
     global_state = open_global_state(connected, clock, work.job.global_ends)
@@ -134,23 +134,23 @@ def _warnings(owned: OwnedTask, done: _Done) -> Iterator[str]:
 
 
 def _handed_over(work: TaskWork, connected: ConnectedApplication) -> dict[str, int]:
-    """Return the numbers of partitions of the repartition topics that a task writes to."""
+    """Return the partition counts of the repartition topics that a task writes to."""
     sub = connected.application.sub_topology(work.task_id.sub_topology)
     names = {full_name(sub, connected.id, topic) for topic in sub.written_repartition_topics}
     return {topic.name: topic.partitions for topic in connected.layout.repartition_topics if topic.name in names}
 
 
 def _pack_bytes(application: Application) -> int:
-    """How large a pack may be, which has to be a message of the client's. What is no number, that refuses."""
+    """Return the maximum size of a pack, bytes: a pack must fit into a message. The client refuses what is no number."""
     largest = {**application.kafka, **application.config.streams.producer}.get("message.max.bytes", "")
     return min(PACK_BYTES, int(largest) // 2) if largest.isdecimal() else PACK_BYTES
 
 
 def _open(owned: OwnedTask) -> None:
-    """Take the task over. An attempt on the same machine that is fenced by this may have the local state open still.
+    """Take the task over. A fenced attempt on the same machine may still have the local state open.
 
     Raises:
-        StateInUseError: If somebody has it open.
+        StateInUseError: If another process has it open.
     """
     try:
         owned.open()
@@ -161,7 +161,7 @@ def _open(owned: OwnedTask) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Done:
-    """Counts of what has been processed and committed; fields as of `TaskResult`."""
+    """Counts of the records processed and committed; fields as in `TaskResult`."""
 
     read: int = 0
     processed: int = 0
@@ -174,13 +174,13 @@ class _Done:
 
 
 class _Processing:
-    """The work of a task that has been taken over.
+    """The work of a task that this process has taken over.
 
     Args:
-        work: What to do.
+        work: The work.
         connected: The application that the task belongs to.
         owned: The task.
-        packing: What packs the records that it hands over, if it does.
+        packing: The collectors that pack records for other levels; may be empty.
     """
 
     def __init__(
@@ -198,11 +198,14 @@ class _Processing:
         self._packing = packing
 
     def run(self, sent: list[_Done]) -> _Done:
-        """Process the ranges, unless that is done; then move event time, which may be done again: nothing is left to forward.
+        """Process the ranges, unless that is done, and then move event time, which is safe to repeat.
 
         Args:
-            sent: What was to be committed by earlier tries of this process, which got no answer; this one's is added. If the
-                work turns out to be done, that is what they, or another attempt of the same, have done.
+            sent: Counts that earlier tries of this process tried to commit, without an answer; this try adds its own. If the
+                work turns out to be done, these tries, or another attempt at the same work, have done it.
+
+        Returns:
+            The counts of the processed records.
         """
         work, task = self._work, self._owned.task
         is_done = _is_done(work, self._owned, self._connected.admin)
@@ -231,10 +234,13 @@ class _Processing:
         return sent[-1]
 
     def _process(self, inputs: Inputs) -> int:
-        """Process all inputs. Another owner may have processed, and deleted, records that are gone: that is asked first.
+        """Process all inputs. If records are gone, first check whether another owner has processed and deleted them.
+
+        Returns:
+            The number of records processed.
 
         Raises:
-            TaskMigratedError: If another owner has gone on with the task.
+            TaskMigratedError: If another owner has continued the task.
             RangeError: If records are lost.
         """
         try:
@@ -261,7 +267,7 @@ class _Processing:
 
 
 def _snapshot(application: Application, owned: OwnedTask) -> tuple[str | None, tuple[str, ...]]:
-    """Publish what has been committed. That it fails is a warning: the changelogs have it all."""
+    """Publish a snapshot of the committed state. A failure is a warning: the changelogs hold the whole state."""
     if not has_snapshots(application, owned.id):
         return None, ()
     try:
@@ -271,7 +277,7 @@ def _snapshot(application: Application, owned: OwnedTask) -> tuple[str | None, t
 
 
 def _purge(owned: OwnedTask, admin: Admin, repartitions: frozenset[str]) -> tuple[str, ...]:
-    """Delete what is needed no more. That it fails is a warning: the next run tries again."""
+    """Delete records that no task needs any more. A failure is a warning: the next run tries again."""
     try:
         Purge(admin).run([owned], repartitions)
     except StreamsError as error:
@@ -280,10 +286,10 @@ def _purge(owned: OwnedTask, admin: Admin, repartitions: frozenset[str]) -> tupl
 
 
 def _is_done(work: TaskWork, owned: OwnedTask, admin: Admin) -> bool:
-    """Whether an earlier attempt committed this slice; its transaction moved all inputs at once, or none.
+    """Return whether an earlier attempt committed this slice; its transaction moved all inputs at once, or none.
 
     Raises:
-        RangeError: If the task stands elsewhere. It may stand before the slice if nothing is left of what lies between.
+        RangeError: If the task stands elsewhere. It may stand before the slice if no records are left in between.
     """
     starts = owned.starts()
     if all(starts[tp] >= wanted.end for tp, wanted in work.ranges.items()):

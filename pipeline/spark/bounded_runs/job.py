@@ -58,28 +58,29 @@ def run(
     on_plan: Callable[[RunPlan], None] = lambda _plan: None,
     check: Callable[[], None] = lambda: None,
 ) -> RunSummary:
-    """Process a range. What is done already, by an earlier attempt, is not done again.
+    """Process a range. Work that an earlier attempt has committed is not repeated.
 
     Args:
-        connected: What to run.
-        run_range: What to process.
-        spark: A Spark session, or a function that makes one: it is called when there is something to process.
+        connected: The application to run.
+        run_range: The range to process.
+        spark: A Spark session, or a function that makes one, called when there is something to process.
         build: Builds the topology on executors; must be picklable.
-        max_records_per_slice: A slice is one transaction per task: larger ones are fewer, and need more memory.
-        advance_to_ms: Where to move event time (ms since the epoch) in all tasks after the last slice. Windows that end before,
-            grace included, are closed and forwarded. If left out they stay open, and what is suppressed until they close waits
-            in the state for the records of the next run or of a worker.
-        by: Who runs it, for the record of runs; this user on this machine if left out.
-        on_plan: Told what is going to be done, before anything is.
-        check: Called when the run is recorded, before anything is done; what it raises ends the run. Anything written by
-            somebody that then looks for runs, and finds none, is seen here.
+        max_records_per_slice: Maximum number of records of a slice. A slice is one transaction per task: larger slices are
+            fewer, and need more memory.
+        advance_to_ms: Event time to which all tasks move after the last slice, ms since the epoch. Windows that end before,
+            grace included, are closed and forwarded. If left out, they stay open. Suppressed results then wait in the state
+            for records of the next run or of a worker.
+        by: The user, for the record of runs; this user on this machine if left out.
+        on_plan: Called with the plan before anything is done.
+        check: Called after the run is recorded, before anything is done; an error that it raises ends the run. It sees
+            everything written by a process that looks for runs after writing, and finds none.
 
     Raises:
-        RangeError: If the application does not stand at the start of the range, or a run that was interrupted must be
-            finished first.
+        RangeError: If the application does not stand at the start of the range, or an interrupted run must be finished
+            first.
         RecordError: If a record cannot be handled.
-        UnsupportedByHostError: If a processor schedules by the wall clock, and nothing says what to do about it.
-        UnderWayError: If another run, or a worker, of the application lives.
+        UnsupportedByHostError: If a processor schedules by the wall clock, and no setting says how to treat this.
+        UnderWayError: If another run, or a worker, of the application is alive.
         BrokerError: If brokers do not answer.
     """
     try:
@@ -98,18 +99,18 @@ def run(
 
 
 def _require_finished(advance_to_ms: int | None) -> None:
-    """Refuse to move event time on: of a run that was interrupted, earlier records are still to come."""
+    """Refuse to move event time on: earlier records of an interrupted run are still to come."""
     if advance_to_ms is not None:
         message = "Event time cannot be moved on before a run that was interrupted is finished"
         raise RangeError(message, hint="Finish that first: ask for an end such as latest.")
 
 
 class _Run:
-    """A plan that is carried out by a host that processes alone.
+    """A plan, carried out by a host that processes alone.
 
     Args:
-        connected: What runs.
-        plan: What is to be done.
+        connected: The application.
+        plan: The plan.
         spark: Makes a Spark session.
         build: Builds the topology on executors.
     """
@@ -130,7 +131,7 @@ class _Run:
         self._progress = RunProgress(Counts(connected.admin, ""), plan.range.size)
 
     def recorded(self, host: SoleHost, check: Callable[[], None], advance_to_ms: int | None) -> RunSummary:
-        """Carry the plan out, and record that it runs and what came of it."""
+        """Carry out the plan, and record the run and its outcome."""
         application, run_range = self._connected.application, self._plan.range
         record = self._runs.started(application, run_range, host)
         try:
@@ -171,19 +172,19 @@ class _Run:
         return results
 
     def _prepare(self) -> Mapping[TopicPartition, CommittedOffset]:
-        """Prepare topics, end what a run that died has left open, and commit where partitions begin.
+        """Prepare topics, end open transactions of a run that died, and commit the offsets where partitions begin.
 
         Returns:
-            What is committed.
+            The committed offsets.
         """
         connected, ranges = self._connected, self._plan.range.ranges
         connected.prepare()
         warn_of_narrow_times(connected)
         if connected.admin.has_open_transactions(connected.inputs - ranges.keys()):
-            # Of a run that died: nobody could say where repartition topics end.
+            # Open transactions of a run that died would hide where repartition topics end.
             fence_owners(connected.application, connected.layout.tasks)
         known = settled_offsets(connected, connected.inputs)
-        # Partitions that are begun behind their last record: the next run goes on from there.
+        # Partitions that begin behind their last record: the next run continues from there.
         begun = {tp: r.start for tp, r in ranges.items() if r.size == 0 and r.start > 0 and tp not in known}
         if begun:
             connected.admin.alter_offsets(connected.id, begun)
@@ -220,7 +221,7 @@ class _Run:
         return results
 
     def _slices_left(self, known: Mapping[TopicPartition, CommittedOffset]) -> Sequence[Slice]:
-        """Return the slices that are not done; without records, there is what a run that died has left."""
+        """Return the slices that are not done; without records, one for the leftovers of a run that died."""
         plan = self._plan
         if plan.begun is not None:
             return plan.slices
@@ -228,7 +229,7 @@ class _Run:
         return left_of_cut(plan.slices, committed) or [plan.range.ranges]
 
     def _committed(self) -> dict[str, tuple[int, str]]:
-        """Return what is committed at the end; empty if brokers do not say: the rest can do without."""
+        """Return the committed offsets at the end; empty if brokers do not answer, as nothing else depends on them."""
         try:
             return committed_at_end(self._connected, self._plan.range)
         except BrokerError as error:
@@ -240,6 +241,6 @@ class _Run:
 
 
 def _origin(first: Slice, begun: Begun | None) -> dict[TopicPartition, int]:
-    """Return where tasks stood before the unfinished work was begun, by this run or by interrupted ones before it."""
+    """Return where tasks stood before the unfinished work began, in this run or in interrupted ones before it."""
     earlier = {} if begun is None else begun.whole.ranges
     return {tp: min(r.start, earlier[tp].start if tp in earlier else r.start) for tp, r in first.items()}

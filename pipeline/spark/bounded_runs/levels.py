@@ -1,4 +1,4 @@
-"""Work of each level of a bounded run in a step, and where its slices end in the repartition topics."""
+"""The work of each level of a bounded run in a step, and the ends of its slices in the repartition topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Levels:
-    """The work of each level, and where in the repartition topics the slices end that were written there.
+    """The work of each level, and the ends of the written slices in the repartition topics.
 
     Args:
         job: The run.
@@ -38,9 +38,10 @@ class Levels:
         self._ends: dict[tuple[TopicPartition, int], int] = {}
 
     def know(self, begun: Begun) -> None:
-        """Take over an interrupted run's knowledge of the ends of the slices that it had begun.
+        """Adopt the ends of slices that an interrupted run has noted.
 
-        The last one ends where the topics do: somebody else may have gone on. So do all if the topics have been made anew.
+        The last begun slice ends where the topics end, as another host may have continued. If the topics have been deleted
+        and recreated since, all slices end there.
         """
         complete = begun.ends[:-1]
         internal = {tp for level in range(len(self._levels)) for tp in self._internal(level)}
@@ -49,7 +50,7 @@ class Levels:
             self._ends |= {(tp, number): min(end, now[tp]) for tp, end in ends.offsets.items() if tp in now}
 
     def begun(self, step: Step, slices: Sequence[Slice], origin: Mapping[TopicPartition, int]) -> Begun:
-        """Return what will be begun and unfinished once a step begins; `origin` is where tasks stood before all of that."""
+        """Return the work that is begun and unfinished once a step begins; `origin` is where tasks stood before all of it."""
         numbers = [number for _, number in step]
         unfinished = range(min(numbers), max(numbers) + 1)
         whole = RunRange({tp: OffsetRange(start, slices[max(numbers)][tp].end) for tp, start in origin.items()})
@@ -57,15 +58,15 @@ class Levels:
         return Begun(whole, tuple(RunRange(slices[number]) for number in unfinished), tuple(ends))
 
     def steps(self, slices: int) -> list[Step]:
-        """Return the steps, one after the other, with the work that is done at a time."""
+        """Return the steps in order, each with the pairs of level and slice that run at the same time."""
         return steps(self._levels, slices)
 
     def repeats(self, step: Step) -> bool:
-        """Whether the step is run again and again, each task from where it stands, until nothing is left."""
+        """Return whether the step is repeated, each task from its committed offsets, until nothing is left."""
         return any(is_cyclic(self._levels[level]) for level, _ in step)
 
     def works(self, step: Step, slices: Sequence[Slice]) -> list[TaskWork]:
-        """The work of a step that is left, the largest first."""
+        """Return the remaining work of a step, the largest first."""
         repeats = self.repeats(step)
         found = []
         for level, number in step:
@@ -79,19 +80,23 @@ class Levels:
         return sorted((work for work in found if work.size), key=lambda work: -work.size)
 
     def finish(self, step: Step) -> None:
-        """The step is done: note how far its slices reach in the topics that it wrote to."""
+        """Note the ends of a finished step's slices in the topics that it wrote to."""
         written = {level: self._written(level) for level, _ in step}
         ends = self._admin.settled_end_offsets({tp for tps in written.values() for tp in tps})
         for level, number in step:
             for tp in written[level]:
-                self._ends.setdefault((tp, number), ends[tp])  # what an earlier run has noted is known better
+                self._ends.setdefault((tp, number), ends[tp])  # an earlier run's note of an end is more exact
 
     def last_works(self, level: int, end: Slice) -> list[TaskWork]:
-        """Work for all tasks of a level, even if there is nothing to read."""
+        """Return work for all tasks of a level, even if there is nothing to read."""
         return self._works(level, end, self._admin.settled_end_offsets(self._internal(level)), resumes=False)
 
     def _works(self, level: int, part: Slice, ends: Mapping[TopicPartition, int], *, resumes: bool) -> list[TaskWork]:
-        """External inputs as the slice says or, with `resumes`, from where the task stands; internal ones up to an end."""
+        """Return the work of a level.
+
+        External inputs are read as the slice says or, with `resumes`, from where the task stands. Internal ones are read up
+        to an end.
+        """
         tasks = self._tasks(level)
         first = self._admin.beginning_offsets(ends)
         asked = [tp for inputs in tasks.values() for tp in inputs] if resumes else ends

@@ -1,4 +1,4 @@
-"""Packs what a task of a bounded run writes to repartition topics, hundreds of records in one."""
+"""Packs the records that a task of a bounded run writes to repartition topics, hundreds in one."""
 
 from __future__ import annotations
 
@@ -30,18 +30,17 @@ _KEY, _TOLD = itemgetter(0), itemgetter(4)
 
 
 class Packing:
-    """A collector that packs records of the application's own topics, and counts these.
+    """A collector that packs and counts records for the application's own topics.
 
-    The tasks of a level run at different speeds, so their packs lie in a repartition topic in an order that means nothing. As
-    their writer is known, a reader merges them by event time, as if each writer had a partition of its own: the order, and with
-    it what is late, does not depend on speeds.
+    The tasks of a level run at different speeds, so the order of their packs in a repartition topic means nothing. As a pack
+    names its writer, a reader merges the writers by event time, as if each had a partition of its own. So speeds affect
+    neither the order nor which records are late.
 
     Args:
-        inner: Where packs go, and all other records.
-        task_id: Who writes.
-        repartition_topics: Those of the application's own topics that the task writes to, by full name, and their numbers of
-            partitions.
-        pack_bytes: How large a pack may be.
+        inner: The collector for packs, and for all other records.
+        task_id: The writing task.
+        repartition_topics: Partition counts by full name, for those of the application's own topics that the task writes to.
+        pack_bytes: Maximum size of a pack, bytes.
     """
 
     def __init__(
@@ -63,12 +62,12 @@ class Packing:
         """Sends, or keeps until there is enough for a pack. Arguments as of `RecordCollector.send`."""
 
     def flush(self) -> None:
-        """Send what waits; before a commit."""
+        """Send the waiting records; called before a commit."""
         for topic, waiting in self._waiting.items():
             self._pack(topic, waiting)
 
     def _sending(self, large_bytes: int) -> Send:
-        """Return the function that is called for every record: looking up a method's attributes takes as long as its work."""
+        """Return the function called for every record: a method would spend as long on attribute look-ups as on its work."""
         counts, inner_send = self._counts, self._inner_send
         pack, send_alone = self._pack, self._send_alone
         latest = SystemClock().now_ms() + USUALLY_AHEAD_MS
@@ -99,7 +98,7 @@ class Packing:
                 is_nowhere = partition is not None and partition >= counts[topic]
                 if size > large_bytes or is_nowhere or timestamp > latest:
                     pack(topic, waiting)
-                    send_alone(topic, record)  # if it is refused, that is for this one
+                    send_alone(topic, record)  # a refusal concerns this record alone
                     return
             waiting.append(record)
             if len(waiting) >= full:
@@ -108,7 +107,7 @@ class Packing:
         return send
 
     def _pack(self, topic: str, waiting: list[_Waiting]) -> None:
-        """Send records in packs, those of each partition in their order, and forget them."""
+        """Send records in packs, those of each partition in order, and forget them."""
         self.sent[topic] += len(waiting)
         by_partition: list[list[_Waiting]] = [[] for _ in range(self._counts[topic])]
         for record, place in zip(waiting, self._places(topic, waiting), strict=True):
@@ -119,13 +118,13 @@ class Packing:
                 self._send_packs(topic, partition, records)
 
     def _send_alone(self, topic: str, record: _Waiting) -> None:
-        """Send a pack of one, at once: it may be refused, and a partition that there is not will be."""
+        """Send a pack of one at once: it may be refused, and is if its partition does not exist."""
         (place,) = self._places(topic, [record])
         self._send_packs(topic, place, [record])
         self.sent[topic] += 1
 
     def _places(self, topic: str, records: Sequence[_Waiting]) -> Sequence[int]:
-        """Return the partitions that records go to: records without key or partition go to one after the other."""
+        """Return the partition of each record: records with neither key nor partition rotate over the partitions."""
         count, first = self._counts[topic], self._placed[topic]
         self._placed[topic] += len(records)
         keys, told = list(map(_KEY, records)), set(map(_TOLD, records))
@@ -151,10 +150,10 @@ class Packing:
 def _as_bytes(given: Any) -> bytes | None:
     """Return the bytes of a serde's result, as the client library would take it: it encodes text.
 
-    What is neither text nor bytes is refused here, for the record it is of: in a pack it would be committed with all others.
+    Other types are refused here, with the record at hand: within a pack, they would be committed with all others.
 
     Raises:
-        TypeError: If it is neither.
+        TypeError: If the result is neither text nor bytes.
     """
     if isinstance(given, str):
         return given.encode()

@@ -1,4 +1,4 @@
-"""The work that a bounded run is going to do, before it does any."""
+"""The plan of a bounded run, made before it does anything."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class RunPlan:
     """The work that a run is going to do.
 
     Args:
-        range: What it processes.
-        slices: The parts of it, one after the other.
+        range: The range that it processes.
+        slices: The parts of the range, in order.
         levels: For each slice: tasks that run at the same time, one level after the other.
-        begun: What runs that were interrupted have begun of it, the first of the slices; None if nothing.
-        is_over: Whether it was done before a later run that was interrupted: nothing is to be done, and that is left alone.
-        loops: Ids of sub-topologies that read what they write, directly or through each other. They process what a slice has of
-            external topics first, and what that leads to in repartition topics after it, whatever the event times.
+        begun: Work that interrupted runs have begun within the range, the first of the slices; None if there is none.
+        is_over: Whether the range was done before a later run that was interrupted. Then there is nothing to do, and the
+            later run's work stays untouched.
+        loops: Ids of sub-topologies that read what they write, directly or through each other. They process a slice's records
+            of external topics first, and resulting records of repartition topics afterwards, whatever their event times.
     """
 
     range: RunRange
@@ -41,9 +42,9 @@ class RunPlan:
 def plan_run(
     connected: ConnectedApplication, run_range: RunRange, max_records_per_slice: int = MAX_RECORDS_PER_SLICE
 ) -> RunPlan:
-    """Say how a range would be processed. Nothing is created or changed.
+    """Plan how to process a range. Creates and changes nothing.
 
-    Of partitions that the range leaves out, nothing is processed.
+    Partitions that the range leaves out are not processed.
 
     Raises:
         RangeError: If the range cannot be read.

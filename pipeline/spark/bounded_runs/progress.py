@@ -1,4 +1,4 @@
-"""How far a bounded run is, in records: those of tasks that are done, and those that tasks at work say they have processed."""
+"""The progress of a bounded run in records: of tasks that are done, and of running tasks as they report it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class RunProgress:
-    """Counts the records of a run. Threads may ask.
+    """Counts the records of a run. Safe to call from several threads.
 
-    Records that are handed over in repartition topics are known when they have been written: the number in all grows then.
+    Records of repartition topics are counted once they have been written, so the total grows then.
 
     Args:
-        counts: What tasks tell.
+        counts: The counts that tasks report.
         everything: Offsets of the inputs, an upper bound of their records.
-        done: How many of them were processed before.
+        done: Number of offsets that were processed before.
     """
 
     def __init__(self, counts: Counts, everything: int, done: int = 0) -> None:
@@ -36,7 +36,7 @@ class RunProgress:
         self._lock = threading.Lock()
 
     def begin(self, works: Iterable[TaskWork]) -> list[TaskWork]:
-        """Note which tasks work now, and return their works, which have the number of their turn."""
+        """Note which tasks begin, and return their work with the number of this turn."""
         with self._lock:
             self._turn += 1
             numbered = [replace(work, turn=self._turn) for work in works]
@@ -44,12 +44,12 @@ class RunProgress:
             return numbered
 
     def end(self, works: Sequence[TaskWork], results: Iterable[TaskResult], sources: frozenset[str]) -> None:
-        """Note what tasks have done.
+        """Note the results of tasks.
 
         Args:
-            works: Their works.
-            results: What they did.
-            sources: Topics that count by their offsets: of these the number in all was known.
+            works: The work of the tasks.
+            results: Their results.
+            sources: Topics counted by offsets; their total was known from the start.
         """
         found = list(results)
         offsets = sum(each.size for work in works for tp, each in work.ranges.items() if tp.topic in sources)
@@ -59,7 +59,7 @@ class RunProgress:
             self._done += offsets + sum(each.processed - each.read for each in found)
 
     def look(self) -> tuple[int, int]:
-        """Return the records that are processed, and those that are known of.
+        """Return the number of processed records, and the total known so far.
 
         Raises:
             BrokerError: If brokers do not answer.

@@ -20,14 +20,14 @@ class RunSummary:
     """The outcome of a run, in records.
 
     Args:
-        range: What it was to process.
+        range: The range that it was to process.
         slices: Number of slices.
         processed: Records processed, those of repartition topics included.
         restored: Records restored from changelogs.
         dropped: Records not processed, by reason.
-        tasks: What each task did, all slices together.
-        warnings: What went wrong without harm to the results.
-        totals: Totals that processors' sensors have counted, those of all tasks together, by the text of their names.
+        tasks: The result of each task, all slices together.
+        warnings: Failures that do not affect the results.
+        totals: Totals of processors' sensors over all tasks, by the text of their names.
     """
 
     range: RunRange
@@ -40,7 +40,7 @@ class RunSummary:
     totals: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Return a line with the outcome."""
         dropped = ", ".join(f"{reason} {count}" for reason, count in sorted(self.dropped.items())) or "none"
         done = f"{counted(self.processed, 'record')} processed in {counted(self.slices, 'slice')}"
         return f"{done}, up to {self.range.end}; dropped: {dropped}"
@@ -55,7 +55,7 @@ def summary_of(plan: RunPlan, results: Iterable[TaskResult]) -> RunSummary:
     everything = total("all", tasks)
     return RunSummary(
         range=plan.range,
-        slices=max(len(plan.slices), min(1, len(tasks))),  # what a worker has left is one
+        slices=max(len(plan.slices), min(1, len(tasks))),  # records that a worker has left over are one slice
         processed=everything.processed,
         restored=everything.restored,
         dropped=everything.dropped,

@@ -1,7 +1,7 @@
-"""Runs one task of a dry run: commits nothing; what it would send, and its state, are there to be read. Imports no pyspark.
+"""Runs one task of a dry run without committing; its outputs and its state can be read afterwards. Imports no pyspark.
 
-The task works in a directory of its own that is removed afterwards. No producer is made, so nobody is fenced and nothing is
-written to Kafka. Inputs are read, and spilled, as in a bounded run, slice by slice; outputs wait in a file if they must.
+The task works in a temporary directory of its own. It makes no producer, so it fences no other task and writes nothing to
+Kafka. It reads and spills its inputs as a bounded run does, slice by slice; outputs move to a file if they take much memory.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ _BATCH = 1_000
 
 @dataclass(frozen=True, slots=True)
 class DryTask:
-    """One task's part of a dry run, that of an application or one that gives a store as it was.
+    """One task's part of a dry run, for the outputs of an application or for a store at a point in the past.
 
     Args:
         job: The application.
-        task_id: Which task.
-        slices: Per slice what to process of each input; of internal topics, what lies in them already.
+        task_id: The task.
+        slices: Per slice, the offsets to process of each input; of internal topics, those of the records already there.
         committed: Per input the offset and the metadata (times) that it begins with, as if committed.
-        restores: Whether it begins with the application's state; `committed` must be what is committed then.
-        snapshot: The snapshot that it begins with, by name. With neither it begins with no state.
-        readers: Which sub-topology of the run reads each of the application's own topics, by full name; what is for others of
-            these topics is forgotten.
-        is_public: Whether what it would write to topics of others is kept.
-        turn: The number of its level.
+        restores: Whether it begins with the application's state; `committed` must equal the committed offsets then.
+        snapshot: Name of the snapshot that it begins with. With neither, it begins with no state.
+        readers: The sub-topology of the run that reads each of the application's own topics, by full name. Records for
+            its other own topics are dropped.
+        is_public: Whether to keep the records that a real run would write to public topics.
+        turn: Number of its level.
     """
 
     job: Job
@@ -73,7 +73,7 @@ class DryTask:
 
 
 class Handed(NamedTuple):
-    """A record that a task of the level above would have sent, and in which slice."""
+    """A record that a task of the level above would have sent, with its slice."""
 
     slice: int
     tp: TopicPartition
@@ -82,23 +82,23 @@ class Handed(NamedTuple):
 
 
 class Inbox:
-    """Records that the level above would have sent to a task; taken slice by slice, in order, as it is processed.
+    """Records that the level above would have sent to a task; the task takes them slice by slice, in order.
 
     Args:
-        records: In order of slices; within one those of an input and writer in the order in which they were sent.
+        records: Records by slice; within a slice, those of an input and writer are in sending order.
     """
 
     def __init__(self, records: Iterator[Handed]) -> None:
-        """Looks at the first one."""
+        """Read the first record."""
         self._records = records
         self._next = next(records, None)
 
     def has(self, number: int) -> bool:
-        """Whether anything of a slice is left."""
+        """Return whether records of a slice are left."""
         return self._next is not None and self._next.slice == number
 
     def take(self, number: int) -> Iterator[tuple[TopicPartition, TaskId, list[RawFields]]]:
-        """All of a slice, in batches of an input and writer."""
+        """Yield the records of a slice, in batches of an input and writer."""
         while self._next is not None and self._next.slice == number:
             _, tp, writer, first = self._next
             batch, self._next = [first], None
@@ -111,13 +111,13 @@ class Inbox:
 
 
 class Outbox:
-    """A collector that keeps what is sent, as little of it in memory as a limit says; a context that ends with its file.
+    """A collector that keeps the records sent, spilling them beyond a memory limit; a context that removes its file at the end.
 
     Args:
-        runs: Where records are kept.
-        dry_task: What is kept.
-        counts: Partitions of the application's own topics; all others are looked up.
-        admin: Whom to ask.
+        runs: The place where records are kept.
+        dry_task: The task, which says which records to keep.
+        counts: Partition counts of the application's own topics; those of other topics are looked up.
+        admin: Client for requests to the brokers.
     """
 
     def __init__(self, runs: WriterMerge, dry_task: DryTask, counts: Mapping[str, int], admin: Admin) -> None:
@@ -132,12 +132,12 @@ class Outbox:
         self._batches: dict[TopicPartition, list[RawFields]] = {}
 
     def __enter__(self) -> Self:
-        """The outputs, none yet."""
+        """Return this collector, still empty."""
         self._runs.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Forget them."""
+        """Drop the records."""
         self._runs.__exit__()
 
     def send(
@@ -149,7 +149,7 @@ class Outbox:
         headers: Headers,
         partition: int | None,
     ) -> None:
-        """Keep a record, with the partition Kafka's producers would choose; -1 where they choose freely (no key)."""
+        """Keep a record with the partition that Kafka's producers would choose; -1 if they choose freely (no key)."""
         is_own = topic in self._own
         if topic not in self._readers if is_own else not self._is_public:
             return
@@ -164,7 +164,7 @@ class Outbox:
             self._keep()
 
     def partitions(self, topic: str) -> int:
-        """As the brokers say, who are asked once per topic; of its own topics, which may not exist yet, as it was told."""
+        """Return a topic's partition count: as given for own topics, which may not exist yet; else asked once per topic."""
         if topic not in self._counts:
             self._admin.require([topic], "are written to")
             self._counts |= self._admin.partitions([topic])
@@ -175,11 +175,11 @@ class Outbox:
         self._slice_ends.append(self._sent)
 
     def slice_of(self, position: int) -> int:
-        """The slice in which a record was sent, by its number among all that were."""
+        """Return the slice in which a record was sent, given its number among all records."""
         return bisect_right(self._slice_ends, position)
 
     def records(self) -> Iterator[tuple[TopicPartition, list[RawFields]]]:
-        """All records by topic and partition (-1: any), in batches; the offset of each is its number among all."""
+        """Yield all records by topic and partition (-1: any), in batches; a record's offset is its number among all."""
         self._keep()
         for tp, batches in self._runs.merged():
             for batch in batches:
@@ -197,7 +197,7 @@ class FinishedTask:
 
     Args:
         application: The application, with its state in the task's directory.
-        outputs: What the task would have sent.
+        outputs: The records that the task would have sent.
         state: Its state.
     """
 
@@ -208,18 +208,18 @@ class FinishedTask:
 
 @contextmanager
 def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -> Iterator[FinishedTask]:
-    """Within this, a task has done its part; what it has made is gone afterwards.
+    """Provide a task that has done its part; leaving the context removes its state and outputs.
 
     Args:
-        dry_task: What to do.
-        inbox: What the level above would have sent to it.
+        dry_task: The work.
+        inbox: Records that the level above would have sent to it.
         build: Builds the topology in this process.
 
     Raises:
-        RangeError: If the application goes on meanwhile, so that its state is not that of the start of the range.
-        SnapshotError: If the snapshot is not there any more, or damaged.
+        RangeError: If the application commits meanwhile, so that its state is not that of the start of the range.
+        SnapshotError: If the snapshot has been deleted, or is damaged.
         RecordError: If a record cannot be handled.
-        StateError: If there is no place for what does not fit into memory.
+        StateError: If there is no place to spill to.
         BrokerError: If brokers do not answer.
     """
     collect_rarely()
@@ -264,7 +264,7 @@ def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -
                     inputs.feed(task, inbox.take(number))
                     task.process_all()
                 punctuate_wall_clock(application, task)
-                task.prepare_commit()  # what caches hold back is forwarded now
+                task.prepare_commit()  # forwards updates that caches hold back
                 task.post_commit({})
             outputs.end_slice()
         yield FinishedTask(application, outputs, state)
@@ -288,6 +288,6 @@ def _check_committed(dry_task: DryTask, connected: ConnectedApplication) -> None
     """Refuse state that is not that of the start of the range."""
     inputs = {tp for ranges in dry_task.slices for tp in ranges}
     for tp, found in connected.committed(inputs).items():
-        if found != dry_task.committed.get(tp):  # within a pack the metadata alone tell
+        if found != dry_task.committed.get(tp):  # within a pack only the metadata differ
             message = f"{connected.id} went on to offset {found.offset} of {tp} during the dry run"
             raise RangeError(message, hint="Stop its worker, or wait for the run that goes on, and try again.")

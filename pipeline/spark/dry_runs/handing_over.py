@@ -1,7 +1,7 @@
-"""The levels of a dry run, one after the other: what one hands to the next stays in Spark.
+"""The levels of a dry run, one after the other; records that one hands to the next stay in Spark.
 
-Each task is a partition of a frame: a row that says that there is a task, and the records handed over to it, in the order in
-which they are processed. Spark sorts them, and spills what it sorts.
+Each task is a partition of a frame: a row that marks the task, and the records handed over to it in processing order.
+Spark sorts them, and spills to disk while it sorts.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A dry run: what is processed, and what the tasks begin with.
+    """A dry run: its work, and the state and offsets that tasks begin with.
 
     Args:
         job: The application.
         layout: Inputs of tasks.
         levels: Sub-topologies by level; none of a level reads what another one of it writes.
-        slices: Per slice what to process of each input from outside of the application.
-        leftovers: What lies in repartition topics already: part of the first slice.
+        slices: Per slice, the offsets to process of each external input.
+        leftovers: Records already in repartition topics: part of the first slice.
         committed: Per input the offset and the metadata that tasks begin with.
         restores: Whether they begin with the application's state.
         snapshots: The snapshots that tasks begin with, by name.
-        is_public: Whether what would be written to topics of others is kept.
+        is_public: Whether to keep the records that a real run would write to public topics.
     """
 
     job: Job
@@ -109,7 +109,7 @@ class Course:
         )
 
     def look(self, level: int, counts: Counts) -> Callable[[], tuple[int, int | None]]:
-        """Return a function that counts the records which a level has processed, and all; None if that is not known."""
+        """Return a function that counts a level's processed records, and all of its records (None if not known)."""
         parts = self.parts(level)
         places = {place_of(self.layout.tasks[part.task_id]) for part in parts}
         known = sum(wanted.size for part in parts for ranges in part.slices for wanted in ranges.values())
@@ -131,17 +131,17 @@ class Course:
 def run_level(
     spark: Any, parts: Sequence[DryTask], above: Sequence[Any], build: Callable[[Job], Topology], doing: str
 ) -> Any:
-    """Run a level's tasks and return what they send, as a kept frame; `reader` is null where it is for others.
+    """Run a level's tasks and return their outputs as a persisted frame; `reader` is null for records of public topics.
 
     Args:
         spark: A Spark session.
         parts: The tasks.
         above: The frames of the levels above.
         build: Builds the topology on executors; must be picklable.
-        doing: What is being done, for messages of errors.
+        doing: The current activity, for error messages.
 
     Raises:
-        StreamsError: What went wrong in a task.
+        StreamsError: If a task failed.
     """
     by_task = {part.task_id: part for part in parts}
 
@@ -165,7 +165,7 @@ def run_last_level(
     read: Callable[[DryTask, Inbox], Iterator[Any]],
     schema: str,
 ) -> Any:
-    """A frame of what `read` gives of each task of the last level, batches of Arrow; made whenever Spark evaluates it."""
+    """Return a lazy frame of the Arrow batches that `read` makes of each task of the last level."""
     by_task = {part.task_id: part for part in parts}
 
     def process(batches: Iterable[Any]) -> Iterator[Any]:
@@ -177,7 +177,7 @@ def run_last_level(
 
 
 def inboxes(spark: Any, parts: Sequence[DryTask], above: Sequence[Any]) -> Any:
-    """A partition for each task: a row that says there is a task, and the records handed over to it in order."""
+    """Return a frame with a partition for each task: a row that marks the task, and its inbox in order."""
     from pyspark.sql import functions as f
 
     nothing = (None,) * 5
@@ -198,7 +198,7 @@ def _task_mark(task_id: TaskId) -> tuple[int, None, int]:
 
 
 def _inboxes(batches: Iterable[Any]) -> Iterator[tuple[TaskId, Inbox]]:
-    """Runs on executors: the tasks of a partition, and what was handed over to each."""
+    """Yield the tasks of a partition, each with the records handed over to it. Runs on executors."""
     rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
     for (reader, partition), own in groupby(rows, key=_reader):
         yield TaskId(reader, partition), Inbox(_handed(row) for row in islice(own, 1, None))
@@ -216,7 +216,7 @@ def _handed(row: Row) -> Handed:
 
 
 def _outputs(part: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -> Iterator[Any]:
-    """Runs on executors: one task's outputs, or its error as the only row. What another attempt may mend is raised."""
+    """Yield one task's outputs, or its error as the only row. Raises errors that may pass. Runs on executors."""
     try:
         with run_dry(part, inbox, build) as done:
             for tp, records in done.outputs.records():

@@ -1,7 +1,7 @@
-"""A bounded run that commits nothing: its outputs as DataFrames, for checks, notebooks and comparisons.
+"""A bounded run that commits nothing and returns its outputs as DataFrames, for checks, notebooks and comparisons.
 
-It has the levels and slices of a real run, and reads its inputs as that does; a level has done all its slices before the next
-one begins, and what it hands over stays in Spark.
+It has the levels and slices of a real run, and reads its inputs in the same way. A level finishes all its slices before the
+next one begins, and records between levels stay in Spark.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ def dry_run(
     *,
     max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
 ) -> dict[str, Any]:
-    """Process a range without committing anything; nobody is fenced, no topic is created or written.
+    """Process a range without committing anything. It fences no task, and creates and writes no topic.
 
     Args:
-        connected: What to run.
-        run_range: What to process. It begins where the application stands (the run begins with its state), or at the
-            beginning of the topics (the run begins with none).
+        connected: The application to run.
+        run_range: The range to process. It begins where the application stands (the run begins with its state), or at the
+            beginning of the topics (the run begins with no state).
         spark: A Spark session.
         build: Builds the topology on executors; must be picklable.
-        max_records_per_slice: As of a run: caches are flushed at the end of each slice.
+        max_records_per_slice: Maximum number of records of a slice, as in `run`: caches are flushed at the end of each slice.
 
     Returns:
-        By public topic, a DataFrame of the records that would have been written to it, empty if there would have been none.
+        A DataFrame per public topic, with the records that a real run would write to it; empty if there are none.
         Columns: `key` and `value`, typed as their serdes say (`pipeline.spark.columns`; bytes where a serde does not say),
-        `window_start` and `window_end` behind windowed keys, `timestamp`, `partition` (null: the producer would have chosen),
+        `window_start` and `window_end` behind windowed keys, `timestamp`, `partition` (null: the producer would choose),
         `headers`, `task`, and `position`, which counts the records of a task.
 
     Raises:
         UnsupportedByHostError: If sub-topologies write to each other: joins by foreign key.
-        RangeError: If the range begins elsewhere, or the application goes on meanwhile.
+        RangeError: If the range begins elsewhere, or the application commits meanwhile.
         TopicError: If a topic is missing, or has the wrong number of partitions.
         RecordError: If a record cannot be handled.
         BrokerError: If brokers do not answer.
@@ -98,7 +98,7 @@ def dry_run(
 
 
 def _typed(records: Any, topic: str, job: Job, topology: Topology, build: Callable[[Job], Topology]) -> Any:
-    """The records of one topic with the columns of its serdes. Executors find these in the topology they build."""
+    """Return the records of one topic, with the columns of its serdes as found in the topology that executors build."""
     columns = [*_columns(topology, topic), *_PLACE]
 
     def process(batches: Iterable[Any]) -> Iterator[Any]:
@@ -132,7 +132,7 @@ def _place_of(topic: str, batch: Any, row: int) -> dict[str, str | int]:
 
 
 def refuse_cycles(levels: Iterable[tuple[SubTopology, ...]]) -> None:
-    """Tasks that ask each other must be run again from where they stood, and nothing of a dry run is kept.
+    """Refuse tasks that write to each other: they are run repeatedly from their commits, and a dry run commits nothing.
 
     Raises:
         UnsupportedByHostError: If sub-topologies of a level write to each other, or to themselves.
@@ -145,7 +145,7 @@ def refuse_cycles(levels: Iterable[tuple[SubTopology, ...]]) -> None:
 
 
 def _course(connected: ConnectedApplication, job: Job, run_range: RunRange, max_records: int) -> Course:
-    """Return the application's own levels and slices, from where it stands, or from nothing."""
+    """Return the course with the application's own levels and slices, from where it stands, or from nothing."""
     committed = connected.committed()
     restores = _begins_with_state(connected, run_range, committed)
     if restores:
@@ -168,10 +168,10 @@ def _course(connected: ConnectedApplication, job: Job, run_range: RunRange, max_
 def _begins_with_state(
     connected: ConnectedApplication, run_range: RunRange, committed: Mapping[TopicPartition, CommittedOffset]
 ) -> bool:
-    """Whether the range begins where the application stands; else it begins with no state.
+    """Return whether the range begins where the application stands; otherwise it begins with no state.
 
     Raises:
-        RangeError: If there is state to begin with, and it is not known.
+        RangeError: If the range should begin with state that is not known.
     """
     ranges = run_range.ranges
     if committed and all(tp in committed and committed[tp].offset == r.start for tp, r in ranges.items()):

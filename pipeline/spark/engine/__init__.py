@@ -1,7 +1,8 @@
-"""Spark itself, whatever runs on it.
+"""Access to Spark itself, independent of the jobs that run on it.
 
-`failures` are what Spark raises, `executor_errors` what of that is ours, `text_rows` results of executors. `java_classes` makes
-sessions start sooner, and `databases` are reached by a session's JVM, or its server's.
+`failures` translates Spark's exceptions, `executor_errors` carries this project's errors from executors to the driver, and
+`text_rows` carries their results. `java_classes` speeds up the start of sessions. `databases` sends statements to databases
+through a session's JVM, or its server's.
 """
 
 from __future__ import annotations

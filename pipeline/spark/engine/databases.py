@@ -1,4 +1,4 @@
-"""The driver's statements to a database: by the JVM of its Spark session or, over Spark Connect, by reads of the server's.
+"""The driver's statements to a database, through the JVM of its Spark session or, with Spark Connect, the server's.
 
 A Spark Connect client has no JVM, and the database may be out of its reach. There, statements travel as the
 `sessionInitStatement` of a `jdbc` read, which Spark runs in the connection that it opens for the read.
@@ -27,19 +27,19 @@ class Database(Protocol):
     """A database that statements can be sent to."""
 
     def quoted(self, name: str) -> str:
-        """A name as SQL takes it, whatever its characters."""
+        """Return a quoted name for SQL, whatever its characters."""
         ...
 
     def can_read(self, table: str) -> bool:
-        """Whether there is such a table."""
+        """Return whether the table exists and can be read."""
         ...
 
     def tables(self, prefix: str) -> list[str]:
-        """The tables of the current schema whose names begin so, in whatever case."""
+        """Return the tables of the current schema whose names begin with a prefix, ignoring case."""
         ...
 
     def row(self, sql: str) -> tuple[Any, ...] | None:
-        """The first row of a query; its columns must have names."""
+        """Return the first row of a query, whose columns must have names; None if it has no rows."""
         ...
 
     def execute(self, *statements: str) -> None:
@@ -48,7 +48,7 @@ class Database(Protocol):
 
 
 def literal(text: str) -> str:
-    """A string as SQL takes it.
+    """Return a string literal for SQL.
 
     >>> literal("it's")
     "'it''s'"
@@ -58,7 +58,7 @@ def literal(text: str) -> str:
 
 
 def with_driver(options: Mapping[str, str]) -> dict[str, str]:
-    """Options of the `jdbc` format with PostgreSQL's or H2's driver: Spark finds no class by URL that came with `--package`.
+    """Add PostgreSQL's or H2's driver to `jdbc` options: by URL, Spark finds no driver that came with `--package`.
 
     >>> with_driver({"url": "jdbc:postgresql://host/db"})["driver"]
     'org.postgresql.Driver'
@@ -68,12 +68,12 @@ def with_driver(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def url_of(options: Mapping[str, str]) -> str:
-    """The address of the database; empty if there is none."""
+    """Return the address of the database; empty if there is none."""
     return next((value for name, value in options.items() if name.lower() == "url"), "")
 
 
 def shown(url: str) -> str:
-    """An address for messages: without what follows the database, and without passwords.
+    """Return an address for messages: without the text after the database, and without passwords.
 
     >>> shown("jdbc:sqlserver://db:1433;user=sa;password=hunter2"), shown("jdbc:mysql://ann:hunter2@db/shop")
     ('jdbc:sqlserver://db:1433', 'jdbc:mysql://***@db/shop')
@@ -82,20 +82,20 @@ def shown(url: str) -> str:
 
 
 def has_jvm(spark: Any) -> bool:
-    """Whether a session's driver is this process: not over Spark Connect."""
+    """Return whether the session's driver is this process, which it is not with Spark Connect."""
     return getattr(spark, "_sc", None) is not None
 
 
 @contextmanager
 def connected(spark: Any, options: Mapping[str, str]) -> Iterator[Database]:
-    """The database of a `jdbc` source or target, reached by Spark's own means: its drivers, its ways to log in.
+    """Connect to the database of a `jdbc` source or target by Spark's own means: its drivers and its ways to log in.
 
     Args:
         spark: A Spark session.
         options: Options of Spark's `jdbc` format.
 
     Raises:
-        UnsupportedByHostError: If it cannot be told over Spark Connect what is to be done in one transaction.
+        UnsupportedByHostError: If transactions in this database are not supported over Spark Connect.
         EngineError: If it cannot be reached.
     """
     url = url_of(options)
@@ -129,7 +129,7 @@ def _connection(spark: Any, options: Mapping[str, str]) -> Any:
 
 
 class _ByConnection:
-    """A connection of the driver's own."""
+    """A connection that the driver opens itself."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""Errors of executors: whether another attempt may help, and what they are as text, which is all that Spark hands over."""
+"""Errors of executors: whether another attempt may help, and their form as text, which is all that Spark transports."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pipeline.errors import ProcessingError, StreamsError
 
 
 def another_attempt_may_help(error: StreamsError) -> bool:
-    """Whether Spark should try the task again, rather than the run end."""
+    """Return whether Spark should retry the task, rather than the run end."""
     may_pass = isinstance(error, pipeline.errors.TaskError | pipeline.errors.StateInUseError)
     return may_pass or bool(getattr(error, "retriable", False))
 
 
 def describe_error(error: StreamsError) -> str:
-    """An executor's error as text that `rebuilt_error` understands."""
+    """Return an executor's error as text that `rebuilt_error` understands."""
     return json.dumps([type(error).__name__, error.message, error.hint, bool(getattr(error, "retriable", False))])
 
 
 def rebuilt_error(text: str) -> StreamsError:
-    """An executor's error, in the driver."""
+    """Return an executor's error, rebuilt in the driver."""
     name, message, hint, may_help = json.loads(text)
     kind = getattr(pipeline.errors, name, ProcessingError)
     rebuilt: StreamsError = kind(message, hint=hint, retriable=True) if may_help else kind(message, hint=hint)

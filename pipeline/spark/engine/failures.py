@@ -45,13 +45,13 @@ class ExecutorError(Exception):
     """
 
     def __init__(self, error: StreamsError) -> None:
-        """Keep it as text: all that Spark hands over."""
+        """Keep the error as text, which is all that Spark transports."""
         super().__init__(_MARK + describe_error(error))
 
 
 @contextmanager
 def on_executor() -> Iterator[None]:
-    """Within this, a `StreamsError` is raised in the form in which the driver finds it."""
+    """Raise a `StreamsError` of the body in the form in which the driver finds it."""
     try:
         yield
     except StreamsError as error:
@@ -60,28 +60,28 @@ def on_executor() -> Iterator[None]:
 
 @contextmanager
 def spark_failures(doing: str) -> Iterator[None]:
-    """Within this, what Spark raises is raised as the error it stands for, except for its `AnalysisException`.
+    """Translate Spark's exceptions in the body, except for its `AnalysisException`.
 
     Args:
-        doing: What Spark is asked to do, for the message: "write batch 3".
+        doing: The work that Spark is asked to do, for the message: "write batch 3".
 
     Raises:
-        StreamsError: The executor's own, if it was one.
-        EngineError: What Spark said, otherwise.
+        StreamsError: The error of an executor.
+        EngineError: If Spark itself failed.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import AnalysisException, PySparkException
 
     try:
         yield
-    except AnalysisException:  # about what was asked for: the caller knows more
+    except AnalysisException:  # about the request itself: the caller knows more
         raise
     except (Py4JError, PySparkException) as error:
         raise translated(str(error), doing) from error
 
 
 def translated(text: str, doing: str) -> StreamsError:
-    r"""The error that a text of Spark's stands for.
+    r"""Return the error that a text of Spark's stands for.
 
     >>> translated("Py4JJavaError: ...\nCaused by: java.io.IOException: No space left on device\n", "write").message
     'Cannot write: there is no space left on the disk of a Spark executor or of the target'
@@ -106,7 +106,7 @@ def translated(text: str, doing: str) -> StreamsError:
 
 
 def missing_module(text: str) -> ConfigError | None:
-    """Say what to do if a job has failed because executors lack a module; None if that is not why."""
+    """Return an error with a hint if a job failed because executors lack a module; None if it failed otherwise."""
     found = _MISSING.search(text)
     if found is None:
         return None
@@ -117,7 +117,7 @@ def missing_module(text: str) -> ConfigError | None:
 
 
 def cause_of(error: BaseException) -> str:
-    """The line of a Spark exception that says what happened: its text holds stack traces of two languages."""
+    """Return the line of a Spark exception that tells the cause: its text holds stack traces of two languages."""
     lines = _RAISED.findall(str(error))
     first = next(iter(str(error).strip().splitlines()), repr(error))
     return redacted(lines[-1] if lines else first)[:_LONGEST]

@@ -1,7 +1,7 @@
-"""An archive of the classes that Spark makes Java load: a session on this machine starts in about half the time with it.
+"""An archive of the classes that Spark makes Java load: it halves the start time of a session on this machine.
 
-Java maps an archive without looking at all of it, so it is made aside and appears when it is complete. One that was made by
-another Java, or with other libraries, Java passes over; the name says which ones it is for.
+Java maps an archive without checking all of it, so it is written elsewhere and renamed when complete. Java ignores one made
+by another Java, or with other libraries; its name says which ones it is for.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def classes_archive(environ: Mapping[str, str], home: Path | None = None) -> Pat
     """Return the path of the archive for this machine's Java and this Spark, whether it exists or not.
 
     Args:
-        environ: The environment, which says where both are.
-        home: Where what is made once is kept; as the environment says if left out.
+        environ: The environment, which locates both.
+        home: Directory of files that are made once; as the environment says if left out.
     """
     import pyspark
 
@@ -42,21 +42,21 @@ def classes_archive(environ: Mapping[str, str], home: Path | None = None) -> Pat
 
 
 def archive_options(archive: Path | None) -> str:
-    """Java's options that make use of an archive; none if it is not there."""
+    """Return Java's options that use an archive; none if it does not exist."""
     if archive is None or not archive.exists() or " " in str(archive):  # Spark splits options at spaces
         return ""
     return f"-XX:SharedArchiveFile={archive} {_SILENT}"
 
 
 def archive_classes(started: Callable[[str], Any], archive: Path) -> None:
-    """Make the archive: have a session do what sessions do, and its Java write down what it has loaded.
+    """Make the archive: run typical work in a session, and let its Java record the classes that it loads.
 
     Args:
         started: Starts a session of this process with further options of Java. There must be none yet.
-        archive: Where the archive is to be.
+        archive: Path of the archive.
 
     Raises:
-        EngineError: If Java writes none.
+        EngineError: If Java does not write it.
     """
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent) as aside:
@@ -71,7 +71,7 @@ def archive_classes(started: Callable[[str], Any], archive: Path) -> None:
 
 
 def _work(session: Any, table: Path) -> None:
-    """Do the work of bounded runs, exports and reading of states."""
+    """Do typical work of bounded runs, exports and reads of state."""
 
     def same(batches: Iterator[Any]) -> Iterator[Any]:
         yield from batches

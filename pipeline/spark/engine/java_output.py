@@ -23,12 +23,12 @@ _NOISE = re.compile(
 
 @contextmanager
 def quiet_java() -> Iterator[None]:
-    """Within this, Java is started: its lines come through, but for those.
+    """Start Java in the body; its output is passed on without the lines of each start.
 
-    Java inherits this process' standard error output, and keeps it. So it gets a pipe, and a thread passes on what comes, for
-    as long as the two live.
+    Java inherits this process's standard error output and keeps it. So Java gets a pipe instead, and a thread passes its
+    lines on for as long as both processes live.
     """
-    if threading.current_thread() is not threading.main_thread():  # others may just be starting processes
+    if threading.current_thread() is not threading.main_thread():  # other threads may be starting processes just now
         yield
         return
     sys.stderr.flush()
@@ -44,7 +44,7 @@ def quiet_java() -> Iterator[None]:
 
 
 def _pass_on(source: int, target: int) -> None:
-    """Copy lines until the last one who writes has ended; what is shown is whole lines."""
+    """Copy whole lines until the last writer has ended."""
     rest = b""
     while chunk := os.read(source, 65_536):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -57,5 +57,5 @@ def _show(target: int, lines: list[bytes]) -> None:
     try:
         while shown:
             shown = shown[os.write(target, shown) :]
-    except OSError:  # nobody reads any more: Java must not wait for that
+    except OSError:  # the reader is gone: Java must not wait for it
         return

@@ -1,4 +1,4 @@
-"""Rows of a single text, as executors hand their results to Spark."""
+"""Rows of a single text, the form in which executors return results to Spark."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _OFFSETS = struct.Struct("=ii")
 
 
 def text_row(column: str, text: str) -> pa.RecordBatch:
-    """A batch of one row with one text.
+    """Return a batch of one row with one text.
 
-    Made of its bytes, as Arrow would lay it out: whatever makes an array of Python's objects loads pandas first, which is more
-    than half of what a Python process of Spark takes to start.
+    The batch is laid out byte by byte, as Arrow would do it. Making an array of Python objects loads pandas first, which
+    takes more than half of the start of a Spark Python process.
 
     >>> text_row("result", "größe").to_pylist()
     [{'result': 'größe'}]
     """
-    import pyarrow as pa  # noqa: PLC0415 - workers have none, and import this with all that plans runs
+    import pyarrow as pa  # noqa: PLC0415 - workers import this module to plan runs, and have no pyarrow
 
     data = text.encode()
     offsets = _OFFSETS.pack(0, len(data))

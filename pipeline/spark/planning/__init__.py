@@ -1,7 +1,7 @@
-"""The work of a run and its order; all of this is the driver's.
+"""The work of a run and its order, planned by the driver.
 
-`slices` cuts a range, `schedule` says which levels of sub-topologies go at the same time. `runs` is the record of runs, and
-`unfinished` knows what is left of those that were interrupted.
+`slices` cuts a range, and `schedule` decides which levels of sub-topologies run at the same time. `runs` keeps the record of
+runs, and `unfinished` computes the remaining work of interrupted runs.
 """
 
 from __future__ import annotations

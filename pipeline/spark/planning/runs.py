@@ -1,4 +1,4 @@
-"""The record of bounded runs: who ran what, when, and what came of it; kept in a compacted topic."""
+"""The record of bounded runs: their users, times, ranges and outcomes, kept in a compacted topic."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ class RunRecord:
     """One bounded run.
 
     Args:
-        id: Names it; sorts by time.
-        app: The application.
-        version: Which version of it.
-        by: Who started it.
-        started_ms: When, ms since the epoch.
-        range: What it was to process, as text; a run can be repeated with it.
-        state: `running`, `done`, `failed`, or `died` if it lives no more without its end being heard of.
-        ended_ms: When it ended; None while it runs.
+        id: Identifies it; ids sort by time.
+        app: Name of the application.
+        version: Version of the application.
+        by: The user who started it.
+        started_ms: Start, ms since the epoch.
+        range: The range to process, as text; a run can be repeated with it.
+        state: `running`, `done`, `failed`, or `died` if it is no longer alive and never reported its end.
+        ended_ms: End, ms since the epoch; None while it runs.
         slices: Number of slices.
         records_in: Records read from the application's inputs.
         records_out: Records written to public topics.
         dropped: Records not processed, by reason.
         restored: Records restored from changelogs.
-        totals: Totals that processors' sensors have counted.
+        totals: Totals of processors' sensors.
         snapshots: Newest snapshot by task.
-        committed: Per input, repartition topics included, the offset and the metadata that are committed at its end; empty if
-            it left no snapshots, or somebody else went on.
-        error: Why it failed.
+        committed: Per input, repartition topics included, the offset and the metadata committed at its end. Empty if it left no
+            snapshots, or another host has continued.
+        error: The error that it failed with.
     """
 
     id: str
@@ -78,7 +78,7 @@ class RunRecord:
 
     @property
     def name(self) -> str:
-        """The name that it is kept under."""
+        """The name that the record is kept under."""
         return f"{self.app}/{self.version}/{self.id}"
 
 
@@ -86,11 +86,11 @@ class RunLog:
     """Writes and lists the records of runs.
 
     Args:
-        admin: Asks the brokers.
+        admin: Client for requests to the brokers.
     """
 
     def __init__(self, admin: Admin) -> None:
-        """The topic is created when the first run is recorded."""
+        """Open the record of runs; its topic is created when the first run is recorded."""
         self._admin = admin
         self._topic = ControlTopic(admin, RUNS_TOPIC)
 
@@ -110,16 +110,16 @@ class RunLog:
         return [_with_end(run, living) for run in sorted(found, key=lambda run: run.id, reverse=True)]
 
     def _living(self, application_id: str) -> tuple[SoleHost, ...]:
-        """The hosts that have the place of those that process alone; one that died has it for a session."""
+        """Return the live hosts that process alone; one that died counts as alive for a session timeout."""
         return hosts_in(self._admin.group(group_of(application_id)).members)
 
     def started(self, application: Application, run_range: RunRange, host: SoleHost) -> RunRecord:
-        """Record that a run begins.
+        """Record the start of a run.
 
         Args:
-            application: What runs.
-            run_range: What it processes.
-            host: The place that it has while it lives.
+            application: The application.
+            run_range: The range that it processes.
+            host: The place among hosts that the run occupies while it is alive.
         """
         name, version = application.config.name, application.version
         run = RunRecord(host.id, name, version, host.by, host.since_ms, str(run_range))
@@ -134,7 +134,7 @@ class RunLog:
         snapshots: Mapping[str, str],
         committed: Mapping[str, tuple[int, str]],
     ) -> None:
-        """Record what a run has done, and forget the oldest ones."""
+        """Record the results of a run, and delete the oldest records."""
         self._end(
             run,
             state=DONE,
@@ -149,12 +149,12 @@ class RunLog:
         )
 
     def failed(self, run: RunRecord, error: BaseException) -> None:
-        """Record why a run has failed."""
+        """Record the error that a run failed with."""
         what = "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
         self._end(run, state=FAILED, error=what)
 
     def begin(self, application: Application, begun: Begun) -> None:
-        """Note, before it is begun, what a run has begun.
+        """Note the work that a run is about to begin.
 
         Raises:
             BrokerError: If brokers refuse or do not answer.
@@ -162,7 +162,7 @@ class RunLog:
         self._topic.put({_begun_name(application.config.name, application.version): begun.encode()})
 
     def begun(self, application: Application) -> Begun | None:
-        """Return the work that runs have begun since the last one that was done; None if there is none.
+        """Return the work begun since the last finished run; None if there is none.
 
         Raises:
             BrokerError: If brokers do not answer.
@@ -174,7 +174,7 @@ class RunLog:
         self._put(replace(run, ended_ms=SystemClock().now_ms(), **changes))  # type: ignore[arg-type] # fields of the record
 
     def _put(self, run: RunRecord) -> None:
-        """Write one, whatever happens: a run does not fail because nobody can be told of it."""
+        """Write a record. Errors are logged: a run does not fail because its record cannot be written."""
         try:
             values: dict[str, bytes | None] = {run.name: msgspec.json.encode(asdict(run))}
             if run.state != RUNNING:
@@ -188,7 +188,7 @@ class RunLog:
 
 
 def committed_at_end(connected: ConnectedApplication, run_range: RunRange) -> dict[str, tuple[int, str]]:
-    """Return what is committed of all inputs at the end of a run; empty if another host has gone on.
+    """Return the committed offset and metadata of all inputs at the end of a run; empty if another host has continued.
 
     Raises:
         BrokerError: If brokers do not answer.
@@ -201,15 +201,15 @@ def committed_at_end(connected: ConnectedApplication, run_range: RunRange) -> di
 
 
 def _begun_name(app: str, version: str) -> str:
-    """Return the name that begun work is kept under; no application's name begins like that."""
+    """Return the name that begun work is kept under; no application's name begins like this."""
     return f"/begun/{app}/{version}"
 
 
 def _with_end(run: RunRecord, living: Collection[str]) -> RunRecord:
-    """A run as it is known; one that is not among those that live, although nothing was heard of its end, has died."""
+    """Return a run with its known state: one that is not alive and has not reported its end has died."""
     return replace(run, state=DIED) if run.state == RUNNING and run.id not in living else run
 
 
 def _decoded(value: bytes) -> RunRecord:
-    """A record; what a newer release has added is ignored."""
+    """Decode a record; fields added by newer releases are ignored."""
     return msgspec.json.decode(value, type=RunRecord)

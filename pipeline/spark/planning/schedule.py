@@ -1,4 +1,4 @@
-"""Orders the parts of a run: levels of sub-topologies work at a time, each a slice behind the one above."""
+"""Orders the parts of a run: levels of sub-topologies run at the same time, each one slice behind the level above."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Step: TypeAlias = "tuple[tuple[int, int], ...]"
 
 
 def steps(levels: Sequence[tuple[SubTopology, ...]], slices: int) -> list[Step]:
-    """All pairs of level and slice: those of a step are independent of each other.
+    """Return the steps of a run; the pairs of level and slice in a step are independent of each other.
 
-    A level works on a slice while the level above works on the next one. That needs to be known where in a repartition topic a
-    slice ends: if several levels write to one topic, or a level is run until nothing is left, levels follow one another.
+    A level works on a slice while the level above works on the next one. This requires known ends of slices in the repartition
+    topics. If several levels write to one topic, or a level is run until nothing is left, levels run one after another.
 
     >>> steps([(), ()], 3)
     [((0, 0),), ((0, 1), (1, 0)), ((0, 2), (1, 1)), ((1, 2),)]

@@ -27,13 +27,13 @@ MAX_RECORDS_PER_SLICE = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """How a range is cut.
+    """The slices of a range.
 
     Args:
-        parts: One after the other.
-        begun: What runs that were interrupted have begun of it, the first of the parts; None if nothing.
-        is_over: Whether the range was done before a later run that was interrupted: nothing is to be done, and that is left
-            alone.
+        parts: The slices, in order.
+        begun: Work that interrupted runs have begun within the range, the first of the parts; None if there is none.
+        is_over: Whether the range was done before a later run that was interrupted. Then there is nothing to do, and the
+            later run's work stays untouched.
     """
 
     parts: tuple[Slice, ...] = ()
@@ -41,7 +41,7 @@ class Slices:
     is_over: bool = False
 
     def with_one_begun(self) -> tuple[Slice, ...]:
-        """The parts, all that was begun as one: for who cannot tell apart what was written of it to repartition topics."""
+        """Return the parts, with all begun work as one: dry runs cannot tell its slices apart in repartition topics."""
         if self.begun is None:
             return self.parts
         count = len(self.begun.slices)
@@ -51,13 +51,15 @@ class Slices:
 def slices_of(connected: ConnectedApplication, run_range: RunRange, max_records: int) -> Slices:
     """Return the slices of a range.
 
-    Those that a run which was interrupted has begun come first, as that run has cut them, however far each task came: the
-    result is the same as without the interruption. Otherwise a task would get what one writer has written of later slices
-    together with what another is to write of earlier ones, which is late then. If all of that is written, there may be
-    something left in repartition topics: slices without records of their own.
+    Slices that an interrupted run has begun come first, cut as that run has cut them, however far each task came. So the
+    result equals that of a run without the interruption. With other cuts, a task would read one writer's records of later
+    slices together with another writer's records of earlier ones. The latter would then be late.
+
+    If all records of these slices are written, repartition topics may still hold some of them. Slices without external
+    records remain then.
 
     Raises:
-        RangeError: If the range ends before what is begun does.
+        RangeError: If the range ends before the begun work does.
         BrokerError: If brokers do not answer.
     """
     application, admin = connected.application, connected.admin
@@ -81,13 +83,13 @@ def slices_of(connected: ConnectedApplication, run_range: RunRange, max_records:
 def cut(admin: Admin, run_range: RunRange, max_records: int) -> list[Slice]:
     """Return consecutive parts of a range.
 
-    The largest partition is cut into equal shares; the times of the records at its cuts are where all others are cut. Where the
-    log's times are of no use (they do not rise), parts come out uneven, never wrong.
+    The largest partition is cut into equal shares. All others are cut at the times of the records at its cuts. If the log's
+    times do not rise, parts come out uneven, but never wrong.
 
     Args:
-        admin: Asks the brokers.
-        run_range: What to cut.
-        max_records: How many offsets a part should have at most.
+        admin: Client for requests to the brokers.
+        run_range: The range to cut.
+        max_records: Maximum number of offsets of a part.
     """
     count = -(-run_range.size // max_records)
     if count <= 1:
@@ -108,7 +110,7 @@ def cut(admin: Admin, run_range: RunRange, max_records: int) -> list[Slice]:
 
 
 def _time_at(admin: Admin, tp: TopicPartition, rest: OffsetRange) -> int | None:
-    """Time (ms) of the first record at or after an offset; None if there is none."""
+    """Return the time (ms) of the first record at or after an offset; None if there is none."""
     for _, records in read_range(admin, {tp: rest}):
         if records:
             return records[0].timestamp

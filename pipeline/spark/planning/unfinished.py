@@ -1,4 +1,4 @@
-"""Work that interrupted runs have begun, and what is left of it: finished as if they had not been interrupted."""
+"""The remaining work of interrupted runs, finished as if they had not been interrupted."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Work that runs have begun and not finished, with what it takes to finish it as if they had not been interrupted.
+    """Work that runs have begun and not finished, with all facts needed to finish it as if they had not been interrupted.
 
     Args:
-        whole: From where the tasks of the first of them stood to the end of the last slice that was begun.
-        slices: The slices that not all levels had finished when it was begun.
-        ends: Of each slice, where it ends in the repartition topics that were complete then.
+        whole: The range from where the tasks of the first run stood to the end of the last slice that was begun.
+        slices: The slices that some levels had not finished when it was begun.
+        ends: Per slice, its end in the repartition topics that were complete then.
     """
 
     whole: RunRange
@@ -33,27 +33,26 @@ class Begun:
     ends: tuple[OffsetVector, ...]
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """Return the work as bytes."""
         texts = {"whole": str(self.whole), "slices": [*map(str, self.slices)], "ends": [*map(str, self.ends)]}
         return msgspec.json.encode(texts)
 
     @classmethod
     def decode(cls, data: bytes) -> Begun:
-        """From bytes."""
+        """Read the work from bytes."""
         texts = msgspec.json.decode(data)
         slices, ends = map(RunRange.parse, texts["slices"]), map(OffsetVector.parse, texts["ends"])
         return cls(RunRange.parse(texts["whole"]), tuple(slices), tuple(ends))
 
 
 def left_of_cut(slices: Sequence[Slice], committed: Mapping[TopicPartition, int]) -> list[Slice]:
-    """The slices that are left of a range; of one that is done, its end.
+    """Return the remaining slices of a range; if the range is done, its end.
 
-    All that somebody has begun without a note of it is one slice: what was written of it to repartition topics cannot be told
-    apart any more.
+    All work begun without a note of it is one slice: its records in repartition topics cannot be told apart by slice.
 
     Args:
-        slices: All of the range.
-        committed: Where the application stands.
+        slices: All slices of the range.
+        committed: Committed offsets of the application.
     """
     begun = [
         n for n, part in enumerate(slices) if any(r.start < committed.get(tp, 0) for tp, r in part.items() if r.size)
@@ -67,15 +66,15 @@ def left_of_cut(slices: Sequence[Slice], committed: Mapping[TopicPartition, int]
 
 
 def left_of_begun(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition, int]) -> Slice | None:
-    """Return what is left of begun work; None if none of it is done, or what is committed is not of it.
+    """Return the remaining part of begun work; None if none of it is done, or the committed offsets do not belong to it.
 
     Args:
-        wanted: The range that is asked for.
-        begun: From where the tasks stood to the end of what they have begun (`Begun.whole`).
-        committed: Where the application stands.
+        wanted: The requested range.
+        begun: The range from where the tasks stood to the end of the begun work (`Begun.whole`).
+        committed: Committed offsets of the application.
 
     Raises:
-        BegunRangeError: If the range ends before what is begun does.
+        BegunRangeError: If the range ends before the begun work does.
     """
     stands = _stands(begun, committed)
     if all(stands[tp] <= r.start for tp, r in begun.items()) or any(stands[tp] < r.start for tp, r in begun.items()):
@@ -97,11 +96,11 @@ def left_of_begun(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition
 
 
 def cut_as_begun(left: Slice, begun: Sequence[Slice]) -> list[Slice]:
-    """Cut what is left into slices that end where the begun ones did.
+    """Cut the remaining work into slices that end where the begun slices end.
 
     Args:
-        left: What is left of all of them (`left_of_begun`).
-        begun: Those that were not finished when the last of them began.
+        left: The remaining part of all begun slices (`left_of_begun`).
+        begun: The slices that were not finished when the last of them began.
     """
     parts: list[Slice] = []
     reached = {tp: r.start for tp, r in left.items()}
@@ -117,19 +116,19 @@ def cut_as_begun(left: Slice, begun: Sequence[Slice]) -> list[Slice]:
 
 
 def is_over(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition, int]) -> bool:
-    """Whether a range was done before that was begun which is not finished yet, so that its repetition has nothing to do.
+    """Return whether a range was done before the unfinished work was begun, so that repeating it has nothing to do.
 
-    What lies in repartition topics then is of later records, some of which are still to be written: their run finishes them.
+    Repartition topics then hold records of the later work, part of which is still to be written. The later run finishes it.
 
     Args:
-        wanted: The range that is asked for; an empty one is over as long as what is begun is still to be written.
-        begun: From where the tasks stood to the end of what they have begun (`Begun.whole`).
-        committed: Where the application stands.
+        wanted: The requested range; an empty one is over as long as begun work is still to be written.
+        begun: The range from where the tasks stood to the end of the begun work (`Begun.whole`).
+        committed: Committed offsets of the application.
     """
     stands = _stands(begun, committed)
     if any(stands.get(tp, 0) < r.end for tp, r in wanted.items()):
         return False
-    if any(stands[tp] < r.start for tp, r in begun.items()):  # it is of before a reset
+    if any(stands[tp] < r.start for tp, r in begun.items()):  # the begun work is from before a reset
         return False
     if all(tp in begun and r.end <= begun[tp].start for tp, r in wanted.items()):
         return True
@@ -138,10 +137,10 @@ def is_over(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition, int]
 
 
 def joined(slices: Sequence[Slice]) -> Slice:
-    """Slices that follow each other, as one."""
+    """Join consecutive slices into one."""
     return {tp: OffsetRange(r.start, slices[-1][tp].end) for tp, r in slices[0].items()}
 
 
 def _stands(begun: Slice, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return where each partition stands; without a commit, where it was begun: records before may be gone."""
+    """Return each partition's committed offset, or else where it was begun: earlier records may be gone."""
     return {tp: r.start for tp, r in begun.items()} | dict(committed)

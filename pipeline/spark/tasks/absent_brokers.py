@@ -1,4 +1,4 @@
-"""Waiting for brokers that are away in the middle of a run. Imports no pyspark: executors wait as well."""
+"""Waits for brokers that are away in the middle of a run. Imports no pyspark: executors wait as well."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ _RETRY_SECONDS = 0.5
 
 
 def outlast(step: Callable[[], T], admin: Admin, timeout_ms: int) -> T:
-    """Take a step, again and again while brokers are away: what its clients wait for by themselves is over within seconds.
+    """Repeat a step while brokers are away: its clients by themselves wait for seconds only.
 
     Args:
-        step: May be taken anew, whatever came of it.
-        admin: Asks whether brokers are there.
-        timeout_ms: For how long, since it failed first (`task.timeout.ms`).
+        step: The step; must be safe to repeat after any outcome.
+        admin: Client for requests to the brokers.
+        timeout_ms: Maximum duration of retries since the first failure, ms (`task.timeout.ms`).
+
+    Returns:
+        The step's result.
 
     Raises:
-        StreamsError: Its own, if waiting does not help, or has not helped.
+        StreamsError: The step's error, if waiting does not help, or has not helped.
     """
     deadline = None
     while True:
@@ -47,7 +50,7 @@ def _may_pass(error: StreamsError) -> bool:
 
 
 def _come_back(admin: Admin, deadline: float, missed: str) -> bool:
-    """Wait until a broker answers: most of a step would be spent in vain before. False if none does before the deadline."""
+    """Wait for a broker to answer, as most steps would be in vain before. Returns False if none does before the deadline."""
     while time.monotonic() < deadline:
         log.warning("waiting for brokers: %s", missed)
         time.sleep(_RETRY_SECONDS)

@@ -1,4 +1,4 @@
-"""Records of a slice for a task: inputs as they come, repartition topics with merged writers. Imports no pyspark."""
+"""Records of a slice for a task: external inputs in log order, repartition topics with merged writers. Imports no pyspark."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Inputs:
-    """Records of a slice for a task, with no more in memory than is needed; a context that ends with its files and connections.
+    """Reads a slice's records for a task with little memory; a context that closes its files and connections.
 
-    Inputs from outside of the application are read while they are processed, each by a client of its own, as far ahead as
-    that fetches. Repartition topics are read before: their writers have to be merged.
+    External inputs are read while they are processed. Each has a client of its own, which fetches ahead. Repartition topics
+    are read before, because their writers have to be merged.
 
     Args:
         connected: The application that the task belongs to.
-        ranges: What is read.
+        ranges: The ranges to read.
         repartitions: Full names of the application's repartition topics.
     """
 
@@ -48,25 +48,25 @@ class Inputs:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        """The inputs; nothing has been read."""
+        """Return the inputs; nothing is read yet."""
         self._open.enter_context(self._writers)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Release all."""
+        """Release files and connections."""
         self._open.close()
 
     def feed(self, task: Task, handed_over: Iterable[tuple[TopicPartition, TaskId, list[RawFields]]] = ()) -> None:
-        """Let a task follow all its inputs; `read` counts the records from outside of the application as they are processed.
+        """Let a task process all its inputs; `read` counts the records of external topics meanwhile.
 
         Args:
             task: The task.
-            handed_over: Records of repartition topics that are not in Kafka (a dry run's) with who would have written them,
-                behind those that are.
+            handed_over: Records of repartition topics that are not in Kafka (a dry run's), with their writers. They follow
+                the records in Kafka.
 
         Raises:
             RangeError: If a range cannot be read completely.
-            DeserializationError: If what a task of this run has packed is damaged.
+            DeserializationError: If a pack of this run is damaged.
             StateError: If records cannot be spilled.
             BrokerError: If the brokers do not answer.
         """

@@ -1,7 +1,7 @@
-"""Counts of the records that tasks have processed, told while they work. Imports no pyspark.
+"""Reports of the number of records that running tasks have processed. Imports no pyspark.
 
-A task says its count as an offset of its first input, in a group of the run's own that nobody joins. Executors and the driver
-both reach the brokers, with Spark Connect as well. The task's transaction is open for minutes, and shows nothing of it.
+A task commits its count as an offset of its first input, in a group of the run's own without members. Executors and the
+driver both reach the brokers, also with Spark Connect. The task's transaction stays open for minutes, and shows no progress.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COUNTS = 1 << 40
 
 
 def place_of(inputs: Iterable[TopicPartition]) -> TopicPartition:
-    """Return the input as whose offset a task says its count; no other task reads it."""
+    """Return the input for which a task commits its count; no other task reads it."""
     return min(inputs)
 
 
@@ -42,7 +42,7 @@ def new_group(application_id: str) -> str:
 
 
 def count_in(offset: int, turn: int) -> int:
-    """Return the count of a turn that a report holds.
+    """Return the count that a report holds for a turn.
 
     >>> count_in(3 * _COUNTS + 700, turn=3), count_in(2 * _COUNTS + 700, turn=3)
     (700, 0)
@@ -51,11 +51,11 @@ def count_in(offset: int, turn: int) -> int:
 
 
 class Counts:
-    """Reads the counts that tasks tell.
+    """Reads the counts that tasks report.
 
     Args:
-        admin: Asks the brokers.
-        group: Where they tell them; empty if they do not.
+        admin: Client for requests to the brokers.
+        group: The group in which tasks report; empty if they do not report.
     """
 
     def __init__(self, admin: Admin, group: str) -> None:
@@ -64,7 +64,7 @@ class Counts:
         self._reader: GroupProgress | None = None
 
     def of(self, places: Collection[TopicPartition], turn: int) -> int:
-        """Return the records that some tasks have processed in a turn.
+        """Return the number of records that some tasks have processed in a turn.
 
         Raises:
             BrokerError: If brokers do not answer.
@@ -75,7 +75,7 @@ class Counts:
         return sum(count_in(offset, turn) for offset, _ in self._reader.committed(places).values())
 
     def close(self) -> None:
-        """Forget what tasks have told, if brokers agree."""
+        """Delete the reports, if brokers agree."""
         if self._reader is not None:
             self._reader.close()
             with suppress(StreamsError):
@@ -88,13 +88,13 @@ def reporting(
 ) -> Iterator[None]:
     """Report a count every second, from another thread, as long as the body runs.
 
-    Brokers that do not take a report are no reason to stop.
+    Reports that brokers do not accept are dropped.
 
     Args:
-        admin: Asks the brokers.
-        group: Where counts are told; empty if nobody wants to know.
+        admin: Client for requests to the brokers.
+        group: The group in which to report; empty for no reports.
         inputs: The task's inputs.
-        turn: Which turn of the run this is.
+        turn: Number of this turn of the run.
         count: Returns the records processed so far.
     """
     if not (group and inputs):

@@ -1,9 +1,9 @@
-"""Records of repartition topics in an order that does not depend on their writers' speeds, with little of them in memory.
+"""Orders records of repartition topics independently of their writers' speeds, with little of them in memory.
 
-The runs of several writers lie mixed in a partition. They are taken apart while the partition is read, once, and merged by
-event time, as if each were a partition of its own. Within a run the order of the log stays: a record comes where the latest
-one before it of its writer does. Until they are merged, records stay in packs, as a bounded run writes them; what does not fit
-into memory waits in a file.
+The runs of several writers lie mixed in a partition. They are separated while the partition is read, once, and merged by
+event time, as if each were a partition of its own. Within a run the order of the log stays: a record takes the place of the
+latest record before it of its writer. Until they are merged, records stay in the packs of a bounded run. Packs that do not
+fit into memory wait in a file.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ _decode_singles = msgspec.msgpack.Decoder(tuple[list[int], bytes]).decode
 
 
 class _Block(NamedTuple):
-    """Records of a writer that follow each other.
+    """Consecutive records of a writer.
 
     Args:
-        offset: Of the pack that they are; None if their offsets are within.
-        data: The pack; of records that came in none, their offsets and a pack of them.
+        offset: Offset of their pack; None if `data` holds offsets.
+        data: The pack; for records outside of packs, their offsets and a pack of them.
     """
 
     offset: int | None
     data: bytes
 
     def records(self, tp: TopicPartition) -> list[RawFields]:
-        """With their offsets."""
+        """Return the records with their offsets."""
         if self.offset is not None:
             return list(records_of(opened(self.data, tp, self.offset), repeat(self.offset)))
         offsets, pack = _decode_singles(self.data)
@@ -67,12 +67,12 @@ class _Block(NamedTuple):
 
 @dataclass(slots=True)
 class _Writer:
-    """The records of one writer, in order: blocks in the file, and then those in memory.
+    """The records of one writer, in order: first the blocks in the file, then those in memory.
 
     Args:
-        tp: Where its records are.
-        number: Its place among the writers, the same in every run.
-        frames: Positions and sizes of several blocks each in the file.
+        tp: The partition of its records.
+        number: Its place among the writers, equal in every run.
+        frames: Positions and sizes in the file of frames of several blocks.
         kept: The blocks in memory.
     """
 
@@ -82,7 +82,7 @@ class _Writer:
     kept: deque[_Block] = field(default_factory=deque)
 
     def take(self) -> Iterator[list[_Block]]:
-        """Its blocks in memory, so many at a time as make a frame; they are forgotten."""
+        """Remove its blocks from memory, and yield them in groups of the size of a frame."""
         while self.kept:
             frame, size = [], 0
             while self.kept and size < _FRAME_BYTES:
@@ -91,7 +91,7 @@ class _Writer:
             yield frame
 
     def placed(self, file: IO[bytes] | None) -> Iterator[list[Placed]]:
-        """Its records with their places, block by block; each is forgotten once it is read."""
+        """Yield its records with their places, block by block; a block is forgotten once it is read."""
         latest, count = -1, 0
         for block in self._blocks(file):
             records = block.records(self.tp)
@@ -114,11 +114,11 @@ _decode_frame = msgspec.msgpack.Decoder(list[_Block]).decode
 
 
 class WriterMerge:
-    """Merges the writers of all partitions of repartition topics that a task reads; a context that ends with its file.
+    """Merges the writers of all repartition partitions that a task reads; a context that removes its file at the end.
 
     Args:
-        directory: Where the file is made, if one is needed. It has no name: whatever kills the process, it is gone.
-        limit_bytes: How much of the records may be in memory while they are added.
+        directory: Directory of the file, if one is needed. It has no name, so it disappears even if the process is killed.
+        limit_bytes: Maximum size of records in memory while they are added, bytes.
     """
 
     def __init__(self, directory: Path, limit_bytes: int) -> None:
@@ -131,11 +131,11 @@ class WriterMerge:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        """The merge, still to be filled."""
+        """Return the merge, still empty."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the file up."""
+        """Close the file."""
         self._open.close()
 
     def add(
@@ -145,9 +145,9 @@ class WriterMerge:
 
         Args:
             tp: The partition.
-            records: What follows.
-            writer: Who wrote those that are in no pack. Live workers do not say who they are: they count as one.
-            taken: How many records of the first one, if it is a pack, have been processed before.
+            records: The next records.
+            writer: Writer of the records outside of packs. Live workers do not name themselves: they count as one writer.
+            taken: Number of records of the first pack that have been processed before; 0 if the first record is no pack.
 
         Raises:
             DeserializationError: If a pack is damaged.
@@ -167,9 +167,9 @@ class WriterMerge:
                 raise StateError(message, hint="Is the disk full, or the directory read-only?") from error
 
     def merged(self) -> Iterator[tuple[TopicPartition, Iterator[list[RawFields]]]]:
-        """Each partition with its records, batch by batch; to be asked when all have been added.
+        """Yield each partition with its records, in batches; call it when all records have been added.
 
-        The batches raise a `DeserializationError` where a pack is damaged.
+        The batches raise a `DeserializationError` at a damaged pack.
         """
         for tp, writers in sorted(self._partitions.items()):
             yield tp, _merged([writer.placed(self._file) for writer in writers.values()])
@@ -196,7 +196,7 @@ class WriterMerge:
     def _opened(self) -> IO[bytes]:
         if self._file is None:
             make_directory(self._directory)
-            file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - it is left with this context
+            file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - this context closes it
             self._file = self._open.enter_context(file)
         return self._file
 
@@ -218,14 +218,14 @@ def _singles(records: Sequence[RawFields]) -> _Block:
 
 
 def _number(writer: TaskId | None) -> int:
-    """A writer's place among those whose records have the same time; 0 is for records whose writer is not known."""
+    """Return a writer's place among those with records of equal time; 0 is for records whose writer is not known."""
     return 0 if writer is None else (writer.sub_topology << 32 | writer.partition) + 1
 
 
 def _merged(runs: list[Iterator[list[Placed]]]) -> Iterator[list[RawFields]]:
-    """The records of several writers in order of their places. Of each run one block is in memory.
+    """Yield the records of several writers in order of their places. One block of each writer is in memory.
 
-    All that comes before the end of the block that ends first is at hand, and sorted at once: that is quick, as it consists of
+    All records before the earliest end of a block are in memory, and are sorted at once. This is fast, as they consist of
     sorted pieces.
     """
     heads = [(block, 0, run) for run in runs if (block := next(run, None))]

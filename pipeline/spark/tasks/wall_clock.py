@@ -1,4 +1,4 @@
-"""Treats punctuations by the wall clock, which means nothing in a bounded run. Imports no pyspark."""
+"""Handles punctuations by the wall clock, which means nothing in a bounded run. Imports no pyspark."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def check_wall_clock(application: Application, task: Task) -> None:
-    """Refuse processors that schedule by the wall clock, unless somebody has said what becomes of that.
+    """Refuse processors that schedule by the wall clock, unless a setting says how to treat them.
 
     Raises:
-        UnsupportedByHostError: If there is one.
+        UnsupportedByHostError: If there is such a processor, and no such setting.
     """
     if task.schedules_wall_clock and application.config.streams.bounded_wall_clock_punctuation == "refuse":
         message = f"{application.id} schedules punctuations by the wall clock, which means nothing in a bounded run"
@@ -27,10 +27,10 @@ def check_wall_clock(application: Application, task: Task) -> None:
 
 
 def punctuate_wall_clock(application: Application, task: Task) -> None:
-    """Call what follows the wall clock at the end of a slice, if it is to be called.
+    """Call wall-clock punctuations at the end of a slice, if the setting says so.
 
     Raises:
-        UnsupportedByHostError: If something was scheduled meanwhile, and nothing says what becomes of that.
+        UnsupportedByHostError: If one was scheduled meanwhile, and no setting says how to treat it.
     """
     check_wall_clock(application, task)
     if application.config.streams.bounded_wall_clock_punctuation == "once":

@@ -1,4 +1,4 @@
-"""Messages between the driver and executors: plain values, nothing open."""
+"""Messages between the driver and executors: plain values without open resources."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The facts that all tasks of a run share. Executors build the topology anew, and refuse if it is another one.
+    """The facts that all tasks of a run share. Executors build the topology again, and refuse one that differs.
 
     Args:
-        config: The application.
-        version: Which version.
+        config: The application's configuration.
+        version: The application's version.
         kafka: Client properties.
-        state_directory: Where executors keep local state.
-        fingerprint: Of the driver's topology.
-        published: Where outputs go instead; None if the version publishes.
-        dead_letters: Where dead letters go instead; None leaves it to the handlers.
-        progress: The group in which tasks tell how far they are; empty if nobody wants to know.
+        state_directory: Directory of local state on executors.
+        fingerprint: Fingerprint of the driver's topology.
+        published: Replacement topics for outputs; None if the version publishes.
+        dead_letters: Replacement topic for dead letters; None leaves the topic to the handlers.
+        progress: The group in which tasks report their progress; empty if they do not report.
         partitions: Partition counts of the external source topics.
-        global_ends: Up to where global tables are read: the same for all tasks.
+        global_ends: End offsets up to which global tables are read, shared by all tasks.
     """
 
     config: AppConfig
@@ -57,7 +57,7 @@ def job_of(connected: ConnectedApplication, progress: str = "") -> Job:
 
     Args:
         connected: The application.
-        progress: The group in which tasks tell how far they are; empty if nobody wants to know.
+        progress: The group in which tasks report their progress; empty if they do not report.
     """
     application = connected.application
     return Job(
@@ -75,7 +75,7 @@ def job_of(connected: ConnectedApplication, progress: str = "") -> Job:
 
 
 def connected_here(job: Job, build: Callable[[Job], Topology]) -> ConnectedApplication:
-    """Return the application of a job, of a topology that is built in this process.
+    """Return the application of a job, with the topology built in this process.
 
     Args:
         job: The job.
@@ -101,7 +101,7 @@ def connected_here(job: Job, build: Callable[[Job], Topology]) -> ConnectedAppli
 
 
 def admin_here(kafka: Mapping[str, str]) -> Admin:
-    """Return the client of this process, which its tasks share: each would begin and end two connections otherwise."""
+    """Return the client that all tasks of this process share: each would open and close two connections otherwise."""
     return _admin(tuple(sorted(kafka.items())))
 
 
@@ -112,14 +112,14 @@ def _admin(kafka: tuple[tuple[str, str], ...]) -> Admin:
 
 @dataclass(frozen=True, slots=True)
 class TaskWork:
-    """One task's part of one slice: all its inputs, and what to process of each.
+    """One task's part of one slice: the ranges of all its inputs.
 
     Args:
         job: The run.
-        task_id: Which task.
-        ranges: Per input what to process of it.
-        advance_to_ms: Where its event time is moved to afterwards, ms; None leaves it where the records took it.
-        turn: Counts the times that the run has given works to Spark.
+        task_id: The task.
+        ranges: The range of each input.
+        advance_to_ms: Event time to which the task moves afterwards, ms; None leaves it where the records took it.
+        turn: Number of times that the run has submitted work to Spark.
     """
 
     job: Job
@@ -140,19 +140,19 @@ class TaskResult:
 
     Args:
         task_id: The task, as text.
-        processed: Records processed; 0 if an earlier attempt had done it all.
+        processed: Records processed; 0 if an earlier attempt had done all the work.
         restored: Records restored from changelogs.
         dropped: Records not processed, by reason.
-        error: What stopped it for good, as `describe_error` writes it; None if nothing did.
-        read: Those of the processed that came from external topics.
+        error: The error that stopped it for good, as `describe_error` writes it; None if there was none.
+        read: Number of the processed records that came from external topics.
         written: Records written, other than to changelogs.
-        published: Those of the written that went to public topics.
-        commits: Transactions, each of a slice.
-        restore_ms: How long taking over and restoring took.
-        compute_ms: How long reading, processing and committing took.
+        published: Number of the written records that went to public topics.
+        commits: Transactions, one per slice.
+        restore_ms: Duration of taking over and restoring, ms.
+        compute_ms: Duration of reading, processing and committing, ms.
         snapshot: Name of the snapshot of its state at the end; None if it was not published.
-        warnings: What went wrong without harm to the results.
-        totals: Totals that processors' sensors have counted, by the text of their names.
+        warnings: Failures that do not affect the results.
+        totals: Totals of processors' sensors, by the text of their names.
     """
 
     task_id: str
@@ -172,7 +172,7 @@ class TaskResult:
 
 
 def total(name: str, results: Iterable[TaskResult]) -> TaskResult:
-    """Several results as one.
+    """Sum several results up as one.
 
     >>> total("all", [TaskResult("0_0", 3, 0, {"late": 1}), TaskResult("0_1", 4, 2, {"late": 2})]).dropped
     {'late': 3}

@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEPLOYMENT_SETTINGS: Mapping[str, str] = {"spark.speculation": "false"}
-"""Settings of the session: a task that lasts for ever is not slow, and a copy of it would only fence it."""
+"""Settings of the session: a task that lasts for ever is not slow, and a speculative copy would only fence it."""
 
 _HEAR_SECONDS = 0.5
 _STOP_SECONDS = 90.0
-"""How long instances have to commit and to hand over before Spark ends them."""
+"""Time that instances have to commit and to hand over before Spark ends them."""
 _NEVER_STARTED_SECONDS = 10.0
-"""The same if only instances are left that have not got a core yet."""
+"""Time that instances have to end if all that are left still wait for a core."""
 _CORE_SECONDS = 60.0
 _DEATHS_ALLOWED = 10
-"""So many instances that Spark has given up within `_DEATHS_SECONDS` are too many."""
+"""Number of instances that Spark may give up within `_DEATHS_SECONDS`; one more is too many."""
 _DEATHS_SECONDS = 300.0
 
 

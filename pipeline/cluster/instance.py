@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _HEAR_SECONDS = 0.5
 _PREDECESSOR_SECONDS = 10.0
-"""How long the processes of an attempt that was killed on the same machine may take to end."""
+"""Time that the processes of a killed attempt on the same machine have to end."""
 
 
 @dataclass(frozen=True, slots=True)

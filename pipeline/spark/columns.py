@@ -1,8 +1,8 @@
-"""Columns of frames: which type the values of a serde have there, and how bytes become them. Imports no pyspark.
+"""Columns of frames: the types of serdes' values, and the conversion of bytes to them. Imports no pyspark.
 
-Numbers, text, bytes and times are columns of their kind, typed JSON (dataclasses, TypedDicts, `msgspec.Struct`s) is a struct,
-and what a type does not say is JSON text: `VARIANT` columns are made of it (`with_variants`). Of a serde that says nothing at
-all (`Serde.value_type`), the bytes are kept.
+Numbers, text, bytes and times have columns of their kind. Typed JSON (dataclasses, TypedDicts, `msgspec.Struct`s) is a struct.
+Parts without a type are JSON text, which `with_variants` turns into `VARIANT` columns. If a serde names no type
+(`Serde.value_type`), its bytes are kept.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipeline.serde.api import Serde
 
 KEY = "key"
-"""The column of keys; those of windowed keys have more beside it."""
+"""The column of keys; windowed keys have further columns."""
 TIME = pa.timestamp("us", "UTC")
 _LAST_MS = 253_402_300_799_999
 """The last ms of the year 9999: neither Spark's functions nor Python have later times."""
@@ -60,7 +60,7 @@ class Column:
     Args:
         name: Its name.
         kind: Its type.
-        of: Makes its value out of what `read` gives.
+        of: Makes its value from the value that `read` returns.
         is_variant: Whether it holds JSON text of any shape.
     """
 
@@ -76,21 +76,21 @@ class Columns:
 
     Args:
         columns: The columns.
-        read: Bytes to the value which they are made of.
+        read: Converts bytes to the value from which the columns are made.
     """
 
     columns: tuple[Column, ...]
     read: Callable[[bytes], Any]
 
     def arrays(self, data: Sequence[bytes | None], places: Callable[[int], dict[str, str | int]]) -> list[pa.Array]:
-        """The columns of some rows.
+        """Return the columns of some rows.
 
         Args:
             data: The bytes, row by row.
-            places: Says where a row comes from, for the message.
+            places: Returns a row's origin, for the message.
 
         Raises:
-            DeserializationError: If bytes are not what the serde expects.
+            DeserializationError: If the serde cannot read the bytes.
         """
         values = []
         for number, each in enumerate(data):
@@ -103,7 +103,7 @@ class Columns:
 
 
 def array(column: Column, values: Sequence[Any], places: Callable[[int], dict[str, str | int]]) -> pa.Array:
-    """One column of some rows.
+    """Return one column of some rows.
 
     Raises:
         DeserializationError: If a value does not fit: a number of more than 64 bits.
@@ -129,8 +129,8 @@ def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
     [('value', 'int64')]
 
     Args:
-        name: What the column is called. Where it is `key`, windowed keys have `window_start` and `window_end` as well.
-        serde: How it is read; None if that is not known.
+        name: Name of the column. For `key`, windowed keys have `window_start` and `window_end` as well.
+        serde: Its serde; None if not known.
     """
     if serde is None or serde.value_type is None:
         return Columns((Column(name, pa.binary()),), _same)
@@ -145,7 +145,7 @@ def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
 
 
 def column_of(name: str, value_type: Any) -> Column:
-    """The column for values of a type (`Serde.value_type`); None is bytes."""
+    """Return the column for values of a type (`Serde.value_type`); None stands for bytes."""
     if value_type is None:
         return Column(name, pa.binary())
     narrow = _NARROW.get(_bits(value_type))
@@ -158,7 +158,7 @@ def column_of(name: str, value_type: Any) -> Column:
 
 
 def micros(time_ms: int) -> int | None:
-    """A time in ms as columns have it; None after the year 9999: a window without an end has none.
+    """Return a time in ms as columns hold it, in µs; None after the year 9999, as for windows without an end.
 
     >>> micros(1000), micros(2**63 - 1)
     (1000000, None)
@@ -167,7 +167,7 @@ def micros(time_ms: int) -> int | None:
 
 
 def with_variants(frame: Any, columns: Iterable[Column]) -> Any:
-    """The frame with `VARIANT`s in place of JSON text."""
+    """Return the frame with `VARIANT`s in place of JSON text."""
     from pyspark.sql import functions as f
 
     for column in columns:
@@ -177,19 +177,19 @@ def with_variants(frame: Any, columns: Iterable[Column]) -> Any:
 
 
 def spark_schema(columns: Iterable[Column]) -> Any:
-    """The columns as Spark describes them."""
+    """Return the columns as Spark describes them."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(pa.schema([(column.name, column.kind) for column in columns]))
 
 
 def _bits(value_type: Any) -> tuple[Any, ...]:
-    """An annotated number's type and bits."""
+    """Return an annotated number's type and bits."""
     return get_args(value_type)[:2] if hasattr(value_type, "__metadata__") else ()
 
 
 def _shape(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
-    """The Arrow type of a msgspec type, and what makes a value of it out of built-in ones; `within` are the types around it."""
+    """Return a msgspec type's Arrow type and a converter of built-in values to it; `within` holds the enclosing types."""
     if isinstance(found, inspect.Metadata):
         return _shape(found.type, within)
     if isinstance(found, inspect.UnionType):
@@ -211,7 +211,7 @@ def _shape(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[
 
 
 def _union(found: inspect.UnionType, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
-    """A type that may be missing as that type, integers and fractions as fractions, everything else as JSON text."""
+    """Return an optional type as that type, mixed numbers as fractions, and every other union as JSON text."""
     types = [each for each in found.types if not isinstance(each, inspect.NoneType)]
     if len(types) == 1:
         return _shape(types[0], within)

@@ -1,4 +1,4 @@
-"""Resolves the offsets that a bounded run processes: from where, to where."""
+"""Resolves the offsets that a bounded run processes: start and end of each partition."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AGAIN = (
     "To process records again, release a new version, which begins at the first record (millrace release), or begin anew"
     " (millrace reset); --dry-run --from earliest only shows what they give."
 )
-"""What to do about records that are processed already."""
+"""Hint about records that are processed already."""
 _SHORTER = (
     "Ask again in a minute: a broker that has just started may not know its last records yet. If the topic was created anew,"
     " release a new version, which begins at its first record."
@@ -38,9 +38,9 @@ _TIME_HINT = "Times are written as 2013-07-01T00:00:00+00:00."
 
 @dataclass(frozen=True, slots=True)
 class RunRange:
-    """The source partitions of a run and what it processes of each.
+    """The source partitions of a run, with the offsets to process of each.
 
-    Its text form is what runs are stored and repeated by: `orders-0@0..120,orders-1@5..90`.
+    Runs are stored and repeated by its text form: `orders-0@0..120,orders-1@5..90`.
 
     >>> print(RunRange.parse("b-0@1..4,a-1@0..2"))
     a-1@0..2,b-0@1..4
@@ -49,7 +49,7 @@ class RunRange:
     ranges: Mapping[TopicPartition, OffsetRange]
 
     def __str__(self) -> str:
-        """The text form."""
+        """Return the text form."""
         return ",".join(f"{tp}@{r}" for tp, r in sorted(self.ranges.items()))
 
     @classmethod
@@ -57,7 +57,7 @@ class RunRange:
         """Read the text form.
 
         Raises:
-            RangeError: If it is not one.
+            RangeError: If the text is no such form.
         """
         ranges: dict[TopicPartition, OffsetRange] = {}
         for entry in filter(None, text.split(",")):
@@ -87,18 +87,18 @@ class RunRange:
 
 
 def resolve(connected: ConnectedApplication, start: str = COMMITTED, end: str = LATEST) -> RunRange:
-    """Turn what a user asked for into offsets.
+    """Turn a user's request into offsets.
 
     Args:
-        connected: What is to run.
+        connected: The application to run.
         start: `committed` (where the application stands; if it never ran, where its sources say, or `auto.offset.reset`),
             `earliest`, a vector, or a time.
-        end: `latest` (last stable offsets), a vector, or a time; a time means the first record at or after it. Of partitions
-            that are processed beyond a time, nothing is left: who asks for a day that is done gets an empty range.
+        end: `latest` (last stable offsets), a vector, or a time; a time means the first record at or after it. Partitions
+            processed beyond a time have nothing left, so the range of a day that is done is empty.
 
     Raises:
-        RangeError: If the end lies before the start, beyond the log, or the start before the first record that still exists.
-        ConfigError: If it never ran, and is not to choose where to begin.
+        RangeError: If the end lies before the start or beyond the log, or the start before the first existing record.
+        ConfigError: If it never ran, and its policy does not allow a choice of where to begin.
         TopicError: If a source topic does not exist.
     """
     connected, admin = connected.resolved(), connected.admin
@@ -117,11 +117,11 @@ def completed(connected: ConnectedApplication, run_range: RunRange) -> RunRange:
     """Return a range with all partitions of its topics. Partitions that were added since stay where they stand.
 
     Args:
-        connected: What is to run; its patterns are resolved.
+        connected: The application to run, with resolved patterns.
         run_range: The range.
 
     Raises:
-        ConfigError: If it never read a partition, and is not to choose where to begin.
+        ConfigError: If it never read a partition, and its policy does not allow a choice of where to begin.
         BrokerError: If brokers do not answer.
     """
     counts = connected.admin.partitions(connected.application.topology.source_topics)
@@ -137,10 +137,10 @@ def _from_where_it_stands(
     *,
     is_time: bool,
 ) -> Mapping[TopicPartition, int]:
-    """The ends; of partitions that are processed beyond a time, where they stand: a day that is done is no mistake.
+    """Return the ends; partitions processed beyond a time end where they stand, as asking for a finished day is no mistake.
 
     Raises:
-        RangeError: If offsets were asked for that are processed already, or the records that were processed are not there.
+        RangeError: If the requested offsets are processed already, or the processed records no longer exist.
     """
     beyond = sorted(tp for tp in stands if ends[tp] < stands[tp])
     written = connected.admin.end_offsets(beyond)
@@ -187,7 +187,7 @@ def _bound(connected: ConnectedApplication, tps: Iterable[TopicPartition], text:
 
 
 def _vector(connected: ConnectedApplication, partitions: list[TopicPartition], text: str) -> dict[TopicPartition, int]:
-    """Return offsets that were spelled out; partitions that are left out keep what is committed."""
+    """Return the offsets of a vector; partitions that it leaves out keep their committed offsets."""
     try:
         given = OffsetVector.parse(text).offsets
     except ValueError as error:
@@ -201,13 +201,13 @@ def _vector(connected: ConnectedApplication, partitions: list[TopicPartition], t
 
 
 def time_ms(text: str) -> int:
-    """A time as ms since the epoch; without a zone it is UTC.
+    """Return a time as ms since the epoch; without a zone it is UTC.
 
     >>> time_ms("1970-01-01T00:01:00+00:00"), time_ms("1970-01-02")
     (60000, 86400000)
 
     Raises:
-        RangeError: If it is not one.
+        RangeError: If the text is no time.
     """
     try:
         time = datetime.fromisoformat(text)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 DEFAULT_MASTER = "local[2,4]"
-"""Two cores, and up to four attempts of a task: `local[2]` would never try again."""
+"""Two cores, and up to four attempts of a task: `local[2]` would never retry."""
 
 _CONNECT = "sc://"
 _MASTERS = re.compile(r"local(\[.+\])?|(sc|spark|k8s|local-cluster|yarn|mesos)\b.*")
@@ -32,17 +32,17 @@ _OF_A_SESSION = "spark.sql."
 _PYTHON, _PY_FILES, _ARCHIVES = "spark.pyspark.python", "spark.submit.pyFiles", "spark.archives"
 _PACKAGES = "spark.jars.packages"
 _UTC = "-Duser.timezone=UTC"
-"""Drivers of databases read times without a zone in Java's own, whatever a session says."""
+"""Database drivers read times without a zone in Java's own zone, whatever a session says."""
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOG_LEVEL = "spark.log.level"
 _TELLING_OF_TASKS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 
 
 def lazily(spark: Any) -> Callable[[], Any]:
-    """Return a function that makes a session when one is needed: a start takes many seconds, and there may be nothing to do.
+    """Return a function that makes a session when needed: a start takes many seconds, and there may be nothing to do.
 
     Args:
-        spark: A session, or a function that makes one; it is called once at most.
+        spark: A session, or a function that makes one; called at most once.
     """
     return cache(spark) if callable(spark) else lambda: spark
 
@@ -56,21 +56,21 @@ def spark_session(
     archive: Path | None = None,
     starting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Any:
-    """A session, or the one that is there already.
+    """Return a new session, or the existing one.
 
     Args:
         master: Spark's master URL, or that of a Spark Connect server (`sc://host:port`). If left out, `spark.remote` or
             `spark.master` of the settings, or else two cores of this machine.
-        settings: Settings of Spark by its own names; they come before those that are set here.
-        name: Shown in Spark's pages.
+        settings: Settings of Spark by its own names; they override those that are set here.
+        name: Name in Spark's pages.
         packages: Maven coordinates of Java libraries that sources and targets need, as
-            `org.postgresql:postgresql:42.7.7`; downloaded by Spark when the session begins, so without effect on one that is
-            there.
-        archive: An archive of Spark's classes (`classes_archive`), used on this machine if it is there.
-        starting: Entered while Java starts in this process.
+            `org.postgresql:postgresql:42.7.7`. Spark downloads them when the session begins, so an existing session ignores
+            them.
+        archive: An archive of Spark's classes (`classes_archive`), used on this machine if it exists.
+        starting: Context entered while Java starts in this process.
 
     Raises:
-        ConfigError: If that is no master URL.
+        ConfigError: If `master` is no master URL.
         MissingExtraError: If Spark is not installed.
         EngineError: If it does not start.
     """
@@ -93,12 +93,12 @@ def spark_session(
 
 
 def _started(master: str, given: Mapping[str, str], name: str, archive: Path | None) -> Any:
-    """A session whose driver is this process."""
+    """Return a session whose driver is this process."""
     from pyspark.sql import SparkSession
 
     is_there = SparkSession.getActiveSession() is not None
-    # Spark's first call to Java loads its test tools, and pandas with them, to know whether there is numpy: a second of this
-    # process, which Java needs to start meanwhile.
+    # Spark's first call to Java imports its test tools, and pandas with them, to look for numpy. This takes a second of this
+    # process, which another thread spends while Java starts.
     threading.Thread(target=import_module, args=("pyspark.testing.utils",), name="load-pyspark", daemon=True).start()
     builder = SparkSession.builder.master(master).appName(name)
     settings = {**_defaults(), **_virtual_machine(master, archive), **_interpreter(given), **given}
@@ -114,9 +114,9 @@ def _started(master: str, given: Mapping[str, str], name: str, archive: Path | N
 
 
 def _launch(settings: Mapping[str, str]) -> None:
-    """Start Java, unless it runs, without the secrets among settings: everybody on this machine can read its arguments.
+    """Start Java, unless it runs, without the secrets among settings: all users of this machine can read its arguments.
 
-    Settings that are made later reach it through the bridge.
+    Settings made later reach it through the bridge.
     """
     from pyspark import SparkConf, SparkContext
 
@@ -128,7 +128,7 @@ def _launch(settings: Mapping[str, str]) -> None:
 
 
 def _hush(session: Any) -> None:
-    """Have Java not tell of each attempt of a task that fails, with the traces of two languages: what matters is raised."""
+    """Silence Java about each failed attempt of a task, with traces of two languages: relevant errors are raised."""
     log4j = session._jvm.org.apache.logging.log4j  # noqa: SLF001 - the only way there
     for name in _TELLING_OF_TASKS:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
@@ -136,10 +136,11 @@ def _hush(session: Any) -> None:
 
 @contextmanager
 def _ctrl_c_as_before() -> Iterator[None]:
-    """Keep Spark from what it does about Ctrl-C, while it starts as well.
+    """Disable Spark's handling of Ctrl-C, also while Spark starts.
 
-    Its handler cancels jobs over the connection on which this thread waits for their results. That cannot be entered twice:
-    what comes out is an error of the connection, and no `KeyboardInterrupt`. Without it the command ends, and Spark with it.
+    Its handler cancels jobs over the connection on which this thread waits for their results. That connection cannot be
+    entered twice, so the result is a connection error instead of a `KeyboardInterrupt`. Without the handler the command
+    ends, and Spark with it.
     """
     from pyspark.core import context
 
@@ -154,7 +155,7 @@ def _ctrl_c_as_before() -> Iterator[None]:
 def _defaults() -> dict[str, str]:
     return {
         "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "4",  # a Python task for each of 200 takes minutes
+        "spark.sql.shuffle.partitions": "4",  # by default 200, each a Python task: that takes minutes
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",  # times without a zone mean the same on every machine
         _LOG_LEVEL: "ERROR",
@@ -162,10 +163,10 @@ def _defaults() -> dict[str, str]:
 
 
 def _virtual_machine(master: str, archive: Path | None) -> dict[str, str]:
-    """How Java runs: in UTC, and in this process' place quick to start, as it does little but hand tasks to Python.
+    """Return Java's options: UTC and, in this process, a quick start, as Java does little but hand tasks to Python.
 
-    The optimising compiler and the parallel collector take half of the CPU time of a session's start. Elsewhere than on this
-    machine Java runs as the cluster's settings say.
+    The optimising compiler and the parallel collector take half of the CPU time of a session's start. On other machines, Java
+    runs as the cluster's settings say.
     """
     if not master.startswith("local"):
         return {"spark.driver.defaultJavaOptions": _UTC, "spark.executor.defaultJavaOptions": _UTC}
@@ -173,7 +174,7 @@ def _virtual_machine(master: str, archive: Path | None) -> dict[str, str]:
 
 
 def _interpreter(given: Mapping[str, str]) -> dict[str, str]:
-    """Executors run this interpreter and find the modules that it finds, unless they are told of another one."""
+    """Return settings by which executors run this interpreter with its modules, unless the settings name another one."""
     if _PYTHON in given:
         return {}
     search_path = ":".join(entry for entry in sys.path if entry and Path(entry).is_dir())
@@ -185,9 +186,9 @@ def _interpreter(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _connected(remote: str, given: Mapping[str, str]) -> Any:
-    """A session of a Spark Connect server. What its executors import is installed there, or sent to them from here.
+    """Return a session of a Spark Connect server. Modules of its executors are installed there, or sent to them from here.
 
-    A server refuses settings that are not of a session: they are its own.
+    A server refuses settings that do not belong to a session: they are its own.
     """
     from pyspark.sql import SparkSession
 

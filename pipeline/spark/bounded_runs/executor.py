@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pipeline.topology.topology import Topology
 
 _PREDECESSOR_SECONDS = 60.0
-"""How long an earlier attempt on the same machine may take to let go of the local state."""
+"""Time that an earlier attempt on the same machine has to release the local state."""
 _RETRY_SECONDS = 0.5
 _ELSEWHERE = (
     "If --from was not given, another run or a worker has gone on with the task meanwhile: millrace runs and millrace status"

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     _Waiting = tuple[bytes | None, bytes | None, int, Headers, int | None]
 
 PACK_BYTES = 64 * 1024
-"""Packs are no larger, but those of one record."""
+"""Maximum size of a pack, unless it holds a single record."""
 _PER_PARTITION = 256
-"""How many records wait for each partition, on average, before they are packed."""
+"""Average number of records per partition that wait before they are packed."""
 _AT_MOST = 4_096
-"""How many wait in all, at most: they should still be in the processor's cache."""
+"""Maximum number of waiting records: they should still be in the processor's cache."""
 _LARGE = 8
-"""What takes this part of a pack, or more, does not wait."""
+"""Records of at least this fraction of a pack do not wait."""
 _KEY, _TOLD = itemgetter(0), itemgetter(4)
 
 
@@ -59,7 +59,7 @@ class Packing:
         self._waiting: dict[str, list[_Waiting]] = {topic: [] for topic in repartition_topics}
         self._placed = dict.fromkeys(repartition_topics, 0)
         self.send = self._sending(pack_bytes // _LARGE)
-        """Sends, or keeps until there is enough for a pack. Arguments as of `RecordCollector.send`."""
+        """Sends a record, or keeps it until there are enough for a pack. Arguments are those of `RecordCollector.send`."""
 
     def flush(self) -> None:
         """Send the waiting records; called before a commit."""

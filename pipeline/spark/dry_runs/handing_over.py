@@ -53,7 +53,7 @@ _ARROW_SCHEMA = pa.schema(
 )
 _ORDER = ("reader", "slice", "topic", "partition", "task", "position")
 _TASK_MARK = -1
-"""The slice of rows that say that there is a task: they come first."""
+"""The slice of rows that mark a task: they come first."""
 _BATCH = 10_000
 
 Row = tuple[Any, ...]

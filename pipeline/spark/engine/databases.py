@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _INIT = "sessioninitstatement"
 _BEGINNINGS = {"jdbc:postgresql:": "BEGIN", "jdbc:h2:": "SET AUTOCOMMIT FALSE"}
-"""What begins a transaction, for databases that take several statements as one."""
+"""Statements that begin a transaction, for databases that take several statements as one."""
 _DRIVERS = {"jdbc:postgresql:": "org.postgresql.Driver", "jdbc:h2:": "org.h2.Driver"}
 
 

@@ -34,7 +34,7 @@ _CAUSES = (
     re.compile(r"^: (.+)$", re.MULTILINE),
     re.compile(r"^([\w.]+(?:Error|Exception): .+)$", re.MULTILINE),
 )
-"""How a JVM, the bridge to it, and Python name what went wrong; the last one is the cause of the others."""
+"""Lines in which a JVM, the bridge to it, and Python name an error; the last one is the cause of the others."""
 
 
 class ExecutorError(Exception):

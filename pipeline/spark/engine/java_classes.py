@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 DEFAULT_HOME = Path("~/.cache/millrace")
-"""Where downloads and what is made once are kept, if neither `--home` nor `MILLRACE_HOME` says otherwise."""
+"""Directory of downloads and of files that are made once, unless `--home` or `MILLRACE_HOME` names another one."""
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 _JAVA_SECONDS = 120
 

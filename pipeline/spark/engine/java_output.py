@@ -18,7 +18,7 @@ _NOISE = re.compile(
     rb"|To adjust logging level use|WARN NativeCodeLoader|Setting Spark log level to"
     rb"|WARN Utils: Your hostname|WARN Utils: Set SPARK_LOCAL_IP"
 )
-"""Lines that nobody can act on: Spark prints them before it reads its settings, or whatever these say."""
+"""Lines that need no action: Spark prints them before it reads its settings, or in spite of these."""
 
 
 @contextmanager

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 RUNS_TOPIC = "millrace-runs"
 RUNS_KEPT = 200
-"""Of each version of an application; older ones are forgotten."""
+"""Number of runs kept for each version of an application; older ones are deleted."""
 
 RUNNING, DONE, FAILED, DIED = "running", "done", "failed", "died"
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pipeline.topology.nodes import SubTopology
 
 Slice: TypeAlias = "Mapping[TopicPartition, OffsetRange]"
-"""What is processed of each external input."""
+"""The range to process of each external input."""
 Step: TypeAlias = "tuple[tuple[int, int], ...]"
 """Levels and slices that are processed at the same time, as pairs of numbers."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline.spark.planning.unfinished import Begun
 
 MAX_RECORDS_PER_SLICE = 2_000_000
-"""Of all source partitions together; what a slice's tasks hold of their stores in memory is bounded by it."""
+"""Maximum for all source partitions together; it also bounds the entries of stores that a slice's tasks hold in memory."""
 
 
 @dataclass(frozen=True, slots=True)

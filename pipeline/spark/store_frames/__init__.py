@@ -1,4 +1,4 @@
-"""State stores as DataFrames (`stores`): as they are now, or were at a point in the past (`past_stores`).
+"""State stores as DataFrames (`stores`), in their current state or at a point in the past (`past_stores`).
 
 `store_rows` reads one partition on an executor, and imports no pyspark.
 """

@@ -1,7 +1,7 @@
 """The state of a store at any point in the past: the nearest snapshots before it, and a dry run from there.
 
 A changelog forgets older values when it is compacted; the application's inputs do not. So the state at an offset vector is
-made anew, of the snapshots that a bounded run left at its end, or of nothing, and of the inputs from there to the vector.
+recomputed. It begins with snapshots that a bounded run left at its end, or with nothing, and adds the inputs from there on.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class _Cut:
     """A point at which the state of all tasks is known.
 
     Args:
-        committed: Per input the offset there, and the metadata beside it; empty at the beginning of everything.
-        snapshots: The state of each task that has any.
+        committed: Per input the committed offset and metadata; empty at the beginning of all inputs.
+        snapshots: The snapshot of each task that has state.
     """
 
     committed: Mapping[TopicPartition, tuple[int, str]]
     snapshots: Mapping[TaskId, str]
 
     def start(self, tp: TopicPartition) -> int:
-        """Return where an input is read from."""
+        """Return the first offset to read of an input."""
         return self.committed[tp][0] if tp in self.committed else 0
 
 
@@ -63,9 +63,9 @@ class _Past:
     """The part of the topology to process for a store: its sub-topology and those above it.
 
     Args:
-        connected: Whose store; patterns are resolved.
+        connected: The application, with resolved patterns.
         levels: Its sub-topologies by level, the store's own one last.
-        sources: Their inputs from outside of the application.
+        sources: Their external inputs.
     """
 
     connected: ConnectedApplication
@@ -73,7 +73,7 @@ class _Past:
     sources: Sequence[TopicPartition]
 
     def stateful(self) -> list[TaskId]:
-        """The tasks that have state."""
+        """Return the tasks that have state."""
         ids = {sub.id for level in self.levels for sub in level if sub.stores}
         return [task_id for task_id in sorted(self.connected.layout.tasks) if task_id.sub_topology in ids]
 
@@ -92,20 +92,23 @@ def rows_at(
     """Return the rows that a bounded run up to a vector would have left in a store; levels above the store's run at once.
 
     Args:
-        connected: Whose store; patterns are resolved.
+        connected: The application, with resolved patterns.
         builder: The store.
-        vector: Up to where inputs are processed.
-        runs: The runs of this version, whose ends may be where it begins.
+        vector: End offsets of the inputs.
+        runs: The runs of this version; the state may begin with snapshots of their ends.
         job: The application, for executors.
         spark: A Spark session.
         build: Builds the topology on executors; must be picklable.
         schema: The columns of the store, as DDL.
 
+    Returns:
+        A DataFrame of the rows.
+
     Raises:
         UnsupportedByHostError: If sub-topologies above the store write to each other: joins by foreign key.
-        RangeError: If it leaves out partitions, lies outside of what the topics have, or behind records that are gone.
+        RangeError: If the vector leaves out partitions, lies outside of the topics, or behind deleted records.
         SnapshotError: If the file store does not answer.
-        StreamsError: What went wrong in a task.
+        StreamsError: If a task failed.
     """
     past = _past(connected, builder)
     _check_vector(past, vector)
@@ -150,7 +153,7 @@ def _past(connected: ConnectedApplication, builder: StoreBuilder) -> _Past:
 
 
 def _check_vector(past: _Past, vector: OffsetVector) -> None:
-    """Refuse what names no point that all inputs of the store have had, and have still.
+    """Refuse a vector that is not a point which all inputs of the store have reached and still hold.
 
     Raises:
         RangeError: If it is such a vector.
@@ -176,7 +179,7 @@ def _check_vector(past: _Past, vector: OffsetVector) -> None:
 
 
 def _nearest(past: _Past, vector: OffsetVector, runs: Iterable[RunRecord]) -> _Cut:
-    """The last point at or before a vector from which all that follows can be read.
+    """Return the last known point at or before a vector from which all later records can be read.
 
     Raises:
         RangeError: If there is none.
@@ -222,7 +225,7 @@ def _warn_of_compaction(past: _Past) -> None:
 
 
 class _Snapshots:
-    """The snapshots that there are of the tasks with state, looked up once."""
+    """The existing snapshots of the tasks with state, looked up once."""
 
     def __init__(self, past: _Past) -> None:
         application = past.connected.application
@@ -230,13 +233,13 @@ class _Snapshots:
         self._usable = {task_id: usable_snapshots(application, task_id) for task_id in past.stateful()}
 
     def cut_of(self, run: RunRecord) -> _Cut | None:
-        """The state at the end of a run; None if it is not known of some task."""
+        """Return the state at the end of a run; None if the state of a task is not known."""
         if not run.committed:
             return None
         committed = {TopicPartition.parse(name): known for name, known in run.committed.items()}
         snapshots = {}
         for task_id, inputs in self._past.connected.layout.tasks.items():
-            if task_id in self._usable and not committed.keys().isdisjoint(inputs):  # else it has never done anything
+            if task_id in self._usable and not committed.keys().isdisjoint(inputs):  # else it never processed anything
                 name = self._of(task_id, run, {str(tp): committed[tp][0] for tp in inputs if tp in committed})
                 if name is None:
                     return None
@@ -244,7 +247,7 @@ class _Snapshots:
         return _Cut(committed, snapshots)
 
     def _of(self, task_id: TaskId, run: RunRecord, offsets: Mapping[str, int]) -> str | None:
-        """The run's own snapshot of a task or, if it did not work on that, one with the same inputs."""
+        """Return the run's own snapshot of a task or, if it did not process the task, one at equal input offsets."""
         own = run.snapshots.get(str(task_id))
         for manifest in self._usable[task_id]:
             if manifest.name == own or (own is None and manifest.inputs == offsets):

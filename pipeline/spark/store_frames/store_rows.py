@@ -1,6 +1,6 @@
-"""One partition of a store, read on an executor: a snapshot and the changelog's tail in a directory that is removed afterwards.
+"""Reads one partition of a store on an executor: a snapshot and the changelog's tail, in a temporary directory.
 
-Nobody is fenced, no local state of the application is touched. Imports no pyspark.
+It fences no task and leaves the application's local state alone. Imports no pyspark.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class StoreWork:
 
     Args:
         job: The application.
-        task_id: Whose store it is.
-        store: Its name.
-        changelog: What it is restored from.
-        end: Up to where.
-        snapshot: The snapshot that is the state wanted, by name; None for the changelog up to `end`.
+        task_id: The task that owns the partition.
+        store: Name of the store.
+        changelog: The partition that it is restored from.
+        end: End offset of the restore.
+        snapshot: Name of the snapshot with the wanted state; None to read the changelog up to `end`.
     """
 
     job: Job
@@ -74,9 +74,9 @@ class StoreColumns:
     """The columns of a store: key, times of the window, value, other times, partition.
 
     Args:
-        key: What keys become.
+        key: Columns of keys.
         window: Columns of the window.
-        value: What values become.
+        value: Columns of values.
         times: Columns of other times.
     """
 
@@ -87,7 +87,7 @@ class StoreColumns:
 
     @property
     def all(self) -> list[Column]:
-        """In the order of the frame."""
+        """Return all columns in the order of the frame."""
         return [*self.key.columns, *self.window, *self.value.columns, *self.times, _PARTITION]
 
 
@@ -103,18 +103,18 @@ READABLE: dict[StoreKind, tuple[tuple[Column, ...], tuple[Column, ...]]] = {
 
 
 def store_columns(builder: StoreBuilder) -> StoreColumns:
-    """The columns of a store; its kind must be one of `READABLE`."""
+    """Return the columns of a store; its kind must be one of `READABLE`."""
     window, times = READABLE[builder.kind]
     return StoreColumns(columns_of(KEY, builder.key_serde), window, columns_of("value", builder.value_serde), times)
 
 
 def read_rows(work: StoreWork, build: Callable[[Job], Topology]) -> Iterator[pa.RecordBatch]:
-    """The rows of one partition, as batches of Arrow.
+    """Yield the rows of one partition, as batches of Arrow.
 
     Raises:
-        SnapshotError: If the snapshot wanted is not there any more, or damaged.
-        RangeError: If the application went on beyond the end wanted, or records of the changelog are gone.
-        DeserializationError: If something in the store is not what its serdes expect.
+        SnapshotError: If the wanted snapshot has been deleted, or is damaged.
+        RangeError: If the application has continued beyond the wanted end, or records of the changelog are gone.
+        DeserializationError: If the serdes cannot read a row.
         BrokerError: If brokers do not answer.
     """
     connected = connected_here(work.job, build)
@@ -130,10 +130,10 @@ def read_rows(work: StoreWork, build: Callable[[Job], Topology]) -> Iterator[pa.
 
 
 def batches_of(builder: StoreBuilder, task_id: TaskId, state: StateBackend) -> Iterator[pa.RecordBatch]:
-    """All rows of a task's store, as batches of Arrow.
+    """Yield all rows of a task's store, as batches of Arrow.
 
     Raises:
-        DeserializationError: If something in the store is not what its serdes expect.
+        DeserializationError: If the serdes cannot read a row.
     """
     columns = store_columns(builder)
     names = [column.name for column in columns.all]
@@ -143,14 +143,14 @@ def batches_of(builder: StoreBuilder, task_id: TaskId, state: StateBackend) -> I
 
 
 def _store(builder: StoreBuilder, state: StateBackend) -> StateStore:
-    """The store in a state, with keys and values as bytes."""
+    """Open the store in a state, with keys and values as bytes."""
     raw = replace(builder, key_serde=BYTES, value_serde=BYTES, caching=False)
     return open_store(raw, state, TaskContext(SystemClock()))
 
 
 @contextmanager
 def _opened(work: StoreWork, connected: ConnectedApplication, builder: StoreBuilder) -> Iterator[StateBackend]:
-    """Open the state as it was at the point wanted."""
+    """Open the state as it was at the wanted point."""
     admin = connected.admin
     with tempfile.TemporaryDirectory(prefix="millrace-store-") as directory:
         elsewhere = connected.application.in_directory(Path(directory))
@@ -167,7 +167,7 @@ def _opened(work: StoreWork, connected: ConnectedApplication, builder: StoreBuil
 
 
 def _follow(work: StoreWork, store: StateStore, state: StateBackend, admin: Admin) -> None:
-    """Bring the store to the end wanted out of its changelog."""
+    """Apply the store's changelog up to the wanted end."""
     start = state.positions().get(work.changelog, 0)
     if start > work.end:
         message = f"Store {work.store} went on to offset {start} of {work.changelog}; {work.end} was asked for"
@@ -179,7 +179,7 @@ def _follow(work: StoreWork, store: StateStore, state: StateBackend, admin: Admi
 
 
 class _Columns:
-    """Records of a changelog, as stores are given them: a `ChangelogBatch`."""
+    """Records of a changelog in the form that stores restore from: a `ChangelogBatch`."""
 
     def __init__(self, records: list[RawRecord]) -> None:
         self._parts = [(r.key, r.value, r.timestamp, r.headers) for r in records if r.key is not None]
@@ -198,7 +198,7 @@ class _Columns:
 
 
 def _rows(builder: StoreBuilder, store: Any) -> Iterator[Row]:
-    """Everything in the store, whatever its kind."""
+    """Yield all entries of the store, whatever its kind."""
     match builder.kind:
         case StoreKind.KEY_VALUE:
             return ((key, value, ()) for key, value in store.all())

@@ -1,7 +1,7 @@
-"""State stores as DataFrames: what is committed now, or at any offset vector of the application's inputs.
+"""State stores as DataFrames: their committed state now, or at any offset vector of the application's inputs.
 
-Partitions are read by executors, in parallel, out of snapshots and changelogs: applications that run are not disturbed, and
-nothing has to run.
+Executors read the partitions in parallel, from snapshots and changelogs. Running applications are not disturbed, and none
+has to run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LATEST = "latest"
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """A point whose state is nowhere as such, and the runs that may have ended before it."""
+    """A point whose state has to be recomputed, and the runs that may have ended before it."""
 
     vector: OffsetVector
     runs: list[RunRecord]
@@ -56,31 +56,32 @@ def read_store(
     at: str = LATEST,
     progress: str = "",
 ) -> Any:
-    """Return a store of an application as a DataFrame, all partitions of it; of records that are committed only.
+    """Return a store of an application as a DataFrame, with all its partitions and committed records only.
 
     Columns: `key`; `window_start` and `window_end` of window and session stores (a session's end is inclusive); `value`;
-    `timestamp` of timestamped stores, `valid_from` and `valid_to` (null: still) of versioned ones; `partition`. Keys and values
-    are typed as their serdes say (`pipeline.spark.columns`; bytes where a serde does not say).
+    `timestamp` of timestamped stores, `valid_from` and `valid_to` (null: still valid) of versioned ones; `partition`. Keys
+    and values are typed as their serdes say (`pipeline.spark.columns`; bytes where a serde does not say).
 
-    The rows are read whenever Spark evaluates the frame, up to the offsets that are found in this call: cache it to have it
+    Spark reads the rows whenever it evaluates the frame, up to the offsets found in this call. Cache the frame to keep it
     unchanged for longer than the changelog keeps older values.
 
     Args:
-        connected: Whose store.
-        store: Its name.
+        connected: The application.
+        store: Name of the store.
         spark: A Spark session.
         build: Builds the topology on executors; must be picklable.
-        at: `latest`, for what is committed now; an offset vector of the application's inputs
-            (`payments-0@12,payments-1@7`), for what a bounded run that ends there would leave; or the id of a run. Where the
-            application stands now, and where a run ended that left snapshots (`snapshot.url`), the state is read; elsewhere it
-            is made anew, by a dry run from the end of the last such run before, or from the beginning of the topics.
-        progress: The group in which tasks tell how far they are; empty if nobody wants to know.
+        at: The point of the state, `latest` (committed now), an offset vector, or the id of a run. A vector names offsets of
+            the application's inputs (`payments-0@12,payments-1@7`), and means the state that a bounded run to there would
+            leave. The state is read where the application stands now, and where a run ended that left snapshots
+            (`snapshot.url`). Elsewhere a dry run recomputes it, from the end of the last such run before, or from the
+            beginning of the topics.
+        progress: The group in which tasks report their progress; empty if they do not report.
 
     Raises:
-        InvalidStateStoreError: If there is no such store, it is none that can be read as a table, or has no changelog.
-        RangeError: If the vector lies outside of what the topics have, leaves out partitions that the store depends on, or
-            records before it are gone and nothing has kept the state since.
-        UnsupportedByHostError: If the state is to be made anew, and sub-topologies write to each other: joins by foreign key.
+        InvalidStateStoreError: If the store does not exist, cannot be read as a table, or has no changelog.
+        RangeError: If the vector lies outside of the topics or leaves out partitions that the store depends on. Also if
+            records before it are gone, and no snapshot after them holds the state.
+        UnsupportedByHostError: If the state must be recomputed, and sub-topologies write to each other: joins by foreign key.
         TopicError: If a topic is missing.
         SnapshotError: If the file store does not answer.
         BrokerError: If brokers do not answer.
@@ -115,21 +116,21 @@ def export_store(
     *,
     at: str = LATEST,
 ) -> int:
-    """Hand the frame of a store to what writes it, and say how many rows have been read while it does.
+    """Hand the frame of a store to a writer, and report how many rows have been read meanwhile.
 
     Args:
-        connected: Whose store.
-        store: Its name.
+        connected: The application.
+        store: Name of the store.
         spark: A Spark session.
         build: Builds the topology on executors; must be picklable.
         to: Writes the frame, and returns the number of rows.
-        at: As of `read_store`.
+        at: The point of the state, as in `read_store`.
 
     Returns:
         The number of rows.
 
     Raises:
-        StreamsError: As `read_store` raises them, or what went wrong on an executor.
+        StreamsError: The errors of `read_store`, or the error of an executor.
     """
     group = new_group(connected.id)
     counts = Counts(connected.admin, group)
@@ -140,14 +141,14 @@ def export_store(
 
 
 def works_of(connected: ConnectedApplication, store: str) -> list[StoreWork]:
-    """Return what is to be read of each partition of a store, for what is committed now, without Spark.
+    """Return the work for each partition of a store, for the state committed now, without Spark.
 
     Args:
-        connected: Whose store.
-        store: Its name.
+        connected: The application.
+        store: Name of the store.
 
     Raises:
-        InvalidStateStoreError: If there is no such store, it is none that can be read as a table, or has no changelog.
+        InvalidStateStoreError: If the store does not exist, cannot be read as a table, or has no changelog.
         TopicError: If a topic is missing.
         BrokerError: If brokers do not answer.
     """
@@ -158,17 +159,20 @@ def works_of(connected: ConnectedApplication, store: str) -> list[StoreWork]:
 
 
 def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) -> int:
-    """Write a frame of `read_store` to a target, in place of what is there; gives the number of rows.
+    """Write a frame of `read_store` to a target, replacing its content.
 
     Args:
         frame: The frame.
         target: A directory, or the table of a `jdbc` target.
-        kind: Any format Spark writes. What has no schema is written as JSON text.
+        kind: Any format Spark writes. Values without a schema are written as JSON text.
         options: The writer's options.
 
+    Returns:
+        The number of rows.
+
     Raises:
-        ConfigError: If the target cannot be written like that.
-        StreamsError: What went wrong on an executor.
+        ConfigError: If the target cannot be written in this format.
+        StreamsError: If an executor failed.
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
@@ -176,7 +180,7 @@ def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) 
     for name, type_ in frame.dtypes:
         if type_ == "variant":
             frame = frame.withColumn(name, f.to_json(name))
-    frame = frame.persist()  # what is counted is what is written
+    frame = frame.persist()  # so that the counted rows are the written ones
     writer = frame.write.format(kind).options(**options).mode("overwrite")
     try:
         with spark_failures(f"write to {kind} target {target}"):
@@ -223,7 +227,7 @@ def _builder(topology: Topology, store: str) -> StoreBuilder:
 
 
 def _changelogs(connected: ConnectedApplication, builder: StoreBuilder) -> dict[TaskId, TopicPartition]:
-    """Return the ranges that each partition of the store is restored from."""
+    """Return the changelog partition from which each partition of the store is restored."""
     topic = changelog_name(connected.id, builder.name) if builder.logging else builder.source_topic
     assert topic is not None, "such a store is refused before"  # noqa: S101 - a mistake of this package
     layout = connected.layout
@@ -236,7 +240,7 @@ def _changelogs(connected: ConnectedApplication, builder: StoreBuilder) -> dict[
 def _find(
     connected: ConnectedApplication, builder: StoreBuilder, changelogs: Mapping[TaskId, TopicPartition], at: str
 ) -> dict[TaskId, tuple[int, str | None]] | _Past:
-    """Return up to where each changelog is read, or the snapshot to open; or what the state is to be made of."""
+    """Return each changelog's end offset, or the snapshot to open; or the point to recompute the state for."""
     application = connected.application
     if at == LATEST:
         return _as_it_is(connected, builder, changelogs)
@@ -262,14 +266,14 @@ def _as_it_is(
     admin.require({tp.topic for tp in changelogs.values()}, f"store {builder.name} is restored from")
     if builder.logging:
         ends = admin.stable_end_offsets(changelogs.values())
-    else:  # restored from its source topic, of which it has what was processed
+    else:  # restored from its source topic, of which it holds the processed records
         committed = connected.committed(changelogs.values())
         ends = {tp: committed[tp].offset if tp in committed else 0 for tp in changelogs.values()}
     return {task_id: (ends[tp], None) for task_id, tp in changelogs.items()}
 
 
 def _vector(runs: list[RunRecord], at: str) -> OffsetVector:
-    """The offsets that were asked for, or where the run ended that was.
+    """Return the requested offsets, or those at the end of the requested run.
 
     Raises:
         RangeError: If it is neither a vector nor a run.
@@ -292,7 +296,7 @@ def _ended_at(run: RunRecord, vector: OffsetVector) -> bool:
 
 
 def _stands_at(connected: ConnectedApplication, vector: OffsetVector) -> bool:
-    """Whether the application has processed just what lies before the vector, repartition topics included."""
+    """Return whether the application has processed exactly the records before the vector, repartition topics included."""
     lags = input_lags(connected)
     stands = {lag.tp: lag.committed for lag in lags}
     is_there = all(stands.get(tp) == offset for tp, offset in vector.offsets.items())

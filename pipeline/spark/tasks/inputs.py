@@ -36,9 +36,9 @@ class Inputs:
         repartitions: frozenset[str],
     ) -> None:
         self.read = 0
-        """Records from outside of the application that have been handed out."""
+        """Number of records of external topics that have been handed out."""
         self.handed = 0
-        """All records that have been handed out."""
+        """Number of all records that have been handed out."""
         self._admin = connected.admin
         self._ranges = ranges
         self._repartitions = repartitions

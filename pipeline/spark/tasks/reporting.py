@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 
 _EVERY_SECONDS = 1.0
 _LAST_SECONDS = 1.0
-"""How long a report that is under way is waited for."""
+"""Time to wait for a report that is being sent."""
 _COUNTS = 1 << 40
-"""A report is `turn * _COUNTS + count`: what a task has said of an earlier turn does not count in the next one."""
+"""A report is `turn * _COUNTS + count`: a report of an earlier turn does not count in the next one."""
 
 
 def place_of(inputs: Iterable[TopicPartition]) -> TopicPartition:

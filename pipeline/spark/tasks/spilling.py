@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from pipeline.records import RawFields, TaskId, TopicPartition
 
 _BLOCK_OVERHEAD_BYTES = 250
-"""What Python's objects of a block take besides its bytes, roughly."""
+"""Approximate size of the Python objects of a block, besides its bytes."""
 _FRAME_BYTES = 64 * 1024
-"""As many blocks as have so many bytes lie together in the file; a frame of each writer is in memory while they are merged."""
+"""Size of a frame: blocks that lie together in the file. One frame of each writer is in memory during the merge."""
 
 Placed: TypeAlias = "tuple[int, int, int, RawFields]"
-"""A record behind its place: the latest event time (ms) of its writer so far, its writer, and its number among that one's."""
+"""A record behind its place: the latest event time (ms) of its writer so far, the writer, and its number of that writer."""
 _LATEST: Final = 0
 _RECORD: Final = 3
 _TIME = itemgetter(RAW_TIMESTAMP)

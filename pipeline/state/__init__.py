@@ -1,8 +1,8 @@
 """Stores: what processors read and write, above backends that keep bytes in memory or in RocksDB.
 
-A store (`stores`) buffers its writes since the last commit, and returns them as changelog records. It forgets them when
-the backend (`backends`) has them. `entries` has what stores are made of. May import serdes and values; knows neither
-tasks nor Kafka.
+A store (`stores`) buffers its writes since the last commit, and returns them as changelog records. It forgets them once
+the backend (`backends`) has them. `entries` holds the parts of stores. May import serdes and values; imports neither tasks
+nor Kafka.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Orders the keys of a store by their last use, for stores that keep only so many."""
+"""Orders the keys of a store by their last use, for stores with a maximum number of entries."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _NUMBER = struct.Struct(">q")
 
 
 class MemoryLRUCache:
-    """Keeps the keys that a store holds, the one whose use lies farthest back first.
+    """The keys of a store, least recently used first.
 
-    The order survives a restart: a table `<store>.order` has the number of each key's last use. A restore from the changelog
-    knows of writes only.
+    The order survives a restart: the table `<store>.order` holds the number of each key's last use. A restore from the
+    changelog knows of writes only.
     """
 
     def __init__(self, store: str, max_entries: int, backend: StateBackend) -> None:
-        """Take the order over from the backend."""
+        """Read the order from the backend."""
         self._table = f"{store}.order"
         self._max_entries = max_entries
         numbers = {key: _NUMBER.unpack(data)[0] for key, data in backend.table(self._table).scan(None, None)}
@@ -35,7 +35,7 @@ class MemoryLRUCache:
             self._move_to_end(key)
 
     def written(self, key: bytes, data: bytes | None) -> Iterator[bytes]:
-        """Note that a key was written, or deleted. Yields the keys that have to go for it."""
+        """Note that a key was written or deleted, and yield the keys to evict."""
         if data is None:
             self._forget(key)
             return
@@ -46,7 +46,7 @@ class MemoryLRUCache:
             yield eldest
 
     def puts(self) -> Puts:
-        """Return the changes since the last commit, as the backend wants them."""
+        """Return the changes since the last commit in the backend's form."""
         return {self._table: self._changed} if self._changed else {}
 
     def committed(self) -> None:

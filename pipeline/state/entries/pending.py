@@ -1,4 +1,4 @@
-"""Writes since the last commit, laid over a table."""
+"""Writes since the last commit, merged with the entries of a table."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 WRITE_OVERHEAD_BYTES = 200
-"""What a write costs beside the bytes of its key and value: the objects around them. Measured over 200,000: 170 to 240."""
+"""Size of a write besides the bytes of its key and value: the objects around them. Measured over 200,000: 170 to 240."""
 
 
 def written_bytes(writes: dict[bytes, bytes] | dict[bytes, bytes | None]) -> int:
-    """Estimated size of writes in memory, from that of the last one."""
+    """Return the estimated size of writes in memory, extrapolated from the last one, bytes."""
     if not writes:
         return 0
     last = next(reversed(writes))
@@ -24,13 +24,13 @@ def written_bytes(writes: dict[bytes, bytes] | dict[bytes, bytes | None]) -> int
 
 
 class ChangedKeys:
-    """The store keys that were written since the last commit, by the key they begin with, in order.
+    """The store keys written since the last commit, in order, by the user's key that they begin with.
 
-    A search of a key's windows or sessions looks at those of their times alone, however many were written: some operators
+    A search of a key's windows or sessions reads only those of the searched times, however many were written. Some operators
     search for every record.
 
     Args:
-        is_kept: Whether writes are added at all: stores that are never searched save it.
+        is_kept: Whether writes are added at all: stores that are never searched save the effort.
     """
 
     def __init__(self, *, is_kept: bool = True) -> None:
@@ -38,7 +38,7 @@ class ChangedKeys:
         self._by_key: dict[bytes, list[bytes]] = {}
 
     def add(self, key: bytes, store_key: bytes) -> None:
-        """Note a store key that begins with `key` and was written."""
+        """Note a written store key that begins with `key`."""
         known = self._by_key.get(key)
         if known is None:
             self._by_key[key] = [store_key]
@@ -48,7 +48,7 @@ class ChangedKeys:
             known.insert(at, store_key)
 
     def clear(self) -> None:
-        """Forget all, at a commit."""
+        """Forget all keys, at a commit."""
         self._by_key.clear()
 
     def of(self, key: bytes, lower: bytes, upper: bytes) -> list[bytes]:
@@ -62,7 +62,7 @@ class ChangedKeys:
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
-    r"""The smallest key above all keys with that prefix; None if there is none.
+    r"""Return the smallest key above all keys with a prefix; None if there is none.
 
     >>> prefix_end(b"a\xff")
     b'b'
@@ -79,7 +79,7 @@ def merged_scan(
     *,
     reverse: bool = False,
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Entries of a table with pending writes applied, `lower <= key < upper`, in key order."""
+    """Yield entries of a table with pending writes applied, `lower <= key < upper`, in key order."""
     changed = sorted(
         (key for key in pending if (lower is None or key >= lower) and (upper is None or key < upper)), reverse=reverse
     )

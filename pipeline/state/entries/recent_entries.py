@@ -1,4 +1,4 @@
-"""The newest entries of a store, by key: most records need no search of the backend."""
+"""The newest entries of a store by key, so that most records need no search of the backend."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from bisect import bisect_left
 from pipeline.windows import MAX_TIME_MS
 
 ENTRY_OVERHEAD_BYTES = 350
-"""What an entry takes beside its value: its place in a list, its suffix and its key. Measured over 200,000, one per key."""
+"""Size of an entry besides its value: its place in a list, its suffix and its key. Measured over 200,000, one per key."""
 _TRIMMED_AFTER = 8
-"""A key with more entries than this is looked through for expired ones when it gets another."""
+"""When a key with more entries than this gets another, its expired ones are removed."""
 _TIME = struct.Struct(">q")
 
 Entry = tuple[bytes, bytes]
-"""What follows the key, and the value. The first begins with the entry's time, so that entries sort by time."""
+"""The part of an entry's key behind the user's key, and the value. The first begins with the time, so entries sort by time."""
 
 
 class RecentEntries:
     """All entries of a store whose times are after `known_after`, by key.
 
-    Sessions and stream-stream joins look for entries of a key once per record, and often find none. A search of the backend
-    costs ten times as much as a look in here, whether it finds anything or not.
+    Sessions and stream-stream joins search for entries of a key once per record, and often find none. A search of the backend
+    costs ten times as much as a search here, with or without a result.
 
-    A store that was opened or restored knows none of its entries: `begin_after` its highest time, and it knows those that come.
+    A store that was opened or restored knows none of its entries. After `begin_after` its highest time, it knows new ones.
     """
 
     __slots__ = ("_by_key", "_count", "_last", "known_after")
 
     def __init__(self) -> None:
-        """Know nothing, until `begin_after`."""
+        """Know no entries until `begin_after`."""
         self._by_key: dict[bytes, list[Entry]] = {}
         self._count = 0
         self._last = b""
@@ -37,7 +37,7 @@ class RecentEntries:
         """Every entry with a later time (ms) is known."""
 
     def begin_after(self, time_ms: int) -> None:
-        """Forget all, and know the entries that come from now on: the store has none after this time."""
+        """Forget all entries, and know those put from now on: the store has none after this time."""
         self._by_key, self._count, self.known_after = {}, 0, time_ms
 
     def find(self, key: bytes, lower: bytes, upper: bytes | None = None) -> list[Entry]:
@@ -49,11 +49,11 @@ class RecentEntries:
         return known[bisect_left(known, (lower, b"")) : end]
 
     def put(self, key: bytes, suffix: bytes, data: bytes, first_kept: int) -> None:
-        """Take note of an entry that was written.
+        """Note an entry that was written.
 
         Args:
-            key: The key.
-            suffix: What follows it.
+            key: The user's key.
+            suffix: The part of the entry's key behind it.
             data: The value, if it is to be kept here.
             first_kept: Entries of the key before this time (ms) have expired.
         """
@@ -61,7 +61,7 @@ class RecentEntries:
         self._last = data
         if known is None:
             self._by_key[key] = [(suffix, data)]
-        elif known[-1][0] < suffix:  # most come in order
+        elif known[-1][0] < suffix:  # most entries come in order
             known.append((suffix, data))
         else:
             at = bisect_left(known, (suffix, b""))
@@ -76,7 +76,7 @@ class RecentEntries:
             self._count -= expired
 
     def remove(self, key: bytes, suffix: bytes) -> None:
-        """Take note of an entry that was deleted."""
+        """Note an entry that was deleted."""
         known = self._by_key.get(key)
         if known is None:
             return
@@ -89,11 +89,11 @@ class RecentEntries:
             del self._by_key[key]
 
     def forget(self, first_kept: int, limit_bytes: int) -> None:
-        """Forget entries that take more than a limit: all that have expired, then the oldest, to half of it.
+        """Forget entries if they exceed a limit: all expired ones, then the oldest, down to half of the limit.
 
         Args:
             first_kept: Entries before this time (ms) have expired.
-            limit_bytes: How much the entries may take, estimated from the last one.
+            limit_bytes: Limit of the entries' size, extrapolated from the last one, bytes.
         """
         entry_bytes = len(self._last) + ENTRY_OVERHEAD_BYTES
         if self._count * entry_bytes <= limit_bytes:
@@ -110,5 +110,5 @@ class RecentEntries:
 
 
 def pack_time(time_ms: int) -> bytes:
-    """Return a time as suffixes begin; negative ones are 0."""
+    """Return a time in the form in which suffixes begin; negative times become 0."""
     return _TIME.pack(min(max(time_ms, 0), MAX_TIME_MS))

@@ -1,4 +1,4 @@
-"""Tells which rows a store that forgets still keeps and takes."""
+"""Decides which entries a store with retention keeps and accepts."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ if TYPE_CHECKING:
 
 
 class Retention:
-    """The times of entries that are kept: those above the highest time ever put, less a span.
+    """The times of kept entries: those above the highest time ever put, less a span.
 
-    A reader or writer of an entry of a time with `first <= time < end` need not call anything here.
+    Readers and writers of an entry with `first <= time < end` need not call any method here.
 
     Args:
         segments: The store's entries.
-        span_ms: How far back they are kept.
+        span_ms: Length of the span, ms.
 
     Attributes:
-        first: The first time (ms) that is kept; above `end` before it was found out.
+        first: The first time (ms) that is kept; above `end` as long as it is unknown.
         end: Times from here on (ms) are kept as well, and move `first`.
-        refused: How many times `takes` has refused.
+        refused: Number of times that `takes` has refused.
     """
 
     __slots__ = ("_resumed", "_segments", "_span_ms", "end", "first", "refused")
 
     def __init__(self, segments: Segments, span_ms: int) -> None:
-        """The segments are asked at the first use: until then the changelog may be restored."""
+        """Prepare; the segments are read at the first use, as the changelog may be restored until then."""
         self._segments = segments
         self._span_ms = span_ms
         self._resumed = -1
@@ -34,23 +34,23 @@ class Retention:
         self.forget()
 
     def find_first(self) -> int:
-        """The first time (ms) that is kept; asked of the segments after the store was opened or restored."""
+        """Return the first time (ms) that is kept; reads the segments after the store was opened or restored."""
         if self.first > self.end:
             self._end_after(max(self._segments.highest_time(), self._resumed))
         return self.first
 
     @property
     def highest(self) -> int:
-        """The highest time ever put, ms, as far as that has been found out; -1 if it has not."""
+        """The highest time ever put, ms, as far as it is known; -1 if unknown."""
         return self._resumed if self.first > self.end else self.end - 1
 
     def resume(self, highest: int) -> None:
-        """Go on from the highest time (ms) that a predecessor was given; its entry may have been deleted since."""
+        """Continue from the highest time (ms) ever put in an earlier owner's store; its entry may have been deleted since."""
         self._resumed = highest
         self.forget()
 
     def takes(self, time: int) -> bool:
-        """Whether an entry of a time (ms) may be written; if not, that is counted."""
+        """Return whether an entry of a time (ms) may be written; refusals are counted."""
         if time < self.find_first():
             self.refused += 1
             return False
@@ -59,7 +59,7 @@ class Retention:
         return True
 
     def forget(self) -> None:
-        """Entries were restored: the content has to be determined again."""
+        """Forget the highest time, after a restore: it is determined again."""
         self.first, self.end = 0, -1
 
     def _end_after(self, highest: int) -> None:

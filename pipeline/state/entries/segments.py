@@ -1,4 +1,4 @@
-"""The segments of a store that forgets: one per stretch of time, deleted as a whole when all of it has expired."""
+"""The segments of a store with retention: one per stretch of time, deleted as a whole when all of it has expired."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
 MIN_SEGMENT_MS = 60_000
 """Shortest segment (`Stores.defaultSegmentInterval`)."""
 _TABLE_MS = 3_600_000
-"""Shorter segments share tables, of so much time: to create and drop one in RocksDB takes as long as a thousand writes."""
+"""Shorter segments share tables of this length: creating and dropping one in RocksDB takes as long as a thousand writes."""
 _TIME = struct.Struct(">q")
-"""A time (ms): an entry's in its key, and a segment's first one before the keys of one that shares its table
+"""A time (ms), within an entry's key. Before the keys of a segment that shares its table, the segment's first time
 (`LogicalKeyValueSegment`)."""
 
 _END = struct.Struct(">Q")
-"""A time (ms) that may lie behind the last one there is, for ends of ranges."""
+"""A time (ms) that may be above the highest one, for ends of ranges."""
 
 
 def segment_length_ms(retention_ms: int) -> int:
-    """Length of a segment: half the retention, at least a minute (`SegmentedBytesStore`)."""
+    """Return the length of a segment, ms: half the retention, at least a minute (`SegmentedBytesStore`)."""
     return max(retention_ms // 2, MIN_SEGMENT_MS)
 
 
 class _SharedTable:
-    """The entries of one segment in a table that others share."""
+    """The entries of one segment in a table that several segments share."""
 
     def __init__(self, table: Table, start: int, end: int) -> None:
-        """The segment is from `start` to `end` (ms)."""
+        """Select the segment from `start` to `end` (ms)."""
         self._table = table
         self._lowest, self._end = _TIME.pack(start), _END.pack(end)
 
     def get(self, key: bytes) -> bytes | None:
-        """The value, or None."""
+        """Return the value, or None."""
         return self._table.get(self._lowest + key)
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with `lower <= key < upper`."""
+        """Yield entries with `lower <= key < upper`."""
         first = self._lowest + (lower or b"")
         end = self._end if upper is None else self._lowest + upper
         rows = self._table.scan(first, end, reverse=reverse)
@@ -52,18 +52,18 @@ class _SharedTable:
 
 
 class Segments:
-    """Segments of half the retention, at least a minute. A table `<store>.<first time>` has one, or all of an hour.
+    """Segments of half the retention, at least a minute. A table `<store>.<first time>` holds one, or all of an hour.
 
     Args:
         name: Name of the store.
-        retention_ms: How long entries are kept.
-        backend: Where the tables are.
-        suffix_bytes: The length of what follows the key of the user in that of an entry. It begins with the entry's time (ms),
-            which decides its segment and when it expires.
+        retention_ms: Time for which entries are kept, ms.
+        backend: The backend with the tables.
+        suffix_bytes: Length of the part of an entry's key behind the user's key. It begins with the entry's time (ms), which
+            decides the entry's segment and its expiry.
     """
 
     def __init__(self, name: str, retention_ms: int, backend: StateBackend, suffix_bytes: int) -> None:
-        """Find the segments that exist."""
+        """Find the existing segments."""
         self._name = name
         self._backend = backend
         self._time_at = -suffix_bytes
@@ -74,12 +74,12 @@ class Segments:
         self._starts = sorted(self._segments)  # kept in order: some operators search for every record
 
     def time_of(self, key: bytes) -> int:
-        """The time (ms) that an entry's key carries."""
+        """Return the time (ms) in an entry's key."""
         time: int = _TIME.unpack_from(key, self._time_at)[0]
         return time
 
     def highest_time(self) -> int:
-        """The highest time of an entry; -1 without entries."""
+        """Return the highest time of an entry, ms; -1 without entries."""
         for start in reversed(self._starts):
             times = [self.time_of(key) for key, _ in self._segments[start].scan(None, None)]
             if times:
@@ -87,12 +87,12 @@ class Segments:
         return -1
 
     def get(self, key: bytes, time: int) -> bytes | None:
-        """Return an entry as the backend has it; `time` (ms) is the one its key carries."""
+        """Return an entry of the backend; `time` (ms) is the one in its key."""
         segment = self._segments.get(time // self._segment_ms * self._segment_ms)
         return None if segment is None else segment.get(key)
 
     def find(self, key: bytes) -> bytes | None:
-        """Return an entry as the backend has it."""
+        """Return an entry of the backend."""
         time = _TIME.unpack_from(key, self._time_at)[0]
         segment = self._segments.get(time // self._segment_ms * self._segment_ms)
         return None if segment is None else segment.get(key)
@@ -107,7 +107,7 @@ class Segments:
         *,
         reverse: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with `changed` laid over them, `lower <= key < upper`: by segment, then by key; or the other way round.
+        """Yield entries with `changed` applied, `lower <= key < upper`, by segment and then by key, or in reverse order.
 
         Whole segments outside `[time_from, time_to]` are left out; single entries are not.
         """
@@ -123,22 +123,22 @@ class Segments:
             yield from merged_scan(by_segment.get(start, {}), segment, lower, upper, reverse=reverse)
 
     def between(self, time_from: int, time_to: int) -> list[Table]:
-        """The segments with anything from `time_from` to `time_to` (ms, both inclusive); the oldest first."""
+        """Return the segments that overlap `time_from` to `time_to` (ms, both inclusive), the oldest first."""
         return [self._segments[start] for start in self._starts_between(time_from, time_to)]
 
     def puts(self, entries: Iterable[tuple[bytes, bytes | None]], first_kept: int = 0) -> Puts:
-        """Writes as the backend wants them; their segments are known from now on, and empty until they are written.
+        """Return writes in the backend's form. Their segments are known from now on, and empty until they are written.
 
         Args:
             entries: The writes.
-            first_kept: Segments of which every entry is before this time (ms) are left out: they would be dropped next.
+            first_kept: Segments with only entries before this time (ms) are left out: they would be dropped next.
         """
         puts: Puts = {}
         read_time, time_at, segment_ms = _TIME.unpack_from, self._time_at, self._segment_ms
         last, prefix, into = None, b"", dict[bytes, bytes | None]()
         for key, data in entries:
             number = read_time(key, time_at)[0] // segment_ms
-            if number != last:  # they come in runs of one segment
+            if number != last:  # entries come in runs of one segment
                 last, start = number, number * segment_ms
                 into = {}
                 if start + segment_ms > first_kept:
@@ -151,7 +151,7 @@ class Segments:
         return puts
 
     def drop_before(self, first_kept: int) -> None:
-        """Drop the segments of which every entry is before `first_kept`."""
+        """Drop the segments with only entries before `first_kept`."""
         expired = self._starts[: bisect_right(self._starts, first_kept - self._segment_ms)]
         if not expired:
             return
@@ -166,7 +166,7 @@ class Segments:
                 self._backend.delete_range(name, _TIME.pack(start), _END.pack(start + self._segment_ms))
 
     def _found(self) -> Iterator[int]:
-        """The first times of the segments that the backend has."""
+        """Yield the first times of the segments in the backend."""
         prefix = f"{self._name}."
         for name in self._backend.tables():
             start = name.removeprefix(prefix)

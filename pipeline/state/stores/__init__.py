@@ -1,3 +1,3 @@
-"""Stores of every kind, on top of one core; `opening` opens the one that a builder describes."""
+"""Stores of every kind, all built on `core`; `opening` opens the store that a builder describes."""
 
 from __future__ import annotations

@@ -37,20 +37,20 @@ _PARTITION_AND_HEADERS = struct.Struct(">ii")
 _NULL = -1
 _SAME_AS_PRIOR = -2
 _FIXED_BYTES = 8 + 8 + 8 + 4
-"""What an entry counts beside its bytes: buffer time, timestamp, offset, partition."""
+"""Size of an entry besides its bytes: buffer time, timestamp, offset, partition."""
 
 
 class BufferedChange(NamedTuple):
-    """The last update of a key while it waits (`BufferValue`), and the record it came with.
+    """The last update of a key while it waits (`BufferValue`), with the context of its record.
 
     Args:
         buffer_time: Event time at which the key was first buffered, or the end of its window, ms.
-        prior: The value that downstream knows: what the first update replaced.
-        old: What the last update replaced.
-        new: What it set.
-        timestamp: Its event time, ms.
-        headers: Its headers.
-        metadata: Where its record came from; None within a punctuation.
+        prior: The value that downstream knows: the one that the first update replaced.
+        old: The value that the last update replaced.
+        new: The value that the last update set.
+        timestamp: Event time of the last update, ms.
+        headers: Headers of the last update.
+        metadata: Origin of its record; None within a punctuation.
     """
 
     buffer_time: int
@@ -62,7 +62,7 @@ class BufferedChange(NamedTuple):
     metadata: RecordMetadata | None
 
     def size_bytes(self) -> int:
-        """The bytes that it counts against a limit, without its key (`residentMemorySizeEstimate`)."""
+        """The size that counts against a limit, without the key, bytes (`residentMemorySizeEstimate`)."""
         values = len(self.prior or b"") + len(self.new or b"")
         if self.old is not None and self.old != self.prior:
             values += len(self.old)
@@ -70,7 +70,7 @@ class BufferedChange(NamedTuple):
         return _FIXED_BYTES + values + headers + len(self.metadata.topic if self.metadata is not None else "")
 
     def encode(self) -> bytes:
-        """Record context, prior, old and new value, buffer time (`BufferValue.serialize`)."""
+        """Return record context, prior, old and new value, and buffer time as bytes (`BufferValue.serialize`)."""
         topic, partition, offset = self.metadata or ("", -1, -1)
         name = topic.encode()
         parts = [_TIME_AND_OFFSET.pack(self.timestamp, offset), _INT.pack(len(name)), name]
@@ -83,7 +83,7 @@ class BufferedChange(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> BufferedChange:
-        """Read it back.
+        """Read a buffered change from bytes.
 
         Raises:
             CorruptStateError: If the bytes are no buffered change.
@@ -105,9 +105,9 @@ class SuppressionBuffer:
     """
 
     def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
-        """Read the store at the first use: until then the changelog may be restored."""
+        """Prepare the buffer; it reads the store at the first use, as the changelog may be restored until then."""
         self.name = builder.name
-        self.expired_puts = 0  # it forgets nothing
+        self.expired_puts = 0  # this store expires nothing
         self._context = context
         self._keys, self._values = stored_keys(builder), stored_values(builder)
         self._table = backend.table(builder.name)
@@ -117,12 +117,12 @@ class SuppressionBuffer:
         self._size_bytes = 0
 
     def __len__(self) -> int:
-        """Number of buffered keys."""
+        """Return the number of buffered keys."""
         return len(self._entries())
 
     @property
     def size_bytes(self) -> int:
-        """Size of everything buffered, bytes."""
+        """Size of all buffered updates, bytes."""
         self._entries()
         return self._size_bytes
 
@@ -133,7 +133,7 @@ class SuppressionBuffer:
         return self._order[0][0] if self._order else None
 
     def put(self, buffer_time: int, key: Any, change: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Buffer an update; a key that is buffered keeps its place."""
+        """Buffer an update; a buffered key keeps its place."""
         raw, entries = self._keys.written(key), self._entries()
         old, new = self._encoded(key, change.old), self._encoded(key, change.new)
         known = entries.get(raw)
@@ -150,7 +150,7 @@ class SuppressionBuffer:
         self._changed[raw] = self._context.timestamp
 
     def pop(self) -> tuple[Any, Change[Any], BufferedChange]:
-        """Take out the first key: `(key, change, entry)`; of equal times the lowest serialized key is first."""
+        """Remove and return the first key as `(key, change, entry)`; among equal times, the lowest serialized key is first."""
         entries = self._entries()
         _, raw = heappop(self._order)
         entry = entries.pop(raw)
@@ -159,19 +159,19 @@ class SuppressionBuffer:
         return self._keys.read(raw), Change(self._decoded(raw, entry.new), self._decoded(raw, entry.old)), entry
 
     def prior_value(self, key: Any) -> tuple[bool, Any]:
-        """Whether the key is buffered, and the value that downstream knows meanwhile."""
+        """Return whether the key is buffered, and the value that downstream knows meanwhile."""
         entry = self._entries().get(self._keys.written(key))
         return (False, None) if entry is None else (True, self._decoded(key, entry.prior))
 
     def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:  # noqa: ARG002 - nothing to listen to
-        """False: the operator takes out what it forwards."""
+        """Return False: the operator itself removes the updates that it forwards."""
         return False
 
     def flush(self) -> None:
-        """Nothing is held back: what is buffered waits for its time, not for the commit."""
+        """Do nothing: buffered updates wait for their time, not for the commit."""
 
     def held_back_bytes(self) -> int:
-        """Estimated size of the changes since the last commit; what is buffered stays, however often is committed."""
+        """Return the estimated size of the changes since the last commit, bytes; commits do not empty the buffer."""
         return len(self._changed) * WRITE_OVERHEAD_BYTES
 
     def changelog(self) -> Iterator[ChangelogRecord]:
@@ -181,18 +181,18 @@ class SuppressionBuffer:
             yield ChangelogRecord(raw, data, times[raw], () if data is None else CHANGELOG_HEADERS)
 
     def pending(self) -> Puts:
-        """Return the pending writes as the backend wants them."""
+        """Return the pending writes in the backend's form."""
         return {self.name: dict(self._writes())} if self._changed else {}
 
     def committed(self) -> None:
-        """The pending writes are in the backend."""
+        """Forget the pending writes, which are in the backend."""
         self._changed = {}
 
     def restore(self, batch: ChangelogBatch) -> Puts:
-        """Changelog records as the backend wants them.
+        """Convert changelog records to the backend's form.
 
         Raises:
-            CorruptStateError: If a record has another layout than this one.
+            CorruptStateError: If a record has another layout version.
         """
         puts = {}
         for key, value, headers in zip(batch.keys(), batch.values(), batch.headers(), strict=True):
@@ -251,7 +251,7 @@ def _decoded(data: bytes) -> BufferedChange:
 
 
 def _read(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """Bytes after their length, and where the rest begins."""
+    """Return bytes that follow their length, and the position behind them."""
     (length,) = _INT.unpack_from(data, at)
     at += _INT.size
     return (None, at) if length == _NULL else (data[at : at + length], at + length)

@@ -1,4 +1,4 @@
-"""The part that stores have in common: what was written since the last commit, and the cache in front of it."""
+"""The common part of stores: writes since the last commit, and the cache in front of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ChangelogCodec(Protocol):
-    """Changes what a store holds into changelog records, and back (`ValueCodec`)."""
+    """Converts stored bytes to changelog records, and back (`ValueCodec`)."""
 
     def to_changelog(
         self, writes: Mapping[bytes, bytes | None], times: Mapping[bytes, int]
@@ -32,21 +32,21 @@ class ChangelogCodec(Protocol):
 class StoreCore:
     """The writes of a store since the last commit, with the cache that holds updates back before they are written.
 
-    Stores have one each, and let the task use it.
+    Each store has one, and lets the task use it.
 
     Args:
-        codec: Makes changelog records of what is written.
-        read: Reads a key of what was committed.
-        context: The record being processed, and how much may be kept for the next read.
+        codec: Converts writes to changelog records.
+        read: Reads the committed bytes of a key.
+        context: The record being processed, and the limit of values kept for the next read.
     """
 
     __slots__ = ("_codec", "_context", "_read", "cache", "pending", "times")
 
     def __init__(self, codec: ChangelogCodec, read: Callable[[bytes], bytes | None], context: UpdateContext) -> None:
         self.pending: dict[bytes, bytes | None] = {}
-        """Stored bytes by store key; None deletes. Another dict after each commit."""
+        """Stored bytes by store key; None deletes. Each commit replaces the dict."""
         self.times: dict[bytes, int] = {}
-        """The time (ms) of the record that wrote each of them last."""
+        """The time (ms) of the last record that wrote each pending key."""
         self.cache: NamedCache | None = None
         self._codec = codec
         self._read = read
@@ -60,14 +60,14 @@ class StoreCore:
         stored: Callable[[bytes], bytes | None] | None = None,
         write: Callable[[bytes, bytes | None, int], None] | None = None,
     ) -> NamedCache:
-        """Have a cache hold updates back. Returns it.
+        """Put a cache in front of the store that holds updates back, and return it.
 
         Args:
-            codec: How values become bytes.
-            pause: Called now and then while it is flushed.
-            time_of: The time (ms) to forward an update with.
-            stored: Reads a key below the cache, if not `stored` of this.
-            write: Writes a key below the cache, if not `write` of this.
+            codec: Converts values to bytes.
+            pause: Called now and then while the cache is flushed.
+            time_of: Returns the time (ms) to forward an update with.
+            stored: Reads a key below the cache. Default: `stored` of this object.
+            write: Writes a key below the cache. Default: `write` of this object.
         """
         writes_at_once = self._context.keeps_sources
         self.cache = NamedCache(codec, stored or self.stored, write or self.write, time_of, pause, writes_at_once)
@@ -79,24 +79,24 @@ class StoreCore:
         return pending[store_key] if store_key in pending else self._read(store_key)
 
     def write(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
-        """Write bytes below the cache; None deletes. The record that causes it is of `timestamp` (ms)."""
+        """Write bytes below the cache; None deletes. `timestamp` (ms) is that of the causing record."""
         self.pending[store_key] = data
         self.times[store_key] = timestamp
 
     def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
-        """Forward held-back updates to `listener`; False without a cache."""
+        """Forward held-back updates to `listener`; return False without a cache."""
         if self.cache is None:
             return False
         self.cache.listen(listener, send_old_values=send_old_values)
         return True
 
     def flush(self) -> None:
-        """Hand held-back updates to the listener."""
+        """Pass held-back updates to the listener."""
         if self.cache is not None:
             self.cache.flush()
 
     def held_back_bytes(self) -> int:
-        """Estimate the size of the updates since the last commit."""
+        """Return the estimated size of the updates since the last commit, bytes."""
         held_back = self.cache.dirty_bytes() if self.cache is not None else 0
         return held_back + written_bytes(self.pending)
 
@@ -109,7 +109,11 @@ class StoreCore:
         self.pending, self.times = {}, {}
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget decoded values that are not held back, if they take more, bytes; if left out, than may be kept."""
+        """Forget decoded values that are not held back, if they exceed a limit.
+
+        Args:
+            limit_bytes: Limit of their estimated size, bytes. Default: `UpdateContext.kept_bytes`.
+        """
         if self.cache is not None:
             self.cache.drop_clean(self._context.kept_bytes if limit_bytes is None else limit_bytes)
 

@@ -1,7 +1,7 @@
-"""The window store of one side of a stream-stream join: it keeps every value, also of equal key and time.
+"""The window store of one side of a stream-stream join: it keeps all values, also those of equal key and time.
 
-Kafka Streams' window stores with `retainDuplicates`: a sequence number behind key and time tells values apart and keeps them in
-the order in which they came. There is no cache: the other side must see each record at once.
+It corresponds to Kafka Streams' window stores with `retainDuplicates`. A sequence number behind key and time distinguishes
+values and keeps them in order of arrival. There is no cache: the other side must see each record at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LAST_SEQUENCE = 0x7FFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class _TimesInKeys:
-    """Changelog records of values whose times are in their keys."""
+    """Changelog records of values with their times in their keys."""
 
     time_of: Callable[[bytes], int]
 
@@ -57,8 +57,8 @@ class _TimesInKeys:
 class JoinWindowStateStore:
     """A store of one task, for the two sides of a join and for the task.
 
-    A value is kept while its time is above the highest time ever put, less retention. Sequence numbers go on after a
-    restart, where Kafka Streams begins anew and may overwrite a value of the same key and time.
+    A value is kept while its time is above the highest time ever put, less retention. Sequence numbers continue after a
+    restart. Those of Kafka Streams begin again, and may overwrite a value of equal key and time.
     """
 
     def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
@@ -74,7 +74,7 @@ class JoinWindowStateStore:
         self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
         self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
         self._recent = RecentEntries()
-        """Those written since the last commit among them, whatever their times."""
+        """Includes all entries written since the last commit, whatever their times."""
         state = backend.table(self._state_table).get(_STATE_KEY)
         self._observed: int
         self._sequence: int
@@ -89,8 +89,8 @@ class JoinWindowStateStore:
     def put(self, key: Any, value: Any, time: int) -> None:
         """Keep a value; None is ignored. Ignored and counted if the time has expired.
 
-        Sequence numbers are those of Kafka Streams' changelogs: what is ignored uses one up as well. A null value does not
-        move the store's time: so it is in Kafka Streams' RocksDB stores; in its stores in memory it does.
+        Sequence numbers are those of Kafka Streams' changelogs: ignored values use one up as well. A null value does not move
+        the store's time, as in Kafka Streams' RocksDB stores; in its in-memory stores it does.
         """
         self._sequence = (self._sequence + 1) & _LAST_SEQUENCE
         if value is None:
@@ -105,7 +105,7 @@ class JoinWindowStateStore:
         self._recent.put(raw, suffix, data, self.first_kept)
 
     def fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
-        """`(time, value)` of the key's values from `time_from` to `time_to`, both inclusive, by time and as they came."""
+        """Return `(time, value)` of the key's values in `[time_from, time_to]`, by time and in order of arrival."""
         first = max(0, time_from, self.first_kept)
         if first > time_to:
             return
@@ -118,7 +118,7 @@ class JoinWindowStateStore:
             yield _SUFFIX.unpack(suffix)[0], read(key, data)
 
     def all(self) -> Iterator[tuple[Any, int, Any]]:
-        """`(key, time, value)` of everything that has not expired, in no particular order."""
+        """Yield `(key, time, value)` of all values that have not expired, in no particular order."""
         first = max(0, self.first_kept)
         stored = (entry for table in self._segments.between(first, self._observed) for entry in table.scan(None, None))
         for entries in (stored, list(self._core.pending.items())):
@@ -129,18 +129,18 @@ class JoinWindowStateStore:
                     yield self._keys.read(raw), time, self._values.read(raw, data)
 
     def pending(self) -> Puts:
-        """Return the pending writes as the backend wants them."""
+        """Return the pending writes in the backend's form."""
         pending = self._core.pending
         return self._puts(pending.items(), self.first_kept) if pending else {}
 
     def committed(self) -> None:
-        """The pending writes are in the backend; segments of which everything has expired are dropped."""
+        """Forget the pending writes, which are in the backend, and drop segments with only expired values."""
         self._core.committed()
         self._recent.forget(self.first_kept, self._context.kept_bytes)
         self._segments.drop_before(self.first_kept)
 
     def restore(self, batch: ChangelogBatch) -> Puts:
-        """Changelog records as the backend wants them; what has expired is left out."""
+        """Convert changelog records to the backend's form, without expired ones."""
         entries = [(key, value) for key, value in self._core.restored(batch) if value is not None]
         if not entries:
             return {}
@@ -158,7 +158,7 @@ class JoinWindowStateStore:
     def _searched(
         self, recent: Iterable[Entry], raw: bytes, lower: bytes, upper: bytes, time_from: int, time_to: int
     ) -> Iterator[Entry]:
-        """Search the backend; entries that are recent as well come once."""
+        """Yield the entries of the backend and the recent ones, each of them once."""
         last = b""
         for entry in merge(self._stored(raw, lower, upper, time_from, time_to), recent):
             if entry[0] != last:
@@ -169,12 +169,12 @@ class JoinWindowStateStore:
         size = len(raw)
         for table in self._segments.between(time_from, time_to):
             for key, data in table.scan(raw + lower, raw + upper):
-                if len(key) == size + _SUFFIX.size and key.startswith(raw):  # else a longer key that sorts in between
+                if len(key) == size + _SUFFIX.size and key.startswith(raw):  # else a longer key sorted in between
                     yield key[size:], data
 
     @property
     def first_kept(self) -> int:
-        """The time (ms) before which all has been forgotten."""
+        """The lowest time (ms) that is kept."""
         return self._observed - self._retention_ms + 1
 
 

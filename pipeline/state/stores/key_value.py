@@ -41,7 +41,7 @@ class KeyValueStateStore:
     ) -> None:
         """Open the store as the backend holds it."""
         self.name = builder.name
-        self.expired_puts = 0  # it forgets nothing
+        self.expired_puts = 0  # this store expires nothing
         self._context = context
         self._keys = keys = stored_keys(builder)
         self._key_bytes, self._key_of = keys.serialize, keys.read
@@ -60,7 +60,7 @@ class KeyValueStateStore:
         self._cache = hold_back(self._codec, pause, stored=self._stored, write=self._write) if builder.caching else None
 
     def get(self, key: Any) -> Any:
-        """The value, or None."""
+        """Return the value, or None."""
         try:
             store_key = self._key_bytes(key)
         except Exception as error:
@@ -86,7 +86,7 @@ class KeyValueStateStore:
         cache.put(store_key, key if type(key) in self._fixed_keys else self._key_of(store_key), value, context)
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
-        """Set the value if there is none; returns what was there."""
+        """Set the value if there is none; return the previous value."""
         known = self.get(key)
         if known is None:
             self.put(key, value)
@@ -98,13 +98,13 @@ class KeyValueStateStore:
             self.put(key, value)
 
     def delete(self, key: Any) -> Any:
-        """Delete, and return what was there."""
+        """Delete the value, and return it."""
         known = self.get(key)
         self.put(key, None)
         return known
 
     def range(self, from_key: Any = None, to_key: Any = None) -> Iterator[tuple[Any, Any]]:
-        """Entries from `from_key` to `to_key`, both inclusive, in order of serialized keys."""
+        """Return entries from `from_key` to `to_key`, both inclusive, in order of serialized keys."""
         return self._scan(*self._bounds(from_key, to_key))
 
     def reverse_range(self, from_key: Any = None, to_key: Any = None) -> Iterator[tuple[Any, Any]]:
@@ -112,7 +112,7 @@ class KeyValueStateStore:
         return self._scan(*self._bounds(from_key, to_key), reverse=True)
 
     def all(self) -> Iterator[tuple[Any, Any]]:
-        """All entries, in order of serialized keys."""
+        """Return all entries, in order of serialized keys."""
         return self._scan(None, None)
 
     def reverse_all(self) -> Iterator[tuple[Any, Any]]:
@@ -120,15 +120,18 @@ class KeyValueStateStore:
         return self._scan(None, None, reverse=True)
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, Any]]:
-        """Entries whose serialized key starts with `prefix`."""
+        """Return entries whose serialized key starts with `prefix`."""
         return self._scan(prefix, prefix_end(prefix))
 
     def approximate_num_entries(self) -> int:
-        """Number of entries; counted, so not free."""
+        """Return the number of entries; they are counted, which takes time."""
         return sum(1 for _ in self._scan_bytes(None, None))
 
     def cached_fold(self, fold: Fold) -> CachedFold | None:
-        """Return an aggregation into this store in parts; None without a cache, or if records or so many keys are kept."""
+        """Return an aggregation into this store in parts.
+
+        Returns None without a cache, with a maximum number of entries, or if input records are kept.
+        """
         cache, keys = self._cache, self._keys
         if cache is None or self._lru is not None or self._context.keeps_sources:
             return None
@@ -147,7 +150,7 @@ class KeyValueStateStore:
         return CachedFold(fold, keys, index, find, cache, cache.mark)
 
     def cached_lookup(self) -> CachedLookup | None:
-        """Look-ups of values in parts; None without a cache, or where values have no time or so many keys are kept."""
+        """Return look-ups in parts; None without a cache or timestamps, or with a maximum number of entries."""
         cache, codec, key_bytes = self._cache, self._codec, self._keys.written
         if cache is None or self._lru is not None or not isinstance(codec, TimestampedCodec):
             return None
@@ -166,7 +169,7 @@ class KeyValueStateStore:
             entry = cache.entries.get(store_key)
             if entry is not None:
                 return cache.value_of(entry)
-            if store_key != key_as_bytes:  # an update could not tell where its value is kept
+            if store_key != key_as_bytes:  # an update would not know where its value is kept
                 return cache.value_of(cache.loaded(store_key, stored(store_key)))
             data = stored(store_key)
             value = None if data is None else values_of.read(key, data[8:])
@@ -179,9 +182,10 @@ class KeyValueStateStore:
         return CachedLookup(values, find)
 
     def writing_fold(self, fold: Fold, *, tells_old: bool) -> Callable[[Any, Any, int], Folded] | None:
-        """Return a function of key, value and timestamp (ms) that aggregates a record and returns what to forward.
+        """Return a function of key, value and timestamp (ms) that aggregates a record and returns the result to forward.
 
-        None with a cache, of stores that are not timestamped or keep so many keys, or where input records are kept.
+        Returns None for stores with a cache, without timestamps, with a maximum number of entries, or if input records are
+        kept.
         """
         codec, context = self._codec, self._context
         if (
@@ -209,20 +213,20 @@ class KeyValueStateStore:
         return put
 
     def pending(self) -> Puts:
-        """Return the pending writes as the backend wants them."""
+        """Return the pending writes in the backend's form."""
         pending = self._core.pending
         puts: Puts = {self.name: pending} if pending else {}
         return puts if self._lru is None else {**puts, **self._lru.puts()}
 
     def committed(self) -> None:
-        """The pending writes are in the backend."""
+        """Forget the pending writes, which are in the backend."""
         self._core.committed()
         if self._lru is not None:
             self._lru.committed()
         self.forget_reads()
 
     def restore(self, batch: ChangelogBatch) -> Puts:
-        """Changelog records as the backend wants them."""
+        """Convert changelog records to the backend's form."""
         entries, lru = self._core.restored(batch), self._lru
         if lru is None:
             return {self.name: dict(entries)}
@@ -235,13 +239,13 @@ class KeyValueStateStore:
         return puts
 
     def _stored_in_lru(self, store_key: bytes) -> bytes | None:
-        assert self._lru is not None  # noqa: S101 - it is asked there only
+        assert self._lru is not None  # noqa: S101 - callers have checked it
         self._lru.used(store_key)
         return self._core.stored(store_key)
 
     def _write_to_lru(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
-        """Write, and delete what was not used for longest; only the changelog is told (`ChangeLoggingKeyValueBytesStore`)."""
-        assert self._lru is not None  # noqa: S101 - it is asked there only
+        """Write, and delete the least recently used rows; only the changelog is told (`ChangeLoggingKeyValueBytesStore`)."""
+        assert self._lru is not None  # noqa: S101 - callers have checked it
         self._core.write(store_key, data, timestamp)
         for eldest in self._lru.written(store_key, data):
             self._core.write(eldest, None, timestamp)

@@ -1,4 +1,4 @@
-"""A store of lists: what left and outer joins keep until it is certain that no partner comes (`ListValueStore`)."""
+"""A store of lists: records of left and outer joins that may still find a partner (`ListValueStore`)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class ListValueStateStore:
-    """A store of one task: keys to the values added to them, in order of serialized keys. No cache.
+    """A store of one task: keys to the values added to them, in order of serialized keys. It has no cache.
 
-    Entries go from the front, mostly: the store remembers a key below which there is nothing, so that a scan does not step over
-    everything ever deleted.
+    Most deletions are at the front. The store remembers a key below which there are no entries, so that a scan does not step
+    over all deleted ones.
     """
 
     def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
         """Open the store as the backend holds it."""
         self.name = builder.name
-        self.expired_puts = 0  # it forgets nothing
+        self.expired_puts = 0  # this store expires nothing
         self._keys, self._values = stored_keys(builder), stored_values(builder)
         self._table = backend.table(builder.name)
         self._core = core = StoreCore(PlainCodec(self._values), self._table.get, context)
@@ -60,13 +60,13 @@ class ListValueStateStore:
             return
         if self._core.pending.get(store_key) is not None:
             del self._live[bisect_left(self._live, store_key)]
-        if self._table.get(store_key) is None:  # came and went within one commit: no reader knows it
+        if self._table.get(store_key) is None:  # written and deleted within one commit: no reader knows it
             del self._core.pending[store_key], self._core.times[store_key]
         else:
             self._core.write(store_key, None, timestamp)
 
     def all(self) -> Iterator[tuple[Any, Any]]:
-        """`(key, value)` of every value of every list. What has been passed may be deleted on the way."""
+        """Yield `(key, value)` of all values of all lists. Entries already yielded may be deleted meanwhile."""
         first = True
         for store_key, data in self._entries():
             if first:
@@ -78,21 +78,21 @@ class ListValueStateStore:
             self._floor = None
 
     def pending(self) -> Puts:
-        """Return the pending writes as the backend wants them."""
+        """Return the pending writes in the backend's form."""
         return {self.name: self._core.pending} if self._core.pending else {}
 
     def committed(self) -> None:
-        """The pending writes are in the backend."""
+        """Forget the pending writes, which are in the backend."""
         self._core.committed()
         self._live = []
 
     def restore(self, batch: ChangelogBatch) -> Puts:
-        """Changelog records as the backend wants them."""
+        """Convert changelog records to the backend's form."""
         self._floor = b""
         return {self.name: dict(self._core.restored(batch))}
 
     def _entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """Stored and pending entries in order of keys, from the floor on."""
+        """Yield stored and pending entries in order of keys, from the floor on."""
         if self._floor is None:
             return
         at: bytes | None = self._next_live(self._floor, bisect_left)

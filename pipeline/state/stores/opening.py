@@ -25,10 +25,10 @@ def open_store(
     """Open the store that `builder` describes, above `backend`.
 
     Args:
-        builder: What to open.
-        backend: Where its bytes are kept; the task's own.
+        builder: The store to open.
+        backend: The task's backend, which keeps the store's bytes.
         context: The record being processed; the store reads it at each update.
-        pause: Called now and then while the store is flushed: it may be read by key meanwhile.
+        pause: Called now and then while the store is flushed; meanwhile it may be read by key.
     """
     match builder.kind:
         case StoreKind.WINDOW | StoreKind.TIMESTAMPED_WINDOW:

@@ -36,12 +36,12 @@ _SUFFIX = struct.Struct(">qq")
 class SessionStateStore:
     """A store of one task: `SessionStore` for processors, `StateStore` for the task.
 
-    A session is kept while its end is not below the highest end ever put, less retention; both backends apply the same exact
-    bound to reads and writes. That is as long as an aggregation may still extend it, to the ms: in Kafka Streams it is 1 ms
-    less, or more, depending on what the cache holds.
+    A session is kept while its end is at least the highest end ever put, less retention. Both backends apply this exact bound
+    to reads and writes. An aggregation may extend a session for exactly this long. In Kafka Streams the bound is 1 ms less, or
+    more, depending on the cache.
 
-    Finding a key's sessions looks at that key alone, however much was written since the last commit; and into the backend only
-    for times of which not all sessions are known. It happens for every record.
+    Sessions are searched for every record. A search looks at one key alone, however much was written since the last commit. It
+    reads the backend only for times of which not all sessions are known.
     """
 
     def __init__(
@@ -75,15 +75,15 @@ class SessionStateStore:
 
     @property
     def first_kept(self) -> int:
-        """The time (ms) before whose end all has been forgotten."""
+        """The lowest end (ms) of sessions that are kept."""
         return self._kept.find_first()
 
     def times(self) -> tuple[int, ...]:
-        """The highest time ever put, also if that entry has been deleted."""
+        """Return the highest time ever put, ms, also if its entry has been deleted."""
         return (self._kept.highest,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """Go on from committed times: expired rows stay expired."""
+        """Continue from committed times: expired rows stay expired."""
         self._kept.resume(times[0])
 
     def put(self, session: Windowed[Any], value: Any) -> None:
@@ -115,14 +115,14 @@ class SessionStateStore:
         self.put(session, None)
 
     def fetch_session(self, key: Any, start: int, end: int) -> Any:
-        """The value of exactly that session, or None."""
+        """Return the value of exactly this session, or None."""
         kept = self._kept
         if not kept.first <= end < kept.end and end < kept.find_first():
             return None
         return self._read(key, self._keys.written(key) + _SUFFIX.pack(end, start))
 
     def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[Any], Any]]:
-        """The key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
+        """Return the key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
         return self._of_key(key, earliest_end, latest_start, reverse=False)
 
     def backward_find_sessions(
@@ -144,7 +144,7 @@ class SessionStateStore:
         return self._of_keys(key_from, key_to, earliest_end, latest_start, reverse=True)
 
     def fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
-        """All sessions of a key, by end."""
+        """Return all sessions of a key, by end."""
         return self._of_key(key, 0, MAX_TIME_MS, reverse=False)
 
     def backward_fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
@@ -152,7 +152,7 @@ class SessionStateStore:
         return self._of_key(key, 0, MAX_TIME_MS, reverse=True)
 
     def fetch_keys(self, key_from: Any, key_to: Any) -> Iterator[tuple[Windowed[Any], Any]]:
-        """All sessions of a range of keys, both inclusive; None is an open end. Older segments first."""
+        """Return all sessions of a range of keys, both inclusive; None is an open end. Older segments first."""
         return self._of_keys(key_from, key_to, 0, MAX_TIME_MS, reverse=False)
 
     def backward_fetch_keys(self, key_from: Any, key_to: Any) -> Iterator[tuple[Windowed[Any], Any]]:
@@ -160,28 +160,32 @@ class SessionStateStore:
         return self._of_keys(key_from, key_to, 0, MAX_TIME_MS, reverse=True)
 
     def all(self) -> Iterator[tuple[Windowed[Any], Any]]:
-        """Iterate over everything that has not expired; older segments first."""
+        """Return all sessions that have not expired; older segments first."""
         return self.fetch_keys(None, None)
 
     def pending(self) -> Puts:
-        """Return the pending writes as the backend wants them."""
+        """Return the pending writes in the backend's form."""
         return self._segments.puts(self._core.pending.items(), self._kept.find_first())
 
     def committed(self) -> None:
-        """The pending writes are in the backend; segments of which every session has expired are dropped."""
+        """Forget the pending writes, which are in the backend, and drop segments with only expired sessions."""
         self._core.committed()
         self._changed.clear()
         self._segments.drop_before(self._kept.find_first())
         self.forget_reads()
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget decoded values that are not held back, if they take more, bytes; if left out, than may be kept."""
+        """Forget decoded values that are not held back, if they exceed a limit.
+
+        Args:
+            limit_bytes: Limit of their estimated size, bytes. Default: `UpdateContext.kept_bytes`.
+        """
         limit_bytes = self._context.kept_bytes if limit_bytes is None else limit_bytes
         self._recent.forget(self._kept.find_first(), limit_bytes)
         self._core.forget_reads(limit_bytes)
 
     def restore(self, batch: ChangelogBatch) -> Puts:
-        """Changelog records as the backend wants them; the first commit drops what has expired."""
+        """Convert changelog records to the backend's form; the first commit drops expired ones."""
         entries = dict(self._core.restored(batch))
         self._kept.forget()
         self._recent = RecentEntries()
@@ -210,7 +214,7 @@ class SessionStateStore:
     def _searched(
         self, key: Any, raw: bytes, first: int, latest_start: int, *, reverse: bool
     ) -> Iterator[tuple[Windowed[Any], Any]]:
-        """Search the backend, with what was written since the last commit laid over it."""
+        """Search the backend with the writes since the last commit laid over it."""
         lower, upper = raw + _SUFFIX.pack(first, 0), raw + _SUFFIX.pack(MAX_TIME_MS, MAX_TIME_MS) + b"\0"
         changed = self._laid_over(self._changed.of(raw, lower, upper))
         for store_key, data in self._segments.scan(changed, lower, upper, first, reverse=reverse):
@@ -248,7 +252,7 @@ class SessionStateStore:
         return cache.get(store_key)
 
     def _laid_over(self, store_keys: Iterable[bytes]) -> Mapping[bytes, bytes | None]:
-        """Return the writes since the last commit; of cached values only whether there is one: `_value` has them."""
+        """Return the writes since the last commit; for cached values a mark that there is one, as `_value` has them."""
         cache, pending = self._cache, self._core.pending
         if cache is None:
             return {key: pending[key] for key in store_keys}
@@ -260,7 +264,7 @@ def _presence(entry: CacheEntry) -> bytes | None:
 
 
 def _session_end(entry: CacheEntry) -> int:
-    """Updates of sessions are forwarded with the session's end (`SessionCacheFlushListener`)."""
+    """Return a session's end, the time with which its updates are forwarded (`SessionCacheFlushListener`)."""
     end: int = entry.key.window.end
     return end
 

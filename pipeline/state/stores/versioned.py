@@ -1,4 +1,4 @@
-"""Versioned stores: every value of a key with the time it held from, as far back as the history reaches (KIP-889)."""
+"""Versioned stores: all values of a key with the times from which they are valid, within the history (KIP-889)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LENGTH = struct.Struct(">i")
 _TIME = struct.Struct(">q")
 _DELETED, _VALUE = b"\0", b"\1"
 _END, _OBSERVED = b"e", b"o"
-"""Rows of the second table: when something of a key ends, and the highest timestamp ever put."""
+"""Rows of the second table: the ends of versions, by time and key, and the highest timestamp ever put."""
 
 
 class Version(NamedTuple):
@@ -47,9 +47,9 @@ class VersionedStateStore:
 
     One row per version: `int32 length of key ++ key ++ int64 timestamp`, ordered by time within a key. The versions of a key
     are read once between two commits. A version that ended before the history begins is removed when its key is put next, or
-    at a commit; the latest value of a key stays for ever.
+    at a commit. The latest value of a key stays for ever.
 
-    Answers of `put` and `get` are those of `RocksDBVersionedStore`, without its segments: the history ends at the millisecond.
+    `put` and `get` return the results of `RocksDBVersionedStore`, without its segments: the history ends at the millisecond.
     """
 
     def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
@@ -70,7 +70,11 @@ class VersionedStateStore:
         self._observed: int = -1 if observed is None else _TIME.unpack(observed)[0]
 
     def put(self, key: Any, value: Any, timestamp: int) -> int:
-        """Set the value that holds from `timestamp` on; None deletes."""
+        """Set the value that is valid from `timestamp` on; None deletes.
+
+        Returns:
+            The timestamp of the next later value, or a return code, as in `VersionedKeyValueStore.put`.
+        """
         raw, data = self._keys.written(key), None if value is None else self._values.encode(key, value)
         valid_to = self._put(raw, data, timestamp)
         if valid_to != PUT_RETURN_CODE_NOT_PUT:
@@ -78,7 +82,7 @@ class VersionedStateStore:
         return valid_to
 
     def delete(self, key: Any, timestamp: int) -> VersionedRecord[Any] | None:
-        """Delete from `timestamp` on. Returns what held then."""
+        """Delete from `timestamp` on, and return the value that was valid then."""
         if timestamp < self._first_kept():
             self.expired_puts += 1
             return None
@@ -87,7 +91,7 @@ class VersionedStateStore:
         return known
 
     def get(self, key: Any, as_of: int | None = None) -> VersionedRecord[Any] | None:
-        """The latest value, or the one that held at a time; None if there was none, or the history does not reach back."""
+        """Return the latest value, or the one valid at a time; None if there was none, or it is beyond the history."""
         versions = self._history(self._keys.written(key))
         if not versions:
             return None
@@ -100,7 +104,7 @@ class VersionedStateStore:
         return None if at < 0 else self._record(key, versions, at)
 
     def all_versions(self) -> Iterator[tuple[Any, VersionedRecord[Any]]]:
-        """Every version that `get` could give as of some time, key by key, the oldest first; as it was committed last."""
+        """Yield all versions that `get` could return, key by key, the oldest first, as of the last commit."""
         first = self._first_kept()
         for raw, versions in groupby(self._rows.scan(None, None), lambda row: row[0][_LENGTH.size : -_TIME.size]):
             history = [_version(row, data) for row, data in versions]
@@ -110,30 +114,30 @@ class VersionedStateStore:
                     yield self._keys.read(raw), record
 
     def times(self) -> tuple[int, ...]:
-        """The highest timestamp ever put, also if the changelog has lost that version."""
+        """Return the highest timestamp ever put, also if the changelog has lost that version."""
         return (self._observed,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """Go on from committed times: what was too late stays too late."""
+        """Continue from committed times: expired puts stay expired."""
         self._observed = max(self._observed, times[0])
 
     def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:  # noqa: ARG002 - the contract
-        """Nothing is held back."""
+        """Return False: this store holds no updates back."""
         return False
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: this store holds no updates back."""
 
     def held_back_bytes(self) -> int:
-        """Estimated size of the updates since the last commit."""
+        """Return the estimated size of the updates since the last commit, bytes."""
         return written_bytes(self._pending) + len(self._log) * WRITE_OVERHEAD_BYTES
 
     def changelog(self) -> Iterator[ChangelogRecord]:
-        """All writes since the last commit, in their order: each is a version of its own."""
+        """Return all writes since the last commit, in order: each is a version of its own."""
         return iter(self._log)
 
     def pending(self) -> Puts:
-        """The rows that have changed since the last commit."""
+        """Return the rows that have changed since the last commit."""
         puts: Puts = {}
         if self._pending:
             puts[self.name] = self._pending
@@ -142,7 +146,7 @@ class VersionedStateStore:
         return puts
 
     def committed(self) -> None:
-        """The pending rows are in the backend; what the history does not reach any more goes with the next commit."""
+        """Forget the pending rows, which are in the backend. Versions beyond the history are deleted at the next commit."""
         self._pending, self._pending_ends, self._log, self._histories = {}, {}, [], {}
         for end_key, _ in list(self._ends.scan(_END, _END + _TIME.pack(max(0, self._first_kept() + 1)))):
             raw = end_key[len(_END) + _TIME.size :]
@@ -150,13 +154,17 @@ class VersionedStateStore:
             self._pending_ends[end_key] = None
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget the versions that were read, unless some were written since, if they take more, bytes; as other stores do."""
+        """Forget versions that were read, except for keys with pending writes, if all of them exceed a limit.
+
+        Args:
+            limit_bytes: Limit of their estimated size, bytes. Default: `UpdateContext.kept_bytes`.
+        """
         limit_bytes = self._context.kept_bytes if limit_bytes is None else limit_bytes
         if not self._log and len(self._histories) * ENTRY_OVERHEAD_BYTES > limit_bytes:
             self._histories.clear()
 
     def restore(self, batch: ChangelogBatch) -> Puts:
-        """Changelog records as the backend wants them; also recovers the store's highest time."""
+        """Convert changelog records to the backend's form, and recover the store's highest time."""
         for key, value, timestamp in zip(batch.keys(), batch.values(), batch.timestamps(), strict=True):
             self._put(key, value, timestamp)
         puts = self.pending()
@@ -177,7 +185,7 @@ class VersionedStateStore:
         is_latest = at == len(versions) - 1
         deletes_latest = replaces and is_latest and data is None and versions[at].data is not None
         if deletes_latest and (below < 0 or versions[below].data is None):
-            # Kafka Streams keeps such a deletion as the end of the value below; without one it is forgotten
+            # Kafka Streams keeps such a deletion as the end of the earlier value; without one, it keeps nothing
             del versions[at]
             self._pending[_row_key(raw, timestamp)] = None
         else:
@@ -189,14 +197,14 @@ class VersionedStateStore:
         return valid_to
 
     def _note_ends(self, raw: bytes, versions: list[Version], changed: int) -> None:
-        """Remember when the versions around a changed one end, for the time when their key is put no more."""
+        """Note when the versions around a changed one end, in case their key is never put again."""
         if 0 < changed < len(versions) or (changed < len(versions) and versions[changed].data is None):
             self._pending_ends[_END + _TIME.pack(versions[changed].timestamp) + raw] = b""
         if changed + 1 < len(versions):
             self._pending_ends[_END + _TIME.pack(versions[changed + 1].timestamp) + raw] = b""
 
     def _trim(self, raw: bytes, versions: list[Version]) -> None:
-        """Remove versions that ended before the history begins; deletions end as they begin."""
+        """Remove versions that ended before the history begins; deletions end when they begin."""
         first = self._first_kept()
         while versions:
             has_ended = versions[1].timestamp <= first if len(versions) > 1 else False
@@ -212,7 +220,7 @@ class VersionedStateStore:
         return VersionedRecord(self._values.read(key, data), timestamp, valid_to)
 
     def _history(self, raw: bytes) -> list[Version]:
-        """All versions of a key, oldest first."""
+        """Return all versions of a key, oldest first."""
         versions = self._histories.get(raw)
         if versions is None:
             prefix = _LENGTH.pack(len(raw)) + raw
@@ -230,7 +238,7 @@ def _version(row: bytes, data: bytes) -> Version:
 
 
 def _index_at(versions: list[Version], timestamp: int) -> int:
-    """The version that holds at a time; -1 before the first."""
+    """Return the index of the version valid at a time; -1 before the first."""
     return bisect_right(versions, timestamp, key=lambda version: version.timestamp) - 1
 
 

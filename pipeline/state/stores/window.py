@@ -38,8 +38,8 @@ WINDOW_SUFFIX = struct.Struct(">qi")
 class WindowStateStore:
     """A store of one task: `WindowStore` for processors, `StateStore` for the task.
 
-    A window is kept while its start is above the highest start ever put, less retention; both backends apply the same
-    exact bound to reads and writes.
+    A window is kept while its start is above the highest start ever put, less retention. Both backends apply this exact
+    bound to reads and writes.
     """
 
     def __init__(
@@ -76,15 +76,15 @@ class WindowStateStore:
 
     @property
     def first_kept(self) -> int:
-        """The time (ms) before whose start all has been forgotten."""
+        """The lowest start (ms) of windows that are kept."""
         return self._kept.find_first()
 
     def times(self) -> tuple[int, ...]:
-        """The highest time ever put, also if that entry has been deleted."""
+        """Return the highest time ever put, ms, also if its entry has been deleted."""
         return (self._kept.highest,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """Go on from committed times: expired rows stay expired."""
+        """Continue from committed times: expired rows stay expired."""
         self._kept.resume(times[0])
 
     def put(self, key: Any, value: Any, window_start: int) -> None:
@@ -103,7 +103,7 @@ class WindowStateStore:
         cache.put(store_key, (self._kept_key(key, store_key), window_start), value, context)
 
     def fetch(self, key: Any, time: int) -> Any:
-        """The value of the window that starts at `time`, or None."""
+        """Return the value of the window that starts at `time`, or None."""
         kept = self._kept
         if not kept.first <= time < kept.end and time < kept.find_first():
             return None
@@ -115,7 +115,7 @@ class WindowStateStore:
         return None if data is None else self._codec.decode(key, data)
 
     def fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
-        """`(start, value)` of the key's windows that start in `[time_from, time_to]`, ascending; values are copies."""
+        """Return `(start, value)` of the key's windows that start in `[time_from, time_to]`, ascending; values are copies."""
         return self._of_key(key, time_from, time_to, reverse=False)
 
     def backward_fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
@@ -123,7 +123,7 @@ class WindowStateStore:
         return self._of_key(key, time_from, time_to, reverse=True)
 
     def fetch_keys(self, key_from: Any, key_to: Any, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
-        """`(key, start, value)` of a range of keys and of times, all inclusive; older segments first."""
+        """Return `(key, start, value)` of a range of keys and of times, all inclusive; older segments first."""
         return self._of_keys(key_from, key_to, time_from, time_to, reverse=False)
 
     def backward_fetch_keys(
@@ -133,7 +133,7 @@ class WindowStateStore:
         return self._of_keys(key_from, key_to, time_from, time_to, reverse=True)
 
     def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
-        """`(key, start, value)` of the windows that start in `[time_from, time_to]`; older segments first."""
+        """Return `(key, start, value)` of the windows that start in `[time_from, time_to]`; older segments first."""
         return self._of_keys(None, None, time_from, time_to, reverse=False)
 
     def backward_fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
@@ -141,7 +141,7 @@ class WindowStateStore:
         return self._of_keys(None, None, time_from, time_to, reverse=True)
 
     def all(self) -> Iterator[tuple[Any, int, Any]]:
-        """`(key, start, value)` of everything that has not expired; older segments first."""
+        """Return `(key, start, value)` of all windows that have not expired; older segments first."""
         return self._of_keys(None, None, 0, MAX_TIME_MS, reverse=False)
 
     def backward_all(self) -> Iterator[tuple[Any, int, Any]]:
@@ -149,7 +149,7 @@ class WindowStateStore:
         return self._of_keys(None, None, 0, MAX_TIME_MS, reverse=True)
 
     def cached_fold(self, fold: Fold) -> CachedFold | None:
-        """Return an aggregation into this store in parts; None without a cache, or where input records are kept."""
+        """Return an aggregation into this store in parts; None without a cache, or if input records are kept."""
         cache, keys, changed = self._cache, self._keys, self._changed
         if cache is None or self._context.keeps_sources:
             return None
@@ -178,9 +178,9 @@ class WindowStateStore:
     def writing_fold(self, fold: Fold, *, tells_old: bool) -> Callable[[Any, Any, int, int], Folded] | None:
         """Return a function of key, value, timestamp and window start (ms) that aggregates a record into a window.
 
-        It returns what to forward; an expired window has nothing, and keeps nothing.
+        It returns the result to forward; an expired window has no result, and is not stored.
 
-        None with a cache, of stores that are not timestamped, or where input records are kept.
+        Returns None for stores with a cache or without timestamps, or if input records are kept.
         """
         codec, context = self._codec, self._context
         if self._cache is not None or context.keeps_sources or not isinstance(codec, TimestampedCodec):
@@ -208,18 +208,18 @@ class WindowStateStore:
         return put
 
     def pending(self) -> Puts:
-        """Return the pending writes as the backend wants them."""
+        """Return the pending writes in the backend's form."""
         return self._segments.puts(self._core.pending.items(), self._kept.find_first())
 
     def committed(self) -> None:
-        """The pending writes are in the backend; segments of which every window has expired are dropped."""
+        """Forget the pending writes, which are in the backend, and drop segments with only expired windows."""
         self._core.committed()
         self._changed.clear()
         self._segments.drop_before(self._kept.find_first())
         self.forget_reads()
 
     def restore(self, batch: ChangelogBatch) -> Puts:
-        """Changelog records as the backend wants them; the first commit drops what has expired."""
+        """Convert changelog records to the backend's form; the first commit drops expired ones."""
         entries = dict(self._core.restored(batch))
         self._kept.forget()
         return self._segments.puts(entries.items())
@@ -249,14 +249,14 @@ class WindowStateStore:
                 yield self._key_of(raw), start, self._codec.decode(raw, data)
 
     def _store_key(self, key: Any, start: int) -> bytes:
-        """The bytes of a window's key. An aggregation puts what it has just fetched: the last ones are remembered."""
+        """Return the bytes of a window's key. The last ones are kept, as an aggregation puts what it has just fetched."""
         if key is self._last_key and start == self._last_start:
             return self._last_store_key
         try:
             store_key: bytes = self._key_bytes(key) + WINDOW_SUFFIX.pack(start, 0)
         except Exception as error:
             raise self._keys.refused(key, error) from error
-        if type(key) in self._fixed_keys:  # what can be changed in place is encoded anew
+        if type(key) in self._fixed_keys:  # keys that can be changed in place are encoded each time
             self._last_key, self._last_start, self._last_store_key = key, start, store_key
         return store_key
 

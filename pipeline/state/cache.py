@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from pipeline.state.codec import ValueCodec
 
 ENTRY_OVERHEAD_BYTES = 550
-"""What an entry costs beside its serialized key and value: the objects around them, those of key and value, and its places in
+"""Size of an entry besides its serialized key and value: the objects around them, key and value, and its places in
 three tables. Measured over 200,000 small ones, by tracemalloc and resident memory: 420 to 600."""
 
 UNREAD: Any = object()
-"""Stands for a value that was not read yet."""
+"""Stands for a value that has not been read yet."""
 
 ENCODED: Any = object()
-"""Stands for a value that may be changed: there are its bytes."""
+"""Stands for a value that may be changed, which is kept as bytes."""
 
 _order = attrgetter("order")
 
 FLUSHED_TOGETHER = 128
-"""So many updates are written to the store, then forwarded: few enough for a query that waits."""
+"""Number of updates that are written to the store together, then forwarded: few enough for a query that waits."""
 
 _made = tuple.__new__
 """Makes a named tuple in half the time of a call of its class."""
@@ -37,21 +37,21 @@ _made = tuple.__new__
 
 @dataclass(slots=True, eq=False)
 class CacheEntry:
-    """A value, and the last update of it that was not flushed yet.
+    """A value, and its last update that has not been flushed yet.
 
-    A value that cannot be changed is there as it is. Of any other there are the bytes, and perhaps a copy for the next reader:
-    `NamedCache.value_of` and `NamedCache.hold` tell them apart (`pipeline.state.values`).
+    An immutable value is kept as it is. Any other value is kept as bytes, perhaps with a copy for the next reader;
+    `NamedCache.value_of` and `NamedCache.hold` distinguish them (`pipeline.state.values`).
 
     Args:
-        store_key: The key as it lies in the store.
+        store_key: The key in the store's form.
         key: The key to forward with; known from the first update on.
-        value: The value alone; None if there is none, `ENCODED` if there are its bytes.
-        time: The value's own timestamp (ms), where the store has such.
-        whole: Both, as readers are given them; None until one asks, and for what can be changed.
+        value: The value alone; None if there is none, `ENCODED` if it is kept as bytes.
+        time: The value's own timestamp (ms), in stores with timestamps.
+        whole: Value and timestamp in the form that readers get; None until a read, and for values that can be changed.
         data: The bytes of the value alone.
-        copy: A value made of them, for the next reader.
-        order: When it was updated last since the last flush, counted in updates; 0 if it was not. That was by a record of this
-            `timestamp` (ms) with these `headers`, that came from `place`.
+        copy: A value decoded from them, for the next reader.
+        order: Number of its last update since the last flush; 0 if there was none. The record of that update had this
+            `timestamp` (ms), these `headers`, and came from `place`.
     """
 
     store_key: bytes
@@ -68,24 +68,24 @@ class CacheEntry:
 
 
 def stored_time(entry: CacheEntry) -> int:
-    """The value's own timestamp; a deletion has that of the record that caused it (`TimestampedCacheFlushListener`)."""
+    """Return the value's own timestamp, ms; for a deletion that of its record (`TimestampedCacheFlushListener`)."""
     return entry.timestamp if entry.value is None else entry.time
 
 
 @dataclass(slots=True)
 class NamedCache:
-    """Values by store key; those that were updated are flushed in the order of their last updates.
+    """Values by store key; updated ones are flushed in the order of their last updates.
 
     Values that are only read may have no entry, but lie in a dict of their reader (`new_reads`).
 
     Args:
-        codec: How values become bytes.
-        stored: What the store holds without this cache, as bytes.
-        write: How a flushed value gets into the store: `(store_key, data, timestamp_ms)`.
-        time_of: The time (ms) to forward an update with.
-        pause: Called now and then while entries are flushed: values may be read by their keys meanwhile, but not scanned.
-        writes_at_once: Whether a value that cannot be written is refused when it is put, for a handler that decides about its
-            record; otherwise some are when they are flushed.
+        codec: Converts values to bytes.
+        stored: Returns the bytes of a key in the store below this cache.
+        write: Writes a flushed value to the store: `(store_key, data, timestamp_ms)`.
+        time_of: Returns the time (ms) to forward an update with.
+        pause: Called now and then while entries are flushed: values may be read by key meanwhile, but not scanned.
+        writes_at_once: Whether a value that cannot be written is refused when it is put, so that a handler can decide about
+            its record; otherwise some are refused when they are flushed.
     """
 
     codec: ValueCodec
@@ -106,7 +106,7 @@ class NamedCache:
     """Counts updates."""
 
     def listen(self, listener: FlushListener, *, send_old_values: bool) -> None:
-        """Tell `listener` about every update that is flushed."""
+        """Forward every flushed update to `listener`."""
         self._listener = listener
         self._send_old_values = send_old_values
 
@@ -118,13 +118,13 @@ class NamedCache:
     def new_reads(self) -> dict[bytes, Any]:
         """Return an empty dict for a reader that keeps values, by store key, without an entry for each.
 
-        Only for keys that have none: a value is dropped there when its key gets one, and all are when entries are forgotten.
+        Only for keys without an entry: a value is dropped when its key gets one, and all are when entries are forgotten.
         """
         self._reads.append({})
         return self._reads[-1]
 
     def loaded(self, store_key: bytes, data: bytes | None) -> CacheEntry:
-        """The entry of a key that is not known yet, of which the store has this."""
+        """Make the entry of a key that is not known yet, given the store's bytes, and return it."""
         if data is None:
             return self._new_entry(store_key)
         values = self.codec.values
@@ -155,7 +155,7 @@ class NamedCache:
         """Set the value of an entry to one that may be changed later; None deletes.
 
         Raises:
-            SerializationError: If it cannot be written, or would come back as something else. The entry stays as it was.
+            SerializationError: If it cannot be written, or would come back as another value. The entry stays as it was.
         """
         values = self.codec.values
         if value is None or type(value) in values.shared:
@@ -169,20 +169,20 @@ class NamedCache:
             entry.value, entry.data, entry.copy = ENCODED, data, copy
 
     def get(self, store_key: bytes) -> Any:
-        """The value of a key, or None."""
+        """Return the value of a key, or None."""
         return self._whole(self.entries.get(store_key) or self.loaded(store_key, self.stored(store_key)))
 
     def put(self, store_key: bytes, key: Any, value: Any, context: UpdateContext) -> None:
         """Set the value of a key; None deletes.
 
         Args:
-            store_key: The key as it lies in the store.
+            store_key: The key in the store's form.
             key: The key to forward with.
             value: The value.
-            context: The record that causes this.
+            context: The causing record.
 
         Raises:
-            SerializationError: If the value cannot be written, or would come back as something else.
+            SerializationError: If the value cannot be written, or would come back as another value.
         """
         known = self.entries.get(store_key)
         entry = CacheEntry(store_key) if known is None else known
@@ -204,7 +204,7 @@ class NamedCache:
         self.dirty[entry.store_key] = entry
 
     def flush(self) -> None:
-        """Write the dirty values to the store, and tell the listener about them, some at a time."""
+        """Write the dirty values to the store and forward them to the listener, in groups."""
         self._flushing, self.dirty = self.dirty, {}
         entries = iter(sorted(self._flushing.values(), key=_order))
         while together := list(islice(entries, FLUSHED_TOGETHER)):
@@ -215,7 +215,7 @@ class NamedCache:
         self._flushing = {}
 
     def _written(self, entries: Iterable[CacheEntry]) -> list[CachedUpdate]:
-        """Write entries to the store, which are clean from now on. Returns the updates."""
+        """Write entries to the store, mark them clean, and return the updates."""
         sends_old, tells, stored, write, time_of, codec = (
             self._send_old_values,
             self._listener is not None,
@@ -232,7 +232,7 @@ class NamedCache:
             if value is None or sends_old:
                 old_data = stored(store_key)
                 if value is None and old_data is None:
-                    continue  # came and went within one commit: no listener knows it
+                    continue  # added and deleted within one commit: no listener knows it
                 if sends_old and old_data is not None:
                     old = codec.parts(store_key, codec.decode(store_key, old_data))[0]
             if value is ENCODED:
@@ -252,26 +252,26 @@ class NamedCache:
         return updates
 
     def _encoded(self, entry: CacheEntry) -> bytes:
-        """Encode a value that is not None, as the store holds it."""
+        """Encode a value that is not None in the store's form."""
         is_encoded, codec = entry.value is ENCODED, self.codec
         data = entry.data if is_encoded else codec.values.written(entry.key, entry.value)
         return codec.joined(data, entry.time)
 
     def encoded(self, store_key: bytes) -> bytes | None:
-        """The value of a known key as the store would hold it, for scans."""
+        """Return the value of a known key in the store's form, for scans."""
         entry = self.entries[store_key]
         return None if entry.value is None else self._encoded(entry)
 
     def encoded_dirty(self) -> dict[bytes, bytes | None]:
-        """The dirty values as the store would hold them, for scans."""
+        """Return the dirty values in the store's form, for scans."""
         return {key: self.encoded(key) for key in self.dirty}
 
     def dirty_bytes(self) -> int:
-        """Estimated size of the dirty entries, from the size of the last one flushed."""
+        """Return the estimated size of the dirty entries, extrapolated from the last one flushed, bytes."""
         return len(self.dirty) * self._entry_bytes
 
     def drop_clean(self, limit_bytes: int) -> None:
-        """Forget decoded values that are not dirty, if these take more than so much: those known longest, to half of it."""
+        """Forget clean decoded values if they exceed a limit, bytes: the oldest first, down to half of the limit."""
         clean = len(self.entries) - len(self.dirty) + sum(map(len, self._reads))
         if clean * self._entry_bytes <= limit_bytes:
             return
@@ -285,7 +285,7 @@ class NamedCache:
                 del reads[store_key]
 
     def forget(self, store_key: bytes) -> None:
-        """Forget one of them, unless it is dirty."""
+        """Forget an entry, unless it is dirty."""
         if store_key not in self.dirty and store_key not in self._flushing:
             self.entries.pop(store_key, None)
 

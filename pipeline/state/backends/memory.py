@@ -1,4 +1,4 @@
-"""A backend in memory: for the test driver, for stores that need not survive, and as the model RocksDB is tested against."""
+"""A backend in memory: for the test driver, for stores that need not survive, and as the model for tests of RocksDB."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class MemoryTable:
-    """An ordered map: a dict, and its keys sorted when a scan needs them."""
+    """An ordered map: a dict, with its keys sorted when a scan needs them."""
 
     def __init__(self) -> None:
-        """An empty table."""
+        """Create an empty table."""
         self._entries: dict[bytes, bytes] = {}
         self._sorted: list[bytes] | None = []
         self.get = self._entries.get
 
     def __len__(self) -> int:
-        """Number of entries."""
+        """Return the number of entries."""
         return len(self._entries)
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with `lower <= key < upper`, as they are now."""
+        """Return entries with `lower <= key < upper`, as they are now."""
         if self._sorted is None:
             self._sorted = sorted(self._entries)
         start = 0 if lower is None else bisect_left(self._sorted, lower)
@@ -62,17 +62,17 @@ class MemoryBackend:
     """Tables in memory."""
 
     def __init__(self) -> None:
-        """Empty."""
+        """Create an empty backend."""
         self._tables: dict[str, MemoryTable] = {}
         self._positions: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, str] = {}
 
     def table(self, name: str) -> MemoryTable:
-        """The table of that name."""
+        """Return the table with this name."""
         return self._tables.setdefault(name, MemoryTable())
 
     def tables(self) -> tuple[str, ...]:
-        """Names of the tables with entries, sorted."""
+        """Return the sorted names of the tables with entries."""
         return tuple(sorted(name for name, table in self._tables.items() if len(table)))
 
     def drop(self, name: str) -> None:
@@ -93,26 +93,26 @@ class MemoryBackend:
         *,
         in_parts: bool = False,  # noqa: ARG002 - nothing outlives the process
     ) -> None:
-        """Apply writes and positions; there is nothing long about it."""
+        """Apply writes and positions, without pauses."""
         pause()
         for name, entries in puts.items():
             self.table(name).update(entries)
         self._positions.update(positions)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Per changelog partition the next offset that is not yet applied."""
+        """Return, per changelog partition, the next offset to apply."""
         return dict(self._positions)
 
     def topic_ids(self) -> dict[str, str]:
-        """Ids of the topics that the positions are of."""
+        """Return the recorded ids of the changelog topics."""
         return dict(self._topic_ids)
 
     def note_topic_ids(self, ids: Mapping[str, str]) -> None:
-        """Note which topics the positions are of."""
+        """Record the ids of changelog topics."""
         self._topic_ids.update(ids)
 
     def checkpoint(self, directory: Path) -> None:
-        """Not offered.
+        """Refuse: the state is in memory.
 
         Raises:
             UnsupportedByHostError: Always.
@@ -121,7 +121,7 @@ class MemoryBackend:
         raise UnsupportedByHostError(message)
 
     def close(self) -> None:
-        """Nothing to release; entries stay, so that a task can be opened again in the same process."""
+        """Do nothing: entries stay, so that a task can be opened again in this process."""
 
     def wipe(self) -> None:
         """Delete everything."""

@@ -1,10 +1,10 @@
 """A backend on disk: one RocksDB per task, one column family per table.
 
-One batch writes all tables and their changelog positions, so a crash leaves the
-directory at one committed point. Large commits are written in several, where that is as good: the positions come with
-the last, and what follows the old ones in the changelogs is restored over whatever there is of it. The write-ahead log
-is not synced: it survives the death of the process, and after the death of the machine the changelog's tail is
-replayed. Only this module imports rocksdict.
+One batch writes all tables and their changelog positions, so a crash leaves the directory at one committed point. Large
+commits may take several batches, if the changelogs have all their writes. The positions come with the last batch; after a
+crash, the changelogs from the old positions on are restored over the writes of the others. The write-ahead log is not
+synced: it survives the death of the process, and after the death of the machine the changelog's tail is replayed. Only this
+module imports rocksdict.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from pipeline.state.api import Puts, StateBackend, Table
 
 FORMAT_VERSION = 3
-"""Of the directory: column families, keys of the meta data, layouts of the stores. Another version is not opened."""
+"""Version of the directory: column families, keys of the meta data, layouts of the stores. Other versions are not opened."""
 
 _BLOCK_CACHE_BYTES = 50 * 1024 * 1024
 _WRITE_BUFFER_BYTES = 16 * 1024 * 1024
 _BLOOM_BITS_PER_KEY = 10
 _MEMTABLE_BLOOM_RATIO = 0.01
-"""Of a memtable's size: with many keys most are not in it, and a filter says so in half the time that it takes to look."""
+"""Share of a memtable's size: with many keys most are not in it, and a filter finds this out in half the time of a look-up."""
 _FORMAT_KEY = b"format"
 _POSITION_PREFIX = b"position:"
 _POSITION_END = b"position;"
@@ -52,17 +52,17 @@ _TOPIC_ID_PREFIX = b"topic-id:"
 _TOPIC_ID_END = b"topic-id;"
 _TABLE_PREFIX = "table:"
 _PART_ENTRIES = 512
-"""Of a batch that is written in parts: it takes a fraction of a millisecond."""
+"""Entries of a batch, for commits in several batches: it takes a fraction of a millisecond."""
 _OFFSET = struct.Struct(">q")
 _DAMAGED = "DAMAGED"
-"""A file of this name says that others in its directory were found to be damaged."""
+"""Name of a file that marks its directory as damaged."""
 _DELETED = ".deleted-"
-"""Before the name of a directory that is being deleted: what is left of it if that is interrupted must not be opened."""
+"""Prefix of a directory that is being deleted: its remains must not be opened if that is interrupted."""
 _RESTORABLE = "Delete the directory: it is restored from the changelogs."
 
 
 class RocksDbTable:
-    """One column family; it comes into being with the first write."""
+    """One column family, created on its first write."""
 
     def __init__(self, backend: RocksDbBackend, name: str) -> None:
         self._backend = backend
@@ -70,7 +70,7 @@ class RocksDbTable:
         self._name = name
 
     def get(self, key: bytes) -> bytes | None:
-        """The value, or None.
+        """Return the value, or None.
 
         Raises:
             CorruptStateError: If it cannot be read because its file is damaged.
@@ -85,10 +85,10 @@ class RocksDbTable:
         return found
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with `lower <= key < upper`, as they were at the first `next`.
+        """Yield entries with `lower <= key < upper`, as they were at the first `next`.
 
         Raises:
-            CorruptStateError: If some cannot be read because a file is damaged.
+            CorruptStateError: If an entry cannot be read because a file is damaged.
         """
         family = self._families.get(self._name)
         return iter(()) if family is None else self._backend.scan(family, lower, upper, reverse=reverse)
@@ -109,16 +109,16 @@ class RocksDbBackend:
         """Open or create the directory."""
         self._directory = directory
         self.families: dict[str, Rdict] = {}
-        """The column families of the tables that exist; tables look here, so that they outlive a `wipe`."""
+        """The column families of existing tables; tables look here, so that they outlive a `wipe`."""
         self._db: Rdict | None = None
         self._open()
 
     def table(self, name: str) -> RocksDbTable:
-        """The table of that name."""
+        """Return the table with this name."""
         return RocksDbTable(self, name)
 
     def tables(self) -> tuple[str, ...]:
-        """Names of all tables, sorted."""
+        """Return the sorted names of all tables."""
         return tuple(sorted(self.families))
 
     def drop(self, name: str) -> None:
@@ -127,7 +127,7 @@ class RocksDbBackend:
             self._opened.drop_column_family(_TABLE_PREFIX + name)
 
     def delete_range(self, name: str, lower: bytes, upper: bytes) -> None:
-        """Remove entries of a table, in one write however many there are.
+        """Remove entries of a table, in one write however many they are.
 
         Raises:
             StateError: If it cannot be written: the disk is full, or the directory read-only.
@@ -148,13 +148,13 @@ class RocksDbBackend:
         *,
         in_parts: bool = False,
     ) -> None:
-        """Apply writes and positions in one batch or, if they may be torn, in several, the positions with the last.
+        """Apply writes and positions in one batch or, with `in_parts`, in several, the positions with the last.
 
         Args:
             puts: The writes.
             positions: The positions.
             pause: Called now and then between two writes.
-            in_parts: Whether they may be torn. The library holds the interpreter's lock while it writes a batch.
+            in_parts: Whether several batches are allowed. The library holds the interpreter's lock while it writes a batch.
 
         Raises:
             StateError: If they cannot be written: the disk is full, or the directory read-only.
@@ -163,7 +163,7 @@ class RocksDbBackend:
         batch = WriteBatch(raw_mode=True)
         for name, entries in puts.items():
             handle = self._handle(name)
-            for number, key in enumerate(sorted(entries)):  # each next to the last one in memory: twice as fast
+            for number, key in enumerate(sorted(entries)):  # in key order, neighbours in memory: twice as fast
                 if number % PAUSED_AFTER == 0:
                     if in_parts and batch.len() >= _PART_ENTRIES:
                         self._apply(batch)
@@ -179,7 +179,7 @@ class RocksDbBackend:
         self._apply(batch)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Per changelog partition the next offset that is not yet applied."""
+        """Return, per changelog partition, the next offset to apply."""
         found = {}
         for key, value in self.scan(self._opened, _POSITION_PREFIX, _POSITION_END):
             tp = TopicPartition.parse(key[len(_POSITION_PREFIX) :].decode())
@@ -187,12 +187,12 @@ class RocksDbBackend:
         return found
 
     def topic_ids(self) -> dict[str, str]:
-        """Ids of the topics that the positions are of, as they were noted."""
+        """Return the recorded ids of the changelog topics."""
         entries = self.scan(self._opened, _TOPIC_ID_PREFIX, _TOPIC_ID_END)
         return {key[len(_TOPIC_ID_PREFIX) :].decode(): value.decode() for key, value in entries}
 
     def note_topic_ids(self, ids: Mapping[str, str]) -> None:
-        """Note which topics the positions are of; ids of other topics that were noted before stay.
+        """Record the ids of changelog topics; ids of other topics are kept.
 
         Raises:
             StateError: If they cannot be written: the disk is full, or the directory read-only.
@@ -206,7 +206,7 @@ class RocksDbBackend:
     def scan(
         self, family: Rdict, lower: bytes | None, upper: bytes | None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Entries of a column family, as `RocksDbTable.scan` returns them."""
+        """Yield entries of a column family, as `RocksDbTable.scan` does."""
         last = upper if reverse else lower
         try:
             if reverse:
@@ -229,7 +229,7 @@ class RocksDbBackend:
     def failure(self, error: Exception) -> StateError:
         """Translate an error of the library.
 
-        Damage is noted in the directory, which is not opened any more then: it holds a copy of what the changelogs have, and
+        Damage is marked in the directory, which is not opened any more then. It holds a copy of the changelogs' content, so
         the next process that opens it restores it.
         """
         text = str(error)
@@ -250,9 +250,9 @@ class RocksDbBackend:
         Checkpoint(self._opened).create_checkpoint(str(directory))
 
     def close(self) -> None:
-        """Flush and release the directory. What cannot be flushed, on a full disk, is in the write-ahead log.
+        """Flush and release the directory. Entries that a full disk does not take are in the write-ahead log.
 
-        The directory's time says then when somebody had it open last.
+        The directory's time then is the last time at which a process had it open.
         """
         if self._db is not None:
             for family in (*self.families.values(), self._db):
@@ -324,9 +324,12 @@ class RocksDbBackend:
 
 
 def delete_unused(directory: Path) -> bool:
-    """Delete a task's directory, unless some process has it open. Returns whether it is gone.
+    """Delete a task's directory, unless a process has it open.
 
-    Not for the process that has it open itself: it holds the lock that is asked for.
+    The process that has it open must not call this: it would get the lock that it already holds.
+
+    Returns:
+        Whether the directory is gone.
 
     Raises:
         OSError: If it cannot be deleted.
@@ -341,7 +344,7 @@ def delete_unused(directory: Path) -> bool:
 
 
 def finish_deletions(directory: Path) -> None:
-    """Delete what deletions that were interrupted have left below a directory."""
+    """Delete the remains of interrupted deletions below a directory."""
     for path in directory.glob(f"{_DELETED}*"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -349,7 +352,7 @@ def finish_deletions(directory: Path) -> None:
 def _check_end(family: Rdict, last: bytes | None, *, reverse: bool) -> None:
     """Make sure that nothing comes after the last key of a scan.
 
-    The library's iterators end at a damaged block as they do at the end of the table, in silence; its cursors tell.
+    The library's iterators silently end at a damaged block, as at the end of the table; its cursors report the damage.
     """
     cursor = family.iter()
     if reverse:
@@ -362,7 +365,7 @@ def _check_end(family: Rdict, last: bytes | None, *, reverse: bool) -> None:
 
 
 _block_cache = Cache(_BLOCK_CACHE_BYTES)
-"""Shared by all tasks of a process."""
+"""Block cache shared by all tasks of a process."""
 
 
 def _options() -> Options:

@@ -1,8 +1,8 @@
-"""Copies of a task's state on a file store: files by their content, and manifests that say which of them make a state.
+"""Copies of a task's state on a file store: files named by their content, and manifests that list the files of a state.
 
-A file is kept under its SHA-256 and uploaded once, so that of a large state only what has changed travels. A manifest is
-written when all its files are there, and moved to its place in one step: a reader finds a whole snapshot, and one that
-reads a file checks its sum. Any URL that fsspec understands will do.
+A file is kept under its SHA-256 and uploaded once, so only changed files of a large state are sent. A manifest is written
+after all its files, and moved to its place in one step. So a reader finds complete snapshots only, and it checks the sum of
+each file. All URLs that fsspec understands are possible.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 2
-"""Of manifests and the places of files. Another version is passed over."""
+"""Version of manifests and of the places of files. Other versions are skipped."""
 
 _MANIFESTS, _FILES, _SUFFIX = "manifests", "files", ".json"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"(?!\.{1,2}\Z)[^/\\\0]+")
-"""Of a file within a directory: neither the directory itself nor the one above, and without separators."""
+"""Name of a file within a directory: neither the directory itself nor its parent, and without separators."""
 
 Digests: TypeAlias = dict[tuple[int, int, int], str]
-"""SHA-256 sums of files that do not change any more, by inode, time of the last change (ns) and size (bytes)."""
+"""SHA-256 sums of files that no longer change, by inode, time of the last change (ns) and size (bytes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class StateFile:
 
     Args:
         name: Its name within the state's directory.
-        sha256: Digest of its content, hexadecimal: also where it is kept.
-        size: Bytes.
+        sha256: Digest of its content, hexadecimal; also its name on the file store.
+        size: Size, bytes.
     """
 
     name: str
@@ -76,14 +76,14 @@ class Manifest:
     Args:
         application: The application's id.
         task: The task, as text.
-        fingerprint: Of the topology that made the state.
-        created_ms: When, ms since the epoch.
+        fingerprint: Fingerprint of the topology that made the state.
+        created_ms: Time of creation, ms since the epoch.
         changelogs: Per changelog partition, as text, the next offset that is not in the state.
-        topic_ids: What the brokers call each changelog topic: a recreated one has another id.
+        topic_ids: The brokers' id of each changelog topic: a recreated one has another id.
         inputs: Per input partition, as text, the committed offset at that time.
-        files: What the state consists of.
+        files: The files of the state.
         format: Version of this format.
-        name: Where it is kept; sorts by time.
+        name: Name on the file store; names sort by time.
     """
 
     application: str
@@ -98,15 +98,15 @@ class Manifest:
     name: str = field(default="", compare=False)
 
     def encode(self) -> bytes:
-        """Return the form in which it is kept: JSON."""
+        """Return the manifest as JSON, the form in which it is kept."""
         return msgspec.json.encode(asdict(self))
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
-        """Read `encode`'s form. All that can write to the file store can write manifests: nothing in one is taken on trust.
+        """Read `encode`'s form. Everyone with access to the file store can write manifests, so all content is checked.
 
         Raises:
-            SnapshotError: If it is not one, or names files outside of the store.
+            SnapshotError: If the bytes are no manifest, or name files outside of the store.
         """
         try:
             found = msgspec.json.decode(data, type=cls)
@@ -114,24 +114,24 @@ class Manifest:
                 file.check()
             for changelog in found.changelogs:
                 TopicPartition.parse(changelog)
-        except (ValueError, RecursionError) as error:  # msgspec's own are among them
+        except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
             message = f"not a snapshot's manifest: {error}"
             raise SnapshotError(message) from error
         return found
 
     @property
     def size_bytes(self) -> int:
-        """Size of the state."""
+        """Size of the state, bytes."""
         return sum(file.size for file in self.files)
 
 
 def check_url(url: str) -> None:
-    """Make sure that there is a file system for a kind of URL; whether it answers is not asked.
+    """Make sure that there is a file system for a kind of URL, without asking whether it answers.
 
-    Of this machine's own, a directory that cannot be written is warned of: the first snapshot may be an hour away.
+    Warns of a local directory that cannot be written, as the first snapshot may be an hour away.
 
     Raises:
-        ConfigError: If there is none, or its package is not installed.
+        ConfigError: If there is no such file system, or its package is not installed.
         MissingExtraError: If fsspec is not installed.
     """
     require_extra("snapshots")
@@ -156,15 +156,15 @@ class SnapshotStore:
     """The snapshots of one task.
 
     Args:
-        url: Where they are: any URL of fsspec, or a path.
-        keep: How many of them.
+        url: Place of the snapshots: any URL of fsspec, or a path.
+        keep: Number of snapshots to keep.
     """
 
     def __init__(self, url: str, keep: int) -> None:
-        """Connect, where a kind of file systems does so at once.
+        """Open the file system; some kinds connect at once.
 
         Raises:
-            SnapshotError: If it cannot be reached, or there is none of that kind.
+            SnapshotError: If it cannot be reached, or there is no such kind.
         """
         import fsspec
 
@@ -177,7 +177,7 @@ class SnapshotStore:
             raise SnapshotError(message) from error
 
     def manifests(self) -> Iterator[Manifest]:
-        """The snapshots there are, newest first. Manifests that cannot be read are passed over, with a warning.
+        """Yield the existing snapshots, newest first. Unreadable manifests are skipped with a warning.
 
         Raises:
             SnapshotError: If the file store does not answer.
@@ -189,15 +189,18 @@ class SnapshotStore:
                 log.warning("snapshot %s/%s is passed over: %s", self._url, name, error.message)
 
     def publish(self, state: Path, draft: Manifest, digests: Digests | None = None) -> Manifest:
-        """Upload what is not there yet of a state's files, then its manifest; remove snapshots that are too many.
+        """Upload the missing files of a state, then its manifest; remove the oldest snapshots beyond the number to keep.
 
         Args:
             state: A directory that does not change: a checkpoint.
             draft: The manifest, without files.
-            digests: Sums of files that are known from the last time, and need not be read again; brought up to date.
+            digests: Sums of files known from the last call, which need not be read again; updated in place.
+
+        Returns:
+            The complete manifest.
 
         Raises:
-            SnapshotError: If the file store refuses. A snapshot is there wholly or not at all.
+            SnapshotError: If the file store refuses. It then holds the snapshot completely or not at all.
         """
         known = {} if digests is None else digests
         before = dict(known)
@@ -225,7 +228,7 @@ class SnapshotStore:
         """Download a snapshot into a directory that does not exist yet, or is empty.
 
         Raises:
-            SnapshotError: If a file is missing or damaged, or cannot be written. The directory is not touched.
+            SnapshotError: If a file is missing or damaged, or cannot be written. The directory stays unchanged.
         """
         unfinished = state.with_name(f".{state.name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -244,7 +247,7 @@ class SnapshotStore:
 
     def _upload(self, source: Path, file: StateFile) -> None:
         place = self._place(_FILES, file.sha256)
-        if self._files.exists(place) and self._files.size(place) == file.size:  # else an upload was cut off
+        if self._files.exists(place) and self._files.size(place) == file.size:  # a smaller one is an interrupted upload
             return
         self._files.put_file(str(source), place)
 
@@ -258,8 +261,8 @@ class SnapshotStore:
     def _collect(self) -> None:
         """Remove the oldest snapshots, and the files that only they have.
 
-        Files go first: if that is cut off, their manifests say later what is left to remove. Files that are just being
-        uploaded belong to no manifest and are not touched.
+        Files go first: after an interruption, their manifests still list the files to remove. Files that are being uploaded
+        belong to no manifest, and stay.
         """
         names = self._names()
         old, kept = names[: -self._keep], names[-self._keep :]
@@ -290,7 +293,7 @@ class SnapshotStore:
         names = (path.rstrip("/").rsplit("/", 1)[-1] for path in found)
         return sorted(
             name for name in names if name.endswith(_SUFFIX)
-        )  # else other tools' files would count as snapshots
+        )  # other tools' files would count as snapshots otherwise
 
     def _read(self, name: str) -> bytes:
         try:
@@ -305,12 +308,12 @@ class SnapshotStore:
 
 
 def _is_state(path: Path) -> bool:
-    """Whether a file belongs to the state, rather than to the process that has it open."""
+    """Return whether a file belongs to the state, rather than to the process that has it open."""
     return path.is_file() and path.name not in {"LOCK", "LOG"}
 
 
 def _described_once(path: Path, before: Digests, known: Digests) -> StateFile:
-    """Describe a file that may be known already: tables are never changed once they are written."""
+    """Describe a file that may be known already: tables never change once they are written."""
     if path.suffix != ".sst":
         return _described(path)
     stat = path.stat()

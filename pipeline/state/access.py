@@ -1,4 +1,4 @@
-"""Aggregations into a cached store, and look-ups there, in parts: generated functions have these as lines."""
+"""Aggregations into a cached store, and look-ups there, as lines of generated functions."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ entry.order = next({updates})"""
 
 @dataclass(frozen=True, slots=True)
 class CachedLookup:
-    """Look-ups of values in a cached store of timestamped ones, in parts: without a call for each.
+    """Look-ups of values in a cached store with timestamps, in parts: without a call for each.
 
     Args:
-        values: Values that were read and cannot be changed, or None where there is none, by the bytes that their keys came as.
-        find: `(bytes, key) -> value` for those that are not there.
+        values: Immutable values that were read (None for a missing one), by the bytes of the key in the record.
+        find: `(bytes, key) -> value`, for keys that are not in `values`.
     """
 
     values: dict[bytes, Any]
@@ -63,18 +63,17 @@ class CachedLookup:
 class CachedFold:
     """An aggregation into a cached store of timestamped values, in parts: get, add and put without a call for each.
 
-    Its user looks up the entry by bytes that stand for the key - those it came as, or those of the store - in `index`, of a
-    window store in `index[start]`. It asks `find` for those that are not there, and tells `mark` about those it makes dirty.
+    Its user looks up the entry in `index` (of a window store in `index[start]`). The bytes that stand for the key are those in
+    the record, or those in the store. It calls `find` for missing entries, and `mark` for clean ones that it updates.
 
     Args:
-        fold: What is done with values.
-        keys: The keys of the store, as bytes.
+        fold: The aggregation.
+        keys: Converts keys of the store to bytes.
         index: Entries that were found.
-        find: `(bytes, key)`, of a window store `(bytes, key, start) -> entry`; puts it into the index.
-        cache: Whose entries these are.
-        mark: `(entry)`: it was clean, and is updated.
-        kept: Of a window store, the starts for which that may be done, from `first` up to `end`; for others the store must be
-            asked.
+        find: `(bytes, key) -> entry`, of a window store `(bytes, key, start) -> entry`; adds the entry to the index.
+        cache: The cache with these entries.
+        mark: `(entry)`, called when a clean entry is updated.
+        kept: Of a window store, the starts that this applies to: from `first` up to `end`. For others, call the store.
     """
 
     fold: Fold
@@ -87,13 +86,13 @@ class CachedFold:
 
     @property
     def is_shared(self) -> bool:
-        """Whether aggregates are of a class that is kept as it is, whatever the record."""
+        """Whether aggregates are of a class that is kept without encoding, whatever the record."""
         code = self.fold.code
         return code is not None and code.kind in self.cache.codec.values.serde.immutable_types
 
     @property
     def reads_records(self) -> bool:
-        """Whether keys and values matter to it; if not, each key once, as that of its entry."""
+        """Whether it needs keys and values of records; if not, it needs each key once, as that of its entry."""
         code = self.fold.code
         return code is None or code.reads_records or not self.is_shared
 
@@ -101,10 +100,10 @@ class CachedFold:
         """Return the lines that find an `entry`.
 
         Args:
-            named: Names things in the function.
-            key_as_bytes: Names the bytes that stand for the key.
-            key: The key.
-            start: Names the start of the window; None if there are no windows.
+            named: Names objects in the function.
+            key_as_bytes: Name of the bytes that stand for the key.
+            key: Expression for the key.
+            start: Name of the window's start; None if there are no windows.
         """
         found = {"known": named("known", self.index.get), "find": named("find", self.find)}
         form = _FIND
@@ -113,14 +112,14 @@ class CachedFold:
         return form.format(**found, key_as_bytes=key_as_bytes, key=key, start=start)
 
     def updating(self, named: Named, key: str, value: str, item: Callable[[int], str], place: str) -> str:
-        """Return the lines that add a record to the `entry`; they also name `timestamp` and `headers`.
+        """Return the lines that add a record to the `entry`; they also refer to `timestamp` and `headers`.
 
         Args:
-            named: Names things in the function.
-            key: Names the key.
-            value: The value.
-            item: Returns an expression for an item of the value, where that is a tuple.
-            place: The topic, partition and offset of the record.
+            named: Names objects in the function.
+            key: Name of the key.
+            value: Expression for the value.
+            item: Returns an expression for an item of the value, if the value is a tuple.
+            place: Expression for the topic, partition and offset of the record.
         """
         cache, code = self.cache, self.fold.code
         if code is None:
@@ -147,7 +146,7 @@ class FoldsInParts(Protocol):
     """A store that lets generated functions aggregate into its cache."""
 
     def cached_fold(self, fold: Fold) -> CachedFold | None:
-        """An aggregation in parts; None if the store has to be called."""
+        """Return an aggregation in parts; None if the store has to be called."""
         ...
 
 
@@ -156,5 +155,5 @@ class LooksUpInParts(Protocol):
     """A store that lets generated functions look values up in its cache."""
 
     def cached_lookup(self) -> CachedLookup | None:
-        """Look-ups in parts; None if the store has to be called."""
+        """Return look-ups in parts; None if the store has to be called."""
         ...

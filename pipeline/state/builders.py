@@ -136,16 +136,16 @@ class Stores:
         logging: bool = True,
         log_config: Mapping[str, str] | None = None,
     ) -> StoreBuilder:
-        """Keys to values.
+        """Describe a key-value store.
 
         Args:
-            name: Name of the store, or what supplies it; then that decides where it is kept, not `persistent`.
+            name: Name of the store, or a supplier, which then decides where the store is kept instead of `persistent`.
             key_serde: Serde of the keys.
             value_serde: Serde of the values.
             persistent: RocksDB if true, else memory.
-            caching: Whether updates are held back and forwarded once per key and commit.
-            logging: Whether changes go to a changelog topic.
-            log_config: Settings of that topic, in addition to those of the kind of store.
+            caching: Whether to hold back updates and forward one per key and commit.
+            logging: Whether to write changes to a changelog topic.
+            log_config: Topic settings that override the defaults of the changelog topic.
 
         Raises:
             TopologyError: If the name cannot be part of a topic's name, or the supplied store is of another kind.
@@ -178,7 +178,7 @@ class Stores:
         logging: bool = True,
         log_config: Mapping[str, str] | None = None,
     ) -> StoreBuilder:
-        """Keys to values with the time of their last update: `ValueAndTimestamp`.
+        """Describe a key-value store with the time of each key's last update: `ValueAndTimestamp`.
 
         Arguments are those of `key_value_store`.
 
@@ -210,18 +210,18 @@ class Stores:
         logging: bool = True,
         log_config: Mapping[str, str] | None = None,
     ) -> StoreBuilder:
-        """Windows of keys to values.
+        """Describe a window store.
 
         Args:
             name: Name of the store.
             key_serde: Serde of the keys.
             value_serde: Serde of the values.
-            retention: How long a window is kept behind the store's highest time.
+            retention: How long to keep a window behind the store's highest time.
             window_size: Length of a window.
             persistent: RocksDB if true, else memory.
-            caching: Whether updates are held back and forwarded once per key and commit.
-            logging: Whether changes go to a changelog topic.
-            log_config: Settings of that topic, in addition to those of the kind of store.
+            caching: Whether to hold back updates and forward one per key and commit.
+            logging: Whether to write changes to a changelog topic.
+            log_config: Topic settings that override the defaults of the changelog topic.
 
         Raises:
             TopologyError: If the name is illegal, or the retention is below the window's size.
@@ -253,7 +253,7 @@ class Stores:
         logging: bool = True,
         log_config: Mapping[str, str] | None = None,
     ) -> StoreBuilder:
-        """Windows of keys to values with the time of their last update: `ValueAndTimestamp`.
+        """Describe a window store with the time of each window's last update: `ValueAndTimestamp`.
 
         Arguments and errors are those of `window_store`.
         """
@@ -283,17 +283,17 @@ class Stores:
         logging: bool = True,
         log_config: Mapping[str, str] | None = None,
     ) -> StoreBuilder:
-        """Sessions of keys to values.
+        """Describe a session store.
 
         Args:
             name: Name of the store.
             key_serde: Serde of the keys.
             value_serde: Serde of the values.
-            retention: How long a session is kept behind the highest end of a session in the store.
+            retention: How long to keep a session behind the highest end of a session in the store.
             persistent: RocksDB if true, else memory.
-            caching: Whether updates are held back and forwarded once per key and commit.
-            logging: Whether changes go to a changelog topic.
-            log_config: Settings of that topic, in addition to those of the kind of store.
+            caching: Whether to hold back updates and forward one per key and commit.
+            logging: Whether to write changes to a changelog topic.
+            log_config: Topic settings that override the defaults of the changelog topic.
 
         Raises:
             TopologyError: If the name is illegal, or the retention is negative.
@@ -323,7 +323,7 @@ class Stores:
         logging: bool = True,
         log_config: Mapping[str, str] | None = None,
     ) -> StoreBuilder:
-        """Keys to values and the times they held. Never cached.
+        """Describe a versioned key-value store: values with the times from which they are valid. Never cached.
 
         Args:
             name: Name of the store.
@@ -331,8 +331,8 @@ class Stores:
             value_serde: Serde of the values.
             history_retention: How far back values can be looked up, and how late a put may be.
             persistent: RocksDB if true, else memory.
-            logging: Whether changes go to a changelog topic.
-            log_config: Settings of that topic, in addition to those of the kind of store.
+            logging: Whether to write changes to a changelog topic.
+            log_config: Topic settings that override the defaults of the changelog topic.
 
         Raises:
             TopologyError: If the name cannot be part of a topic's name, or the retention is negative.

@@ -1,4 +1,4 @@
-"""How values lie in stores and changelogs (`ValueAndTimestampSerializer`, `ChangeLoggingTimestamped…Store`)."""
+"""Byte forms of values in stores and changelogs (`ValueAndTimestampSerializer`, `ChangeLoggingTimestamped…Store`)."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ Writes: TypeAlias = "Mapping[bytes, bytes | None]"
 """Stored bytes by store key; None deletes."""
 
 Folded: TypeAlias = "tuple[bytes | None, bytes | None, Any, Any, int]"
-"""The result of adding a value: bytes stored before and now, the new aggregate, the old one if it is told, the time (ms)."""
+"""Result of adding a value: bytes stored before and now, the new aggregate, the old one if requested, the time (ms)."""
 
 
 class ValueCodec(Protocol):
-    """Values of a store to bytes and back, and bytes of a store to changelog records and back."""
+    """Converts values of a store to bytes and back, and bytes of a store to changelog records and back."""
 
     @property
     def values(self) -> StoredValues:
-        """The values alone, without times."""
+        """The converter of the values alone, without times."""
         ...
 
     def encode(self, key: Any, value: Any) -> bytes:
-        """Return the value of a key as it lies in the store."""
+        """Return the value of a key in the store's form."""
         ...
 
     def decode(self, key: Any, data: bytes) -> Any:
-        """The value of a key back."""
+        """Return the value of a key, read from the store's form."""
         ...
 
     def joined(self, data: bytes, time: int) -> bytes:
-        """The bytes of a value, and its time (ms), as both lie in the store."""
+        """Join the bytes of a value and its time (ms) to the store's form."""
         ...
 
     def split(self, data: bytes) -> tuple[bytes, int]:
-        """The bytes of the value that lies in the store so, and its time (ms); 0 if values have none."""
+        """Split the store's form into the bytes of the value and its time (ms); 0 if values have none."""
         ...
 
     def parts(self, key: Any, value: Any) -> tuple[Any, int]:
@@ -60,49 +60,49 @@ class ValueCodec(Protocol):
         ...
 
     def whole(self, value: Any, time: int) -> Any:
-        """Both together."""
+        """Return a value with its time (ms)."""
         ...
 
     def to_changelog(self, writes: Writes, times: Mapping[bytes, int]) -> Iterator[ChangelogRecord]:
-        """Stored bytes by key as changelog records; `times` (ms) are those of the updates."""
+        """Return stored bytes by key as changelog records; `times` (ms) are those of the updates."""
         ...
 
     def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
-        """The values of changelog records as stored bytes."""
+        """Return the values of changelog records as stored bytes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PlainCodec:
-    """Values as their serde writes them."""
+    """Stores values as their serde writes them."""
 
     values: StoredValues
 
     def encode(self, key: Any, value: Any) -> bytes:
-        """The value."""
+        """Return the value as bytes."""
         return self.values.encode(key, value)
 
     def decode(self, key: Any, data: bytes) -> Any:
-        """The value back."""
+        """Return the value, read from bytes."""
         try:
             return self.values.deserialize(data)
         except Exception as error:
             raise self.values.unreadable(key, data, error) from error
 
     def joined(self, data: bytes, time: int) -> bytes:  # noqa: ARG002 - there is none
-        """The value."""
+        """Return the bytes unchanged."""
         return data
 
     def split(self, data: bytes) -> tuple[bytes, int]:
-        """There is no time."""
+        """Return the bytes unchanged, and 0."""
         return data, 0
 
     def parts(self, key: Any, value: Any) -> tuple[Any, int]:  # noqa: ARG002 - as all codecs
-        """There is no time."""
+        """Return the value unchanged, and 0."""
         return value, 0
 
     def whole(self, value: Any, time: int) -> Any:  # noqa: ARG002 - there is none
-        """The value."""
+        """Return the value unchanged."""
         return value
 
     def to_changelog(self, writes: Writes, times: Mapping[bytes, int]) -> Iterator[ChangelogRecord]:
@@ -116,12 +116,12 @@ class PlainCodec:
 
 @dataclass(frozen=True, slots=True)
 class TimestampedCodec:
-    """`int64 timestamp ++ value` in the store; in the changelog the timestamp is the record's own."""
+    """Stores `int64 timestamp ++ value`; in the changelog the timestamp is the record's own."""
 
     values: StoredValues
 
     def encode(self, key: Any, value: ValueAndTimestamp[Any]) -> bytes:
-        """Timestamp, then value."""
+        """Return the timestamp, followed by the value, as bytes."""
         try:
             time = _TIME.pack(value[1])
         except Exception as error:
@@ -129,32 +129,32 @@ class TimestampedCodec:
         return time + self.values.encode(key, value[0])
 
     def joined(self, data: bytes, time: int) -> bytes:
-        """Join value and time that are apart."""
+        """Join the bytes of a value and its time (ms)."""
         return _TIME.pack(time) + data
 
     def decode(self, key: Any, data: bytes) -> ValueAndTimestamp[Any]:
-        """Both back."""
+        """Return the value and its time, read from bytes."""
         try:
             return _made(ValueAndTimestamp, (self.values.deserialize(data[8:]), _TIME.unpack_from(data)[0]))
         except Exception as error:
             raise self.values.unreadable(key, data, error) from error
 
     def split(self, data: bytes) -> tuple[bytes, int]:
-        """Both apart."""
+        """Split bytes into those of the value, and the time (ms)."""
         return data[8:], _TIME.unpack_from(data)[0]
 
     def parts(self, key: Any, value: ValueAndTimestamp[Any]) -> tuple[Any, int]:
-        """It consists of them.
+        """Return the value and its time (ms).
 
         Raises:
-            SerializationError: If it is something else.
+            SerializationError: If `value` does not consist of both.
         """
         if value.__class__ is not ValueAndTimestamp and not _is_timed(value):
             raise self._untimed(key, value)
         return value
 
     def whole(self, value: Any, time: int) -> ValueAndTimestamp[Any]:
-        """Both."""
+        """Return a value with its time (ms)."""
         return _made(ValueAndTimestamp, (value, time))
 
     def _untimed(self, key: Any, value: Any) -> SerializationError:
@@ -162,13 +162,13 @@ class TimestampedCodec:
         return SerializationError(message, hint="Put ValueAndTimestamp(value, time in ms).")
 
     def folding(self, fold: Fold, *, tells_old: bool) -> Callable[[bytes | None, Any, Any, int], Folded]:
-        """Return a function of stored bytes, or None, and a record's key, value and timestamp (ms) that adds the value.
+        """Return a function that adds a value: of stored bytes or None, and a record's key, value and timestamp (ms).
 
-        The time is the highest so far. A first value replaces nothing: the old aggregate is None then.
+        The time of the aggregate is the highest so far. A first value replaces nothing: the old aggregate is None then.
 
         Args:
-            fold: What the aggregation does.
-            tells_old: Whether the old aggregate is told. It is decoded anew: `add` may change its argument.
+            fold: The functions of the aggregation.
+            tells_old: Whether to return the old aggregate. It is decoded separately, as `add` may change its argument.
         """
         values = self.values
         encode, decode, shared = values.serialize, values.deserialize, values.shared
@@ -198,7 +198,7 @@ class TimestampedCodec:
         return folded
 
     def to_changelog(self, writes: Writes, times: Mapping[bytes, int]) -> Iterator[ChangelogRecord]:
-        """The raw value at its own timestamp; a tombstone at that of the update."""
+        """Return raw values at their own timestamps, and tombstones at those of their updates."""
         time_of = _TIME.unpack_from
         for key, data in writes.items():
             if data is None:
@@ -207,18 +207,18 @@ class TimestampedCodec:
                 yield _made(ChangelogRecord, (key, data[8:], time_of(data)[0], ()))
 
     def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
-        """Each record's timestamp before its value."""
+        """Return each record's timestamp followed by its value."""
         pack, rows = _TIME.pack, zip(batch.values(), batch.timestamps(), strict=True)
         return [None if value is None else pack(timestamp) + value for value, timestamp in rows]
 
 
 def _is_timed(value: Any) -> bool:
-    """Whether something may stand for a value and its time."""
-    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], int)  # noqa: PLR2004 - these two
+    """Return whether an object may stand for a value and its time."""
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], int)  # noqa: PLR2004 - value and time
 
 
 def codec_of(builder: StoreBuilder) -> ValueCodec:
-    """The codec of a store."""
+    """Return the codec of a store."""
     values = stored_values(builder)
     if builder.kind in {StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW}:
         return TimestampedCodec(values)

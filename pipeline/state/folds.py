@@ -1,4 +1,4 @@
-"""The step of an aggregation: as a function, and as the lines of a generated one that do it without a call."""
+"""The step of an aggregation: as a function, and as lines of a generated function that need no call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 Named: TypeAlias = "Callable[[str, Any], str]"
-"""Gives a thing a name in a generated function, which begins otherwise for each operator; returns that name."""
+"""Names an object in a generated function, with a prefix for each operator; returns that name."""
 
 
 class FoldCode(Protocol):
@@ -23,26 +23,26 @@ class FoldCode(Protocol):
 
     @property
     def reads_records(self) -> bool:
-        """Whether keys or values matter."""
+        """Whether the result depends on keys or values."""
         ...
 
     def expressions(self, named: Named, item: Callable[[int], str]) -> tuple[str, str]:
-        """Return the aggregate of a key's first value, and the one with a value more: of `aggregate`.
+        """Return two expressions: the aggregate of a key's first value, and `aggregate` with a further value.
 
         Args:
-            named: Names things in the function.
-            item: Returns an expression for an item of the value, where that is a tuple.
+            named: Names objects in the function.
+            item: Returns an expression for an item of the value, if the value is a tuple.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Constantly:
-    """Expressions that look at no record.
+    """Expressions that do not depend on the record.
 
     Args:
         first: The aggregate of a key's first value.
-        add: The aggregate with a value more: of `aggregate`.
+        add: `aggregate` with a further value.
         kind: The class of both.
     """
 
@@ -52,7 +52,7 @@ class Constantly:
     reads_records: ClassVar[bool] = False
 
     def expressions(self, _named: Named, _item: Callable[[int], str]) -> tuple[str, str]:
-        """Return both."""
+        """Return both expressions."""
         return self.first, self.add
 
 
@@ -70,7 +70,7 @@ class Fold(Protocol):
         ...
 
     def first(self, key: Any, value: Any) -> Any:
-        """The aggregate of a key's first value."""
+        """Return the aggregate of a key's first value."""
         ...
 
 
@@ -80,10 +80,10 @@ def step(fold: Fold, key: Any, value: Any, timestamp: int, aggregate: Any, time:
     Args:
         fold: The aggregation.
         key: The record's key.
-        value: Its value.
-        timestamp: Its time, ms.
+        value: The record's value.
+        timestamp: The record's time, ms.
         aggregate: The aggregate so far; None if there is none.
-        time: The time of that, ms.
+        time: The aggregate's time, ms.
 
     Returns:
         The new aggregate, and the highest time so far, ms.
@@ -100,4 +100,4 @@ else:
 {decoded}    aggregate = {add}
     if timestamp > time:
         time = timestamp"""
-"""`step` as lines; `{decoded}` are lines for an aggregate that is there as bytes."""
+"""`step` as lines; `{decoded}` stands for lines that decode an aggregate kept as bytes."""

@@ -1,4 +1,4 @@
-"""The keys of one store, to bytes and back: what a serde refuses is an error that names store, key and serde."""
+"""Converts the keys of one store to bytes and back; errors of the serde name store, key and serde."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class StoredKeys:
-    """The keys of one store.
+    """Converts the keys of one store to bytes and back.
 
-    Functions that run for each record call `serialize` and raise what `refused` returns if it fails: `written` costs one more
-    call.
+    Functions that run for each record call `serialize`, and raise what `refused` returns if it fails. `written` would cost
+    one more call.
 
     Args:
         store: Name of the store.
@@ -32,7 +32,7 @@ class StoredKeys:
     serialize: Callable[[Any], bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Take the serde's function."""
+        """Look up the serde's function."""
         self.serialize = self.serde.serialize
 
     def written(self, key: Any) -> bytes:
@@ -47,14 +47,14 @@ class StoredKeys:
             raise self.refused(key, error) from error
 
     def read(self, data: bytes) -> Any:
-        """The key back.
+        """Read a key from bytes.
 
         Raises:
             DeserializationError: If the serde cannot read it.
         """
         try:
             return self.serde.deserialize(data)
-        except BrokerError:  # of a schema registry
+        except BrokerError:  # an error of a schema registry
             raise
         except Exception as error:
             why = f"serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
@@ -62,7 +62,7 @@ class StoredKeys:
             raise DeserializationError(message, hint="Give the store the serde that has written its keys.") from error
 
     def refused(self, key: Any, error: Exception) -> StreamsError:
-        """The error about a key that the serde cannot write; that of a schema registry as it is."""
+        """Return the error about a key that the serde cannot write; an error of a schema registry is returned unchanged."""
         if isinstance(error, BrokerError):
             return error
         why = f"serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
@@ -71,5 +71,5 @@ class StoredKeys:
 
 
 def stored_keys(builder: StoreBuilder) -> StoredKeys:
-    """The keys of a store that is opened."""
+    """Return the converter for the keys of a store."""
     return StoredKeys(builder.name, builder.key_serde)

@@ -1,4 +1,4 @@
-"""Names a store and says how it is kept, without serdes: `StoreSupplier`."""
+"""`StoreSupplier`: the name and the storage of a store, without serdes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 class StoreSupplier:
     """A store for an operator of the DSL (`org.apache.kafka.streams.state.StoreSupplier`); `Stores` makes them.
 
-    Given to `Materialized` or `StreamJoined`, it decides everything but serdes, caching and logging.
+    In `Materialized` or `StreamJoined`, it determines everything but serdes, caching and logging.
 
     Args:
         name: Name of the store.
-        kind: `KEY_VALUE`, `WINDOW`, `SESSION` or `VERSIONED`. Whether times are stored with the values, the operator says.
+        kind: `KEY_VALUE`, `WINDOW`, `SESSION` or `VERSIONED`. The operator decides whether times are stored with the values.
         persistent: RocksDB if true, else memory.
-        retention_ms: Window and session stores: how long entries are kept; versioned ones: how far back the history reaches.
+        retention_ms: Window and session stores: time for which entries are kept; versioned ones: length of the history.
         window_size_ms: Window stores: length of a window.
         retain_duplicates: Window stores: whether a key may have several values at the same time, as joins of streams need it.
-        max_entries: Key-value stores: how many keys are kept; None keeps all.
+        max_entries: Key-value stores: maximum number of keys; None keeps all.
 
     Raises:
         TopologyError: If windows are kept for less than their length, or the number of keys is negative.

@@ -1,8 +1,8 @@
-"""Decides, in this one place, which values a store may hand out again, and which it keeps as bytes.
+"""Decides which values a store may hand out several times, and which it keeps as bytes.
 
-Users' code may change what it has put, and what it was given. So no object that can be changed is shared between two calls, or
-with a store: the store keeps the bytes, and each reader gets an object of its own. Values that cannot be changed, and that
-come back as they were, are kept and handed out as they are; `Serde.immutable_types` says which these may be.
+Users' code may change objects that it has put or received. So mutable objects are not shared between two calls, or with a
+store: the store keeps the bytes, and each reader gets an object of its own. Immutable values that come back unchanged are
+kept and handed out as they are; `Serde.immutable_types` names their possible classes.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ if TYPE_CHECKING:
     from pipeline.state.api import StoreBuilder
 
 _SHOWN = 100
-"""So many characters of a key, or of bytes, are shown in a message."""
+"""Number of characters of a key, or of bytes, shown in a message."""
 _SCALARS = (int, float, str)
-"""An equal value of another of these classes, or of one made of them, behaves alike."""
+"""An equal value of another of these classes, or of a subclass of one, behaves alike."""
 _ATOMS = frozenset({int, float, str, bool, bytes, type(None)})
-"""Classes of values that cannot be changed, whatever serde writes them."""
+"""Classes of immutable values, whatever serde writes them."""
 
 _IDENTITY: Any = object.__eq__
-"""How objects compare that do not define equality."""
+"""The equality of objects whose class does not define it."""
 
 
 def shown(value: Any) -> str:
-    """Show a key, or bytes, as messages do."""
+    """Return a key, or bytes, in the form for messages."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def is_atom(value: Any) -> bool:
-    """Whether a value cannot be changed, as far as its class alone says."""
+    """Return whether the class of a value alone shows that it cannot be changed."""
     return type(value) in _ATOMS
 
 
 @dataclass(slots=True, eq=False)
 class StoredValues:
-    """The values of one store, to bytes and back.
+    """Converts the values of one store to bytes and back.
 
-    The first value of a class is looked through to its last part, all others of classes that can be changed are compared with
-    what comes back. A serde that is not exact is believed: it may round, and its store holds what it has written.
+    The first value of a class is compared with its copy in all parts. Further values are compared if their class is mutable.
+    A serde that is not exact is trusted: it may round, and its store holds the rounded value.
 
     Args:
         store: Name of the store.
         serde: Serde of its values.
-        shared: Classes of values that may be handed out again, as far as some have been seen.
+        shared: Classes of values that may be handed out several times, among those seen so far.
     """
 
     store: str
@@ -64,11 +64,11 @@ class StoredValues:
     _seen: set[type] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Take the serde's functions."""
+        """Look up the serde's functions."""
         self.serialize, self.deserialize = self.serde.serialize, self.serde.deserialize
 
     def written(self, key: Any, value: Any) -> bytes:
-        """Return a value as bytes, for stores that always read what they return.
+        """Return a value as bytes, for stores that decode all values they return.
 
         Raises:
             SerializationError: If the serde cannot write the value of this key.
@@ -82,7 +82,7 @@ class StoredValues:
         """Return a value as bytes that can be read back.
 
         Raises:
-            SerializationError: If the serde cannot write the value of this key, or would give back another one.
+            SerializationError: If the serde cannot write the value of this key, or would read back another one.
         """
         data = self.written(key, value)
         if type(value) not in self.shared:
@@ -90,13 +90,13 @@ class StoredValues:
         return data
 
     def verify(self, key: Any, value: Any, data: bytes) -> Any:
-        """Make sure that a value comes back as it was; its class may be shared from now on if its values cannot be changed.
+        """Make sure that a value comes back as it was; from then on its class may be shared if its values are immutable.
 
         Returns:
-            What comes back, or None if it was not read.
+            The copy read back, or None if it was not read.
 
         Raises:
-            SerializationError: If it is something else.
+            SerializationError: If the copy differs.
         """
         serde, kind, copy = self.serde, type(value), None
         if serde.exact:
@@ -110,7 +110,7 @@ class StoredValues:
         return copy
 
     def read(self, key: Any, data: bytes) -> Any:
-        """The value of a key back.
+        """Read the value of a key.
 
         Raises:
             DeserializationError: If the serde cannot read it.
@@ -121,7 +121,7 @@ class StoredValues:
             raise self.unreadable(key, data, error) from error
 
     def unreadable(self, key: Any, data: bytes, error: Exception) -> StreamsError:
-        """The error about bytes that the serde cannot read; that of a schema registry as it is."""
+        """Return the error about bytes that the serde cannot read; an error of a schema registry is returned unchanged."""
         if isinstance(error, BrokerError):
             return error
         why = f"serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
@@ -129,7 +129,7 @@ class StoredValues:
         return DeserializationError(message, hint="Give the store the serde that has written its values.")
 
     def refused(self, key: Any, value: Any, error: Exception) -> StreamsError:
-        """The error about a value that the serde cannot write; that of a schema registry as it is."""
+        """Return the error about a value that the serde cannot write; an error of a schema registry is returned unchanged."""
         if isinstance(error, BrokerError):
             return error
         message = f"{self._cannot(key, value)}: serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
@@ -138,7 +138,7 @@ class StoredValues:
     def _read_back(self, key: Any, value: Any, data: bytes) -> Any:
         try:
             return self.deserialize(data)
-        except BrokerError:  # of a schema registry
+        except BrokerError:  # an error of a schema registry
             raise
         except Exception as error:
             message = f"{self._cannot(key, value)}: serde {self.serde.name} could not read it back ({error})"
@@ -154,12 +154,12 @@ class StoredValues:
 
 
 def stored_values(builder: StoreBuilder) -> StoredValues:
-    """The values of a store that is opened."""
+    """Return the converter for the values of a store."""
     return StoredValues(builder.name, builder.value_serde)
 
 
 def difference(value: Any, copy: Any, path: str = "") -> str | None:
-    """Say what would come back as something else; None if nothing would.
+    """Describe the first difference between a value and its copy; None if there is none.
 
     >>> difference({"seen": (1, 2)}, {"seen": [1, 2]})
     'the tuple at .seen comes back as list'

@@ -57,7 +57,7 @@ class RunRange:
         """Read the text form.
 
         Raises:
-            RangeError: If the text is no such form.
+            RangeError: If the text is malformed.
         """
         ranges: dict[TopicPartition, OffsetRange] = {}
         for entry in filter(None, text.split(",")):

@@ -1,4 +1,4 @@
-"""Stores: what processors read and write, above backends that keep bytes in memory or in RocksDB.
+"""Stores, which processors read and write, above backends that keep bytes in memory or in RocksDB.
 
 A store (`stores`) buffers its writes since the last commit, and returns them as changelog records. It forgets them once
 the backend (`backends`) has them. `entries` holds the parts of stores. May import serdes and values; imports neither tasks

@@ -1,4 +1,4 @@
-"""The contracts of state: what processors see (stores), and what hosts provide (backends).
+"""The contracts of state: stores, which processors use, and backends, which hosts provide.
 
 A task owns one backend: an ordered map of bytes per table, written atomically together with the changelog positions of its
 content. Stores buffer the writes since the last commit. A host first makes the commit durable in Kafka, and then passes the
@@ -85,7 +85,7 @@ class StateBackend(Protocol):
             positions: The positions.
             pause: Called now and then between two writes. Meanwhile, the values being written must be read from elsewhere.
             in_parts: Whether a crash may leave some of the writes, with the old positions. Allowed if the changelogs
-                have all of them, and restoring them over a part of them leads to the same state.
+                have all of them, and restoring all over a part of them leads to the same state.
         """
         ...
 
@@ -296,7 +296,7 @@ class StateStore(Protocol):
 
     @property
     def expired_puts(self) -> int:
-        """Number of ignored puts, because the store had already dropped their time."""
+        """Number of puts that were ignored because their time had expired."""
         ...
 
     def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
@@ -308,7 +308,7 @@ class StateStore(Protocol):
         ...
 
     def held_back_bytes(self) -> int:
-        """Estimated size of the updates since the last commit, bytes."""
+        """Return the estimated size of the updates since the last commit, bytes."""
         ...
 
     def changelog(self) -> Iterator[ChangelogRecord]:
@@ -337,7 +337,7 @@ class KeepsTimes(Protocol):
     """An operator or a store whose results depend on event times outside its content; its task commits these times."""
 
     def times(self) -> tuple[int, ...]:
-        """Return these times, ms, always the same number of them; negative ones are unknown."""
+        """Return these times, ms; their number never changes, and negative ones are unknown."""
         ...
 
     def resume(self, times: Sequence[int]) -> None:
@@ -504,7 +504,7 @@ class SessionStore(Protocol[K, V]):
         ...
 
     def backward_find_sessions(self, key: K, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[K], V]]:
-        """Return such sessions in reverse order."""
+        """Return the sessions of `find_sessions` in reverse order."""
         ...
 
     def find_sessions_of_keys(
@@ -544,7 +544,7 @@ class ChangeBuffer(Protocol[K, V]):
     """A buffer of table updates, one per key (`TimeOrderedKeyValueBuffer`), for `suppress`."""
 
     def __len__(self) -> int:
-        """Number of buffered keys."""
+        """Return the number of buffered keys."""
         ...
 
     @property
@@ -562,7 +562,7 @@ class ChangeBuffer(Protocol[K, V]):
         ...
 
     def pop(self) -> tuple[K, Change[V], BufferedOrigin]:
-        """Remove the first key, and return it with its last update and the origin of that."""
+        """Remove the first key, and return it with its last update and the update's origin."""
         ...
 
     def prior_value(self, key: K) -> tuple[bool, V | None]:

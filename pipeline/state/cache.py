@@ -68,7 +68,7 @@ class CacheEntry:
 
 
 def stored_time(entry: CacheEntry) -> int:
-    """Return the value's own timestamp, ms; for a deletion that of its record (`TimestampedCacheFlushListener`)."""
+    """Return the value's own timestamp, ms; for a deletion the time of its record (`TimestampedCacheFlushListener`)."""
     return entry.timestamp if entry.value is None else entry.time
 
 

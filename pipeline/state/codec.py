@@ -140,7 +140,7 @@ class TimestampedCodec:
             raise self.values.unreadable(key, data, error) from error
 
     def split(self, data: bytes) -> tuple[bytes, int]:
-        """Split bytes into those of the value, and the time (ms)."""
+        """Split the store's form into the bytes of the value, and its time (ms)."""
         return data[8:], _TIME.unpack_from(data)[0]
 
     def parts(self, key: Any, value: ValueAndTimestamp[Any]) -> tuple[Any, int]:

@@ -141,7 +141,7 @@ def _handed_over(work: TaskWork, connected: ConnectedApplication) -> dict[str, i
 
 
 def _pack_bytes(application: Application) -> int:
-    """Return the maximum size of a pack, bytes: a pack must fit into a message. The client refuses what is no number."""
+    """Return the maximum size of a pack, bytes: a pack must fit into a message. The client refuses malformed numbers."""
     largest = {**application.kafka, **application.config.streams.producer}.get("message.max.bytes", "")
     return min(PACK_BYTES, int(largest) // 2) if largest.isdecimal() else PACK_BYTES
 

@@ -27,8 +27,8 @@ class RunPlan:
         begun: Work that interrupted runs have begun within the range, the first of the slices; None if there is none.
         is_over: Whether the range was done before a later run that was interrupted. Then there is nothing to do, and the
             later run's work stays untouched.
-        loops: Ids of sub-topologies that read what they write, directly or through each other. They process a slice's records
-            of external topics first, and resulting records of repartition topics afterwards, whatever their event times.
+        loops: Ids of sub-topologies that read topics that they write, directly or through each other. They process a slice's
+            records of external topics first, and resulting records of repartition topics afterwards, whatever their times.
     """
 
     range: RunRange

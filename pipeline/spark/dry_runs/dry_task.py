@@ -216,7 +216,7 @@ def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -
         build: Builds the topology in this process.
 
     Raises:
-        RangeError: If the application commits meanwhile, so that its state is not that of the start of the range.
+        RangeError: If the application commits during the run, so that its state no longer belongs to the start of the range.
         SnapshotError: If the snapshot has been deleted, or is damaged.
         RecordError: If a record cannot be handled.
         StateError: If there is no place to spill to.
@@ -285,7 +285,7 @@ def _open_state(dry_task: DryTask, application: Application, start: TaskStart) -
 
 
 def _check_committed(dry_task: DryTask, connected: ConnectedApplication) -> None:
-    """Refuse state that is not that of the start of the range."""
+    """Refuse state that does not belong to the start of the range."""
     inputs = {tp for ranges in dry_task.slices for tp in ranges}
     for tp, found in connected.committed(inputs).items():
         if found != dry_task.committed.get(tp):  # within a pack only the metadata differ

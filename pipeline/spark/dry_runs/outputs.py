@@ -69,7 +69,7 @@ def dry_run(
 
     Raises:
         UnsupportedByHostError: If sub-topologies write to each other: joins by foreign key.
-        RangeError: If the range begins elsewhere, or the application commits meanwhile.
+        RangeError: If the range begins elsewhere, or the application commits during the run.
         TopicError: If a topic is missing, or has the wrong number of partitions.
         RecordError: If a record cannot be handled.
         BrokerError: If brokers do not answer.

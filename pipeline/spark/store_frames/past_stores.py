@@ -156,7 +156,7 @@ def _check_vector(past: _Past, vector: OffsetVector) -> None:
     """Refuse a vector that is not a point which all inputs of the store have reached and still hold.
 
     Raises:
-        RangeError: If it is such a vector.
+        RangeError: If the vector is no such point.
     """
     connected, admin = past.connected, past.connected.admin
     unknown = sorted(vector.offsets.keys() - connected.inputs)

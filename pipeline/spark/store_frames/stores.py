@@ -73,8 +73,8 @@ def read_store(
         at: The point of the state, `latest` (committed now), an offset vector, or the id of a run. A vector names offsets of
             the application's inputs (`payments-0@12,payments-1@7`), and means the state that a bounded run to there would
             leave. The state is read where the application stands now, and where a run ended that left snapshots
-            (`snapshot.url`). Elsewhere a dry run recomputes it, from the end of the last such run before, or from the
-            beginning of the topics.
+            (`snapshot.url`). Elsewhere a dry run recomputes it, from the end of the last earlier run with snapshots, or from
+            the beginning of the topics.
         progress: The group in which tasks report their progress; empty if they do not report.
 
     Raises:
@@ -116,7 +116,7 @@ def export_store(
     *,
     at: str = LATEST,
 ) -> int:
-    """Hand the frame of a store to a writer, and report how many rows have been read meanwhile.
+    """Hand the frame of a store to a writer, and report the progress of reading.
 
     Args:
         connected: The application.

@@ -57,7 +57,7 @@ class Inputs:
         self._open.close()
 
     def feed(self, task: Task, handed_over: Iterable[tuple[TopicPartition, TaskId, list[RawFields]]] = ()) -> None:
-        """Let a task process all its inputs; `read` counts the records of external topics meanwhile.
+        """Let a task process all its inputs; `read` counts the records of external topics.
 
         Args:
             task: The task.

@@ -37,7 +37,7 @@ def place_of(inputs: Iterable[TopicPartition]) -> TopicPartition:
 
 
 def new_group(application_id: str) -> str:
-    """Return the name of a group for the counts of a run; empty if nobody wants to know."""
+    """Return the name of a group for the counts of a run; empty if nothing follows the progress."""
     return f"{application_id}:progress-{uuid.uuid4().hex[:8]}" if is_followed() else ""
 
 

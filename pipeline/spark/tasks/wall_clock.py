@@ -15,7 +15,7 @@ def check_wall_clock(application: Application, task: Task) -> None:
     """Refuse processors that schedule by the wall clock, unless a setting says how to treat them.
 
     Raises:
-        UnsupportedByHostError: If there is such a processor, and no such setting.
+        UnsupportedByHostError: If there is a processor like this, and no setting.
     """
     if task.schedules_wall_clock and application.config.streams.bounded_wall_clock_punctuation == "refuse":
         message = f"{application.id} schedules punctuations by the wall clock, which means nothing in a bounded run"
@@ -30,7 +30,7 @@ def punctuate_wall_clock(application: Application, task: Task) -> None:
     """Call wall-clock punctuations at the end of a slice, if the setting says so.
 
     Raises:
-        UnsupportedByHostError: If one was scheduled meanwhile, and no setting says how to treat it.
+        UnsupportedByHostError: If one was scheduled during the slice, and no setting says how to treat it.
     """
     check_wall_clock(application, task)
     if application.config.streams.bounded_wall_clock_punctuation == "once":

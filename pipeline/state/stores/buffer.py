@@ -62,7 +62,7 @@ class BufferedChange(NamedTuple):
     metadata: RecordMetadata | None
 
     def size_bytes(self) -> int:
-        """The size that counts against a limit, without the key, bytes (`residentMemorySizeEstimate`)."""
+        """Return the size that counts against a limit, without the key, bytes (`residentMemorySizeEstimate`)."""
         values = len(self.prior or b"") + len(self.new or b"")
         if self.old is not None and self.old != self.prior:
             values += len(self.old)

@@ -79,7 +79,7 @@ class StoreCore:
         return pending[store_key] if store_key in pending else self._read(store_key)
 
     def write(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
-        """Write bytes below the cache; None deletes. `timestamp` (ms) is that of the causing record."""
+        """Write bytes below the cache; None deletes. `timestamp` is the time of the causing record, ms."""
         self.pending[store_key] = data
         self.times[store_key] = timestamp
 

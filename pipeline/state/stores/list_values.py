@@ -44,7 +44,7 @@ class ListValueStateStore:
         self._floor: bytes | None = b""  # no entry is below; None: no entry at all
 
     def add(self, key: Any, value: Any, timestamp: int) -> None:
-        """Append a value to the key's list. `timestamp` (ms) is that of the change, for the changelog."""
+        """Append a value to the key's list. `timestamp` is the time of the change for the changelog, ms."""
         store_key = self._keys.written(key)
         known = self._core.stored(store_key)
         if self._core.pending.get(store_key) is None:
@@ -54,7 +54,7 @@ class ListValueStateStore:
         self._floor = store_key if self._floor is None else min(self._floor, store_key)
 
     def delete(self, key: Any, timestamp: int) -> None:
-        """Delete the key's list, if it has one. `timestamp` (ms) is that of the change, for the changelog."""
+        """Delete the key's list, if it has one. `timestamp` is the time of the change for the changelog, ms."""
         store_key = self._keys.written(key)
         if self._floor is None or store_key < self._floor or self._core.stored(store_key) is None:
             return

@@ -249,7 +249,7 @@ class WindowStateStore:
                 yield self._key_of(raw), start, self._codec.decode(raw, data)
 
     def _store_key(self, key: Any, start: int) -> bytes:
-        """Return the bytes of a window's key. The last ones are kept, as an aggregation puts what it has just fetched."""
+        """Return the bytes of a window's key. The last ones are kept: an aggregation puts the window it has just fetched."""
         if key is self._last_key and start == self._last_start:
             return self._last_store_key
         try:

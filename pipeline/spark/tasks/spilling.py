@@ -147,7 +147,7 @@ class WriterMerge:
             tp: The partition.
             records: The next records.
             writer: Writer of the records outside of packs. Live workers do not name themselves: they count as one writer.
-            taken: Number of records of the first pack that have been processed before; 0 if the first record is no pack.
+            taken: Number of records that have been processed before within the first record, if that is a pack.
 
         Raises:
             DeserializationError: If a pack is damaged.

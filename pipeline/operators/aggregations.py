@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pipeline.state.folds import Fold, FoldCode
 
 _made = tuple.__new__
-"""Makes a named tuple in half the time of a call of its class."""
+"""Makes a named tuple in half the time that a call of its class takes."""
 _NOTHING = (None, -1)
-"""An aggregate and its time, of a key without one."""
+"""An aggregate and its time, for a key that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Aggregator:
     """The user's functions of an aggregation.
 
     Args:
-        initializer: Gives the aggregate of nothing; None if the first value is the aggregate (`reduce`).
+        initializer: Returns the initial aggregate; None if the first value is the aggregate (`reduce`).
         add: `(key, value, aggregate) -> aggregate`; None deletes.
     """
 
@@ -46,28 +46,28 @@ class Aggregator:
 
     @property
     def code(self) -> FoldCode | None:
-        """Both functions as expressions; None if they have to be called."""
+        """Return both functions as expressions; None if they have to be called."""
         code: FoldCode | None = lines_of(self.add)
         return code
 
     def initial(self) -> Any:
-        """The aggregate of nothing; None for `reduce`."""
+        """Return the initial aggregate; None for `reduce`."""
         return None if self.initializer is None else self.initializer()
 
     def first(self, key: Any, value: Any) -> Any:
-        """The aggregate of the first value."""
+        """Return the aggregate of the first value."""
         return value if self.initializer is None else self.add(key, value, self.initializer())
 
 
 COUNT = Aggregator(lambda: 0, written(lambda _key, _value, count: count + 1, Constantly("1", "aggregate + 1", int)))
-"""Counts, whatever the values."""
+"""Counts records, whatever their values."""
 
 
 class StreamAggregate:
     """Aggregates per key (`KStreamAggregate`, `KStreamReduce`). Null keys and null values are dropped.
 
-    The result's timestamp is the highest of the key so far. A key's first update replaces None. (In Kafka Streams it replaces
-    the aggregate of nothing if there is no cache, so a table below takes out what it has never had.)
+    The result's timestamp is the highest of the key so far. A key's first update replaces None. Kafka Streams without a cache
+    reports the initial aggregate instead, so a table below subtracts a value that it has never added.
     """
 
     def __init__(self, store: str, aggregator: Aggregator, *, send_old_values: bool) -> None:
@@ -114,7 +114,7 @@ class StreamAggregate:
             self._forward(key, Change(new, old), new_timestamp, headers)
 
     def _replaced(self, key: Any) -> Any:
-        """Return the value that an update replaces, read anew: `add` may change its argument."""
+        """Return the value that an update replaces, read again because `add` may change its argument."""
         stored = self._get(key)
         return None if stored is None else stored.value
 
@@ -123,25 +123,25 @@ class StreamAggregate:
         return lines_by_key(at, at.folding(self._store_name, self._aggregator))
 
     def reads_records(self, folding: Callable[[str, Fold], CachedFold]) -> bool:
-        """Tell whether keys and values matter."""
+        """Return whether keys and values matter."""
         return folding(self._store_name, self._aggregator).reads_records
 
     def close(self) -> None:
-        """The task closes the store."""
+        """Leave the store open: the task closes it."""
 
 
 class StreamWindowAggregate:
     """Aggregates per key and window (`KStreamWindowAggregate`).
 
     Null keys are dropped; a null value reaches the aggregator. A window is closed when its end is not above the highest
-    event time this operator has seen, less grace; a record is dropped, and counted, per closed window.
+    event time this operator has seen, less grace. A record is dropped, and counted, once per closed window.
 
     Args:
         store: Name of the window store.
-        windows: Which windows hold a time, and how long they stay open.
-        aggregator: What is done with a value.
-        send_old_values: Whether downstream wants to know what an update replaced.
-        closing: Keeps track of what closes, if only closed windows are forwarded; None forwards every update.
+        windows: Decides which windows hold a time, and how long they stay open.
+        aggregator: Applies a value to an aggregate.
+        send_old_values: Whether downstream needs the value that an update replaced.
+        closing: Tracks closing windows, if only closed windows are forwarded; None forwards every update.
     """
 
     def __init__(
@@ -157,15 +157,15 @@ class StreamWindowAggregate:
         self._size_ms = windows.size_ms
         is_tumbling = (
             type(windows) is TimeWindows and windows.advance_ms == windows.size_ms
-        )  # one derived may start elsewhere
+        )  # a derived class may start elsewhere
         self._own_end_of = windows.end_of if isinstance(windows, OwnWindows) else None
         self.tumbling_ms = windows.size_ms if is_tumbling else None
         """Size of windows that follow each other without gaps and overlaps, ms."""
         self.starts_for = windows.starts_for
-        """The starts of the windows that hold a time, ms."""
+        """Returns the starts of the windows that hold a time, ms."""
         self.grace_ms = windows.grace_ms
         self.kept_ms = windows.grace_ms + windows.size_ms
-        """A window that starts so long before the highest time is closed, ms."""
+        """A window is closed if it starts this long before the highest time, ms."""
         self._aggregator = aggregator
         self._send_old_values = send_old_values
         self._closing = closing
@@ -199,11 +199,11 @@ class StreamWindowAggregate:
             self.observed_ms = max(self.observed_ms, self._closing.last_close + self.grace_ms)
 
     def times(self) -> tuple[int, ...]:
-        """The highest time so far."""
+        """Return the highest time so far, ms."""
         return (self.observed_ms,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """Go on from committed times: late records stay late."""
+        """Continue from the committed times, so that late records stay late."""
         self.observed_ms = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -250,11 +250,11 @@ class StreamWindowAggregate:
             self._forward(self._windowed((key, start)), Change(new, old), new_timestamp, headers)
 
     def _closes(self, start: int) -> int:
-        """The end of the window that starts at `start`, ms; windows of the user's say it themselves."""
+        """Return the end of the window that starts at `start`, ms; the user's own windows define it themselves."""
         return start + self._size_ms if self._own_end_of is None else self._own_end_of(start)
 
     def _replaced(self, key: Any, start: int) -> Any:
-        """Return the value that an update replaces, read anew: `add` may change its argument."""
+        """Return the value that an update replaces, read again because `add` may change its argument."""
         stored = self._store.fetch(key, start)
         return None if stored is None else stored.value
 
@@ -267,7 +267,7 @@ class StreamWindowAggregate:
 
     def _windowed(self, key: tuple[Any, int]) -> Windowed[Any]:
         start = key[1]
-        if start != self._last_window[0]:  # updates of a window come together
+        if start != self._last_window[0]:  # consecutive updates often share a window
             self._last_window = Window(start, min(self._closes(start), MAX_TIME_MS))
         return _made(Windowed, (key[0], self._last_window))
 
@@ -285,7 +285,7 @@ class StreamWindowAggregate:
         return f"{block(f'if {at.key} is None:', at.process)}\n{aggregated}"
 
     def _window_lines(self, at: Site, fold: CachedFold, operator: str) -> str:
-        """Return the lines for the window that begins at `start`; the operator decides about those that are late."""
+        """Return the lines for the window that begins at `start`; the operator handles late records."""
         kept = at.named("kept", fold.kept)
         is_late = f"start <= observed - {self.kept_ms} or not {kept}.first <= start < {kept}.end"
         late = f"{operator}.update({at.key_as_read}, {at.value}, timestamp, headers, start)"
@@ -301,8 +301,8 @@ class StreamWindowAggregate:
         return folding(self._store_name, self._aggregator)
 
     def reads_records(self, folding: Callable[[str, Fold], CachedFold]) -> bool:
-        """Tell whether keys and values matter."""
+        """Return whether keys and values matter."""
         return self._folding(folding).reads_records
 
     def close(self) -> None:
-        """The task closes the store."""
+        """Leave the store open: the task closes it."""

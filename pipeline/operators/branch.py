@@ -1,4 +1,4 @@
-"""Sends each record one of several ways (`KStreamBranch`)."""
+"""Sends each record down one of several branches (`KStreamBranch`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Branch:
-    """Forwards a record to the child of the first predicate that holds, else to the default child, else not at all.
+    """Forwards a record to the child of the first predicate that holds, or to the default child; drops it if there is none.
 
     Args:
         predicates: `(key, value) -> bool`, in order.

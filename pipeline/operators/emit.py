@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 
 class ClosingWindows:
-    """The windows that have not been forwarded yet, in order of their close, start and serialized key.
+    """The windows that have not been forwarded yet, in order of closing time, start and serialized key.
 
-    Kafka Streams looks closed windows up in the store after the record that closes them has been stored, and loses those that
-    the same record makes the store forget; it also forwards them at most once per interval of the wall clock. Here the
-    operator asks before it stores the record, for every record: no window is lost, and results do not depend on the clock.
+    Kafka Streams stores the record that closes windows, then looks the closed windows up in the store. It loses those that this
+    record makes the store forget, and forwards closed windows at most once per interval of the wall clock.
+
+    Here the operator asks before it stores each record. No window is lost, and results do not depend on the clock.
 
     Args:
-        store: Name of the store. Under it the time up to which windows have been forwarded is kept with the committed offsets.
+        store: Name of the store. The time up to which windows have been forwarded is kept under it with the committed offsets.
         key_serde: Serde of the inner keys.
     """
 
@@ -31,10 +32,10 @@ class ClosingWindows:
         self._waiting: list[tuple[int, int, bytes]] = []
         self._context: OperatorContext
         self.last_close = -1
-        """Up to where windows have been forwarded, ms; -1 if none was."""
+        """Time up to which windows have been forwarded, ms; -1 if none was."""
 
     def init(self, context: OperatorContext, stored: Iterable[tuple[int, int, Any]]) -> None:
-        """Go on where the last task stopped: `stored` has `(closes_ms, start_ms, key)` of every window in the store."""
+        """Continue where the last task stopped: `stored` yields `(closes_ms, start_ms, key)` of every window in the store."""
         self._context = context
         known = context.processor_metadata(self._store)
         self.last_close = -1 if known is None else known
@@ -43,11 +44,11 @@ class ClosingWindows:
         heapify(self._waiting)
 
     def opened(self, closes_ms: int, start: int, key: Any) -> None:
-        """There is a new window; it closes when stream time, less grace, reaches `closes_ms`."""
+        """Add a new window, which closes when stream time, less grace, reaches `closes_ms`."""
         heappush(self._waiting, (closes_ms, start, self._key_bytes(key)))
 
     def closed(self, close_ms: int) -> Iterator[tuple[int, int, Any]]:
-        """`(closes_ms, start_ms, key)` of the windows that close up to `close_ms`; each is given once."""
+        """Yield `(closes_ms, start_ms, key)` of the windows that close up to `close_ms`, each once."""
         waiting = self._waiting
         if not waiting or waiting[0][0] > close_ms:
             return
@@ -56,7 +57,7 @@ class ClosingWindows:
             window = heappop(waiting)
             if window[0] != closes:
                 closes, given = window[0], set()
-            if window not in given:  # one that came back, or that several sessions have grown into, is announced again
+            if window not in given:  # reopened windows, and sessions that have merged, are announced twice
                 given.add(window)
                 yield window[0], window[1], self._key_of(window[2])
         self.last_close = close_ms

@@ -1,4 +1,4 @@
-"""Lines of aggregations: the bytes that stand for a key, and the entry of a store under them."""
+"""Lines of aggregations: they find the bytes of a key, and the key's entry in a store."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from pipeline.state.access import CachedFold
 
 KEY_AS_BYTES = "key_as_bytes"
-"""Names them."""
+"""Numbers the names in generated lines."""
 
 
 def bytes_lines(at: Site, fold: CachedFold) -> str:
-    """Return the lines for the bytes that stand for a key: those that it was read from, or those of the store."""
+    """Return the lines that find a key's bytes: those that it was read from, or those that the store writes."""
     if at.raw_key is not None:
         return f"{KEY_AS_BYTES} = {at.raw_key}"
     written = f"{KEY_AS_BYTES} = {at.named('bytes', fold.keys.serialize)}({at.key})"
@@ -27,15 +27,15 @@ def entry_lines(at: Site, fold: CachedFold, start: str | None = None) -> str:
     """Return the lines that find the entry of a key and add the record to it.
 
     Args:
-        at: Where they stand; `bytes_lines` stand before them.
+        at: Place of the lines, after those of `bytes_lines`.
         fold: The aggregation.
-        start: Names the start of the window; None if there are no windows.
+        start: Name of the variable with the window's start; None without windows.
     """
     found = fold.finding(at.named, KEY_AS_BYTES, at.key_as_read, start)
     return f"{found}\n{fold.updating(at.named, at.key, at.value, at.item, at.place)}"
 
 
 def lines_by_key(at: Site, fold: CachedFold) -> str:
-    """Return the lines of an aggregation without windows; the operator decides about records without key or value."""
+    """Return the lines of an aggregation without windows; the operator handles records without a key or value."""
     refused = block(f"if {lacking(at, at.key)}:", at.process)
     return f"{refused}\n{block('else:', bytes_lines(at, fold), entry_lines(at, fold))}"

@@ -1,8 +1,9 @@
-"""Joins of two tables by a foreign key: a row subscribes to the key its value names, and is answered.
+"""Joins of two tables by a foreign key: a row subscribes to the key that its value names, and gets responses.
 
-The primary table's task sends a `Subscription` to the task that holds the foreign key; that keeps it, answers with the foreign
-value, and answers again whenever the value changes. An answer names the row's value by its hash: if the row has changed since,
-the answer is stale and another one is on its way.
+The primary table's task sends a `Subscription` to the task that holds the foreign key. That task keeps the subscription,
+responds with the foreign value, and responds again whenever the value changes.
+
+A response carries the hash of the row's value. If the row has changed since, the response is stale and another one follows.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ class SubscriptionSend:
 
     Args:
         extract: `(key, value) -> foreign key`, or None if the row has none.
-        foreign_key_bytes: Serializes foreign keys, to see whether they differ.
+        foreign_key_bytes: Serializes foreign keys, to compare them.
         value_bytes: Serializes the table's values, to hash them.
-        left_join: Whether rows without a foreign value are in the result.
-        is_versioned: Whether the table is versioned; then updates behind the latest of their key are dropped.
+        left_join: Whether the result includes rows without a foreign value.
+        is_versioned: Whether the table is versioned; then updates older than the latest of their key are dropped.
     """
 
     def __init__(
@@ -59,11 +60,11 @@ class SubscriptionSend:
         self._context = context
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Send the subscriptions that one update takes."""
+        """Send the subscriptions that one update requires."""
         if self._is_versioned and not value.is_latest:
             self._context.drop(DropReason.OUT_OF_ORDER)
             return
-        # before the extractor is called, which may change its argument: the row is stored as it is now
+        # serialized first: the extractor may change its argument, and the row is stored as it is now
         hash_ = None if value.new is None else hash128(self._value_bytes(value.new))
         old = None if value.old is None else self._extract(key, value.old)
         new = None if value.new is None else self._extract(key, value.new)
@@ -73,7 +74,7 @@ class SubscriptionSend:
             self._context.forward(foreign_key, Subscription(hash_, instruction, key, partition), timestamp, headers)
 
     def _left_instructions(self, value: Change[Any], old: Any, new: Any) -> list[tuple[Any, Instruction]]:
-        """A row is always answered, so it always asks; one without a foreign key asks under a null key."""
+        """Return instructions that always ask for a response; a row without a foreign key asks under a null key."""
         if value.old is None and value.new is None:
             return []
         asked = (new, Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE)
@@ -101,7 +102,7 @@ class SubscriptionSend:
 
 
 class SubscriptionReceive:
-    """Keeps the subscriptions of the foreign keys of one task, and passes them on (`SubscriptionReceiveProcessorSupplier`).
+    """Keeps the subscriptions to one task's foreign keys, and forwards them (`SubscriptionReceiveProcessorSupplier`).
 
     Args:
         store: Name of the store of subscriptions.
@@ -122,7 +123,7 @@ class SubscriptionReceive:
         self._store = context.get_state_store(self._store_name)
 
     def process(self, key: Any, value: Subscription, timestamp: int, headers: Headers) -> None:
-        """Keep or forget one subscription; under a null key there is nothing to keep."""
+        """Keep or forget one subscription; a null key has nothing to keep."""
         if key is not None:
             store_key = combined_key(self._foreign_key_bytes(key), self._primary_key_bytes(value.primary_key))
             keeps = value.instruction >= Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE
@@ -133,13 +134,13 @@ class SubscriptionReceive:
         self._context.forward(key, value, timestamp, headers)
 
     def close(self) -> None:
-        """The task closes the store."""
+        """Leave the store open: the task closes it."""
 
 
 class SubscriptionJoin:
-    """Answers a subscription with the foreign value as it is now (`SubscriptionJoinProcessorSupplier`).
+    """Responds to a subscription with the current foreign value (`SubscriptionJoinProcessorSupplier`).
 
-    The answer's timestamp is the later of both.
+    The response's timestamp is the later one of subscription and value.
 
     Args:
         open_foreign: Opens the foreign table's lookup in a task.
@@ -156,7 +157,7 @@ class SubscriptionJoin:
         self._lookup = self._open_foreign(context)
 
     def process(self, key: Any, value: Subscription, timestamp: int, headers: Headers) -> None:
-        """Answer one subscription, if it wants to be."""
+        """Respond to one subscription, if it asks for a response."""
         found = None if key is None else self._lookup(key)
         if found is not None:
             timestamp = max(timestamp, found.timestamp)
@@ -178,12 +179,12 @@ class SubscriptionJoin:
 
 
 class ForeignTableJoin:
-    """Answers all subscriptions to a foreign key whose value has changed (`ForeignTableJoinProcessorSupplier`).
+    """Responds to all subscriptions to a foreign key whose value has changed (`ForeignTableJoinProcessorSupplier`).
 
     Args:
         store: Name of the store of subscriptions.
         foreign_key_bytes: Serializes foreign keys.
-        is_versioned: Whether the foreign table is versioned; then updates behind the latest of their key are dropped.
+        is_versioned: Whether the foreign table is versioned; then updates older than the latest of their key are dropped.
     """
 
     def __init__(self, store: str, foreign_key_bytes: Bytes, *, is_versioned: bool) -> None:
@@ -199,7 +200,7 @@ class ForeignTableJoin:
         self._store = context.get_state_store(self._store_name)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Answer everybody who wants this key."""
+        """Respond to all subscriptions to this key."""
         if key is None:
             self._context.drop(DropReason.NULL_KEY)
             return
@@ -211,19 +212,19 @@ class ForeignTableJoin:
             self._context.forward(subscription.primary_key, response, timestamp, headers)
 
     def close(self) -> None:
-        """The task closes the store."""
+        """Leave the store open: the task closes it."""
 
 
 class ResponseJoin:
-    """Joins an answer with the row it was asked for, unless the row has changed (`ResponseJoinProcessorSupplier`).
+    """Joins a response with its row, unless the row has changed (`ResponseJoinProcessorSupplier`).
 
-    A row that has no result any more is deleted, whether it ever had one or not.
+    A row that no longer has a result is deleted, even if it never had one.
 
     Args:
         open_primary: Opens the primary table's lookup in a task.
         value_bytes: Serializes the primary table's values, to hash them.
         joiner: `(value, foreign_value) -> result`.
-        left_join: Whether rows without a foreign value are in the result.
+        left_join: Whether the result includes rows without a foreign value.
     """
 
     def __init__(
@@ -247,7 +248,7 @@ class ResponseJoin:
         self._lookup = self._open_primary(context)
 
     def process(self, key: Any, value: SubscriptionResponse, timestamp: int, headers: Headers) -> None:
-        """Take one answer."""
+        """Join one response."""
         found = self._lookup(key)
         current = None if found is None else hash128(self._value_bytes(found.value))
         if current != value.hash:
@@ -264,12 +265,12 @@ class ResponseJoin:
 
 
 def _writing(part: str, serialize: Bytes) -> Bytes:
-    """The function of a serde; what it refuses is an error that names the part of the join."""
+    """Return a serde's function whose errors name the part of the join."""
 
     def written(value: Any) -> bytes:
         try:
             return serialize(value)
-        except BrokerError:  # of a schema registry
+        except BrokerError:  # raised by a schema registry
             raise
         except Exception as error:
             why = f"its serde refuses it ({type(error).__name__}: {error})"

@@ -1,4 +1,4 @@
-"""Forwards updates of stored values: the operator does it at once, or the store's cache when it is flushed."""
+"""Forwards updates of stored values, either at once by the operator or later when the store's cache is flushed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cache_forwards(
     Args:
         context: Context of the operator.
         store: The store.
-        send_old_values: Whether downstream wants to know what an update replaced.
+        send_old_values: Whether downstream needs the value that an update replaced.
         key_of: Makes the forwarded key of the store's key (windowed aggregations forward `Windowed` keys).
 
     Returns:

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class StreamTableJoin:
-    """Looks each record's key up in a table, inner join (`KStreamKTableJoinProcessor`).
+    """Looks up each record's key in a table, as an inner join (`KStreamKTableJoinProcessor`).
 
     Records whose looked-up key or whose value is null are dropped. Timestamp and headers are the stream's.
 
     Args:
         open_table: Opens the table's lookup in a task.
-        key_of: `(key, value) -> key` to look up; None for the record's own.
+        key_of: `(key, value) -> key` to look up; None for the record's own key.
         joiner: `(key, value, table_value) -> value`.
     """
 
@@ -43,11 +43,11 @@ class StreamTableJoin:
         self.open_table = open_table
         """Opens the lookup in a task."""
         self.key_of = key_of
-        """Makes the key to look up; None for the record's own."""
+        """Returns the key to look up; None for the record's own key."""
         self.joiner = joiner
         self._context: OperatorContext
         self.lookup: ValueGetter
-        """Gives the table's value of a key; known from `init` on."""
+        """Returns the table's value of a key; set by `init`."""
 
     def init(self, context: OperatorContext) -> None:
         """Open the table and bind the children."""
@@ -90,7 +90,7 @@ class StreamTableLeftJoin:
 
     Args:
         open_table: Opens the table's lookup in a task.
-        key_of: `(key, value) -> key` to look up; None for the record's own.
+        key_of: `(key, value) -> key` to look up; None for the record's own key.
         joiner: `(key, value, table_value or None) -> value`.
     """
 
@@ -103,11 +103,11 @@ class StreamTableLeftJoin:
         self.open_table = open_table
         """Opens the lookup in a task."""
         self.key_of = key_of
-        """Makes the key to look up; None for the record's own."""
+        """Returns the key to look up; None for the record's own key."""
         self.joiner = joiner
         self._context: OperatorContext
         self.lookup: ValueGetter
-        """Gives the table's value of a key; known from `init` on."""
+        """Returns the table's value of a key; set by `init`."""
 
     def init(self, context: OperatorContext) -> None:
         """Open the table and bind the children."""
@@ -145,7 +145,7 @@ class StreamTableLeftJoin:
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
-    """Look-ups of records' own keys in the cache of a table's store, and what is made of the values found there."""
+    """Looks up records' own keys in the cache of a table's store, and processes the values it finds."""
 
     cached: CachedLookup
     steps: tuple[Callable[[Any, Any], Any], ...]
@@ -171,7 +171,7 @@ class _Lookup:
 
 
 def _lookup(at: Site, join: StreamTableJoin | StreamTableLeftJoin) -> _Lookup | None:
-    """Return the look-ups in the cache of the table's store; None if the operator's own function has to be called."""
+    """Return the lookup in the cache of the table's store; None if the operator's own function has to be called."""
     if at.raw_key is None or join.key_of is not None:
         return None
     getter, steps = join.open_table, list[Any]()
@@ -188,7 +188,7 @@ def _table_key(at: Site, join: StreamTableJoin | StreamTableLeftJoin) -> str:
 
 
 def _joined_lines(at: Site, joiner: Callable[[Any, Any, Any], Any], other: str, *, is_left: bool) -> str:
-    """Return the lines that join a record with the value named `other`, None in a left join only, and what is below."""
+    """Return the lines that join a record with the value named `other`, None in left joins only, and forward the result."""
     inner = joiner.joiner if isinstance(joiner, OfValues) else joiner
     written = lines_of(inner)
     if written is not None:

@@ -1,4 +1,4 @@
-"""Writes records as text, for looking at them (`KStreamPrint`)."""
+"""Writes records as text for inspection (`KStreamPrint`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Print:
     """Writes a line `[label]: text` per record, to standard output or to a file.
 
     Args:
-        label: What stands before each record.
+        label: Text before each record.
         mapper: `(key, value) -> text`.
         path: The file to append to; None for standard output.
 

@@ -1,4 +1,4 @@
-"""Runs a user's `Processor` or `FixedKeyProcessor` as an operator: records become objects here, and only here."""
+"""Runs a user's `Processor` or `FixedKeyProcessor` as an operator; only here do records become objects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class UserProcessor:
     may_schedule: ClassVar[bool] = True
 
     def __init__(self, processor: Processor[Any, Any]) -> None:
-        """The processor is this task's own."""
+        """Take the processor, which belongs to this task alone."""
         self._processor = processor
         self._process = processor.process
 
@@ -46,7 +46,7 @@ class UserFixedKeyProcessor:
     may_schedule: ClassVar[bool] = True
 
     def __init__(self, processor: FixedKeyProcessor[Any, Any]) -> None:
-        """The processor is this task's own."""
+        """Take the processor, which belongs to this task alone."""
         self._processor = processor
         self._process = processor.process
 
@@ -64,7 +64,7 @@ class UserFixedKeyProcessor:
 
 
 def _forwarding(context: OperatorContext) -> Callable[..., None]:
-    """How a processor's records go to the operator's children."""
+    """Return the function that forwards a processor's records to the operator's children."""
 
     def forward(record: Record[Any, Any] | FixedKeyRecord[Any, Any], child: str | None = None) -> None:
         send = context.forward if child is None else context.forward_to(child)

@@ -25,17 +25,18 @@ class StreamSessionWindowAggregate:
     """Aggregates per key and session (`KStreamSessionWindowAggregate`).
 
     Null keys are dropped; a null value reaches the aggregator. A record joins all sessions that end within the gap before it or
-    start within the gap after it; what they become replaces them, each with a tombstone. A record whose merged session ends
-    before the highest event time this operator has seen, less grace and gap, is dropped and counted. The result's timestamp is
-    the end of the session.
+    start within the gap after it. The merged session replaces them, and each of them gets a tombstone.
+
+    A record is dropped and counted if its merged session ends before the highest event time this operator has seen, less grace
+    and gap. The result's timestamp is the end of the session.
 
     Args:
         store: Name of the session store.
         windows: Gap and grace.
-        aggregator: What is done with a value.
+        aggregator: Applies a value to an aggregate.
         merger: `(key, aggregate, other_aggregate) -> aggregate`.
-        send_old_values: Whether downstream wants to know what an update replaced.
-        closing: Keeps track of what closes, if only closed sessions are forwarded; None forwards every update.
+        send_old_values: Whether downstream needs the value that an update replaced.
+        closing: Tracks closing windows, if only closed sessions are forwarded; None forwards every update.
     """
 
     def __init__(
@@ -75,11 +76,11 @@ class StreamSessionWindowAggregate:
             self._observed = max(self._observed, self._closing.last_close + self._windows.retention_ms)
 
     def times(self) -> tuple[int, ...]:
-        """The highest time so far."""
+        """Return the highest time so far, ms."""
         return (self._observed,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """Go on from committed times: late records stay late."""
+        """Continue from the committed times, so that late records stay late."""
         self._observed = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -104,7 +105,7 @@ class StreamSessionWindowAggregate:
         if self._closing is not None and not any(
             self._closing.last_close <= known.window.end < end or known.window == session.window for known, _ in found
         ):
-            self._closing.opened(end + 1, start, key)  # else it has been, or what it has grown from
+            self._closing.opened(end + 1, start, key)  # else it was announced before, or a session that it merged was
 
     def advance_stream_time(self, time_ms: int) -> None:
         """Forward the sessions that a record of this time would close."""
@@ -135,7 +136,7 @@ class StreamSessionWindowAggregate:
         self._forward(session, new, replaced, headers)
 
     def _replaced(self, session: Windowed[Any], old: Any) -> Any:
-        """Return the former session where it is asked for, read anew: merger and aggregator may change their arguments."""
+        """Return the former session if old values are sent, read again because merger and aggregator may change arguments."""
         if not (self._send_old_values and self._forwards_updates):
             return None
         return old if is_atom(old) else self._store.fetch_session(session.key, *session.window)
@@ -152,15 +153,15 @@ class StreamSessionWindowAggregate:
             if aggregate is not None:
                 self._context.forward(Windowed(key, Window(start, end)), Change(aggregate, None), end, headers)
                 continue
-            for session, _ in self._store.find_sessions(key, end, start):  # it has grown since it was announced
+            for session, _ in self._store.find_sessions(key, end, start):  # it may have grown since it was announced
                 closing.opened(session.window.end + 1, session.window.start, key)
 
     def close(self) -> None:
-        """The task closes the store."""
+        """Leave the store open: the task closes it."""
 
 
 def session_store_getter(context: OperatorContext, store: str) -> ValueGetter:
-    """Read a table of sessions, by its `Windowed` keys, from the store that materialises it."""
+    """Return a function that reads a table of sessions by `Windowed` keys from the store that materialises it."""
     fetch = context.get_state_store(store).fetch_session
 
     def get(key: Windowed[Any], *_as_of: int) -> ValueAndTimestamp[Any] | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Record(NamedTuple):
-    """The record being processed: it touches several windows."""
+    """The record being processed, which affects several windows."""
 
     key: Any
     value: Any
@@ -31,20 +31,20 @@ class _Record(NamedTuple):
 class StreamSlidingWindowAggregate:
     """Aggregates per key and sliding window (`KStreamSlidingWindowAggregate`).
 
-    Null keys and null values are dropped. The windows that exist are those that end with a record, and those that begin 1 ms
-    after a record and hold another one; a new record updates the windows it falls into and makes those it is missing. A
-    stored aggregate's timestamp is its window's last record, which tells what a window holds without reading records again.
-    A window is closed when its end is below the highest event time this operator has seen, less grace.
+    Null keys and null values are dropped. A window exists if it ends with a record, or if it begins 1 ms after a record and
+    holds another one. A new record updates the windows it falls into and creates the missing ones.
 
-    Records of the first `time_difference` after the epoch share the window `[0, time_difference]`, as there are no windows
-    before the epoch.
+    The timestamp of a stored aggregate is that of its window's last record. It tells which records a window holds, so that they
+    need not be read again. A window is closed when its end is below the highest event time this operator has seen, less grace.
+
+    Records within `time_difference` after the epoch share the window `[0, time_difference]`, because no window starts earlier.
 
     Args:
         store: Name of the window store.
         windows: Time difference and grace.
-        aggregator: What is done with a value.
-        send_old_values: Whether downstream wants to know what an update replaced.
-        closing: Keeps track of what closes, if only closed windows are forwarded; None forwards every update.
+        aggregator: Applies a value to an aggregate.
+        send_old_values: Whether downstream needs the value that an update replaced.
+        closing: Tracks closing windows, if only closed windows are forwarded; None forwards every update.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class StreamSlidingWindowAggregate:
             self._observed = max(self._observed, self._closing.last_close + self.grace_ms)
 
     def times(self) -> tuple[int, ...]:
-        """The highest time so far."""
+        """Return the highest time so far, ms."""
         return (self._observed,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """Go on from committed times: late records stay late."""
+        """Continue from the committed times, so that late records stay late."""
         self._observed = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -125,7 +125,7 @@ class StreamSlidingWindowAggregate:
         for start in holding:
             self._update(record, start, found[start])
         if previous == timestamp:
-            return  # a record of the same time has made the windows already
+            return  # an earlier record with this timestamp has created the windows
         if previous is not None and previous + 1 not in found and previous + 1 + size_ms >= timestamp:
             self._create(record, previous + 1)
         if ending is None:
@@ -155,7 +155,8 @@ class StreamSlidingWindowAggregate:
     ) -> ValueAndTimestamp[Any] | None:
         """Return the aggregate of the window that begins 1 ms after the record; None if it exists, or would be empty.
 
-        It is what the latest window around the record holds without it. A copy: the aggregator may change the original.
+        This is the aggregate of the latest window around the record, without the record. It is a copy: the aggregator may
+        change the original.
         """
         if not holding or record.timestamp + 1 in found or found[holding[0]].timestamp <= record.timestamp:
             return None
@@ -169,13 +170,13 @@ class StreamSlidingWindowAggregate:
             self._put(record, start, new, max(record.timestamp, stored.timestamp), old)
 
     def _replaced(self, key: Any, start: int) -> Any:
-        """Return the replaced value where it is asked for, read anew: the aggregator may change its argument."""
+        """Return the replaced value if old values are sent, read again because the aggregator may change its argument."""
         if not (self._send_old_values and self._forwards_updates):
             return None
         return next(value.value for _, value in self._store.fetch_range(key, start, start))
 
     def _create(self, record: _Record, start: int, base: ValueAndTimestamp[Any] | None = None) -> None:
-        """Make a window of the record and, if there is a base, of what that holds."""
+        """Create a window from the record and, if there is one, the base aggregate."""
         if not self._is_closed(start):
             self._announce(record, start)
             if base is None:
@@ -185,7 +186,7 @@ class StreamSlidingWindowAggregate:
             self._put(record, start, new, record.timestamp, None)
 
     def _create_right(self, record: _Record, aggregate: ValueAndTimestamp[Any] | None) -> None:
-        """Make the window that begins 1 ms after the record, if it is to hold anything."""
+        """Create the window that begins 1 ms after the record, unless it would be empty."""
         if aggregate is not None:
             self._announce(record, record.timestamp + 1)
             self._put(record, record.timestamp + 1, aggregate.value, aggregate.timestamp, None)
@@ -216,11 +217,11 @@ class StreamSlidingWindowAggregate:
                 )
 
     def _closes(self, start: int) -> int:
-        """The end is inclusive."""
+        """Return when the window closes, ms: sliding windows include their end."""
         return start + self._size_ms + 1
 
     def _windowed(self, key: tuple[Any, int]) -> Windowed[Any]:
         return Windowed(key[0], Window(key[1], key[1] + self._size_ms))
 
     def close(self) -> None:
-        """The task closes the store."""
+        """Leave the store open: the task closes it."""

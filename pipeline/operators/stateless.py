@@ -1,4 +1,4 @@
-"""Operators without state. Timestamps and headers flow through unchanged."""
+"""Operators without state, which leave timestamps and headers unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OfValue:
-    """A mapper of the value alone, called with the key as well."""
+    """Calls a mapper of the value alone with key and value."""
 
     mapper: Callable[[Any], Any]
 
@@ -28,7 +28,7 @@ class OfValue:
 
 @dataclass(frozen=True, slots=True)
 class OfValues:
-    """A joiner of two values, called with the key as well."""
+    """Calls a joiner of two values with a key as well."""
 
     joiner: Callable[[Any, Any], Any]
 
@@ -41,7 +41,7 @@ def pair_of(given: Any) -> tuple[Any, Any]:
     """Return the result of a mapper of keys and values, if it is a pair.
 
     Raises:
-        TypeError: If it is no tuple: texts and dictionaries of two can be taken apart as well, into something else.
+        TypeError: If it is no tuple: a text or dictionary of length two could be unpacked too, but wrongly.
     """
     if isinstance(given, tuple):
         return given
@@ -50,32 +50,32 @@ def pair_of(given: Any) -> tuple[Any, Any]:
 
 
 def call_of(at: Site, name: str, function: Callable[[Any, Any], Any]) -> str:
-    """Return the call of a user's function of key and value, without the detour of one that does not look at the key."""
+    """Return the call of a user's function of key and value; the wrapper of one that ignores the key is skipped."""
     if isinstance(function, OfValue):
         return f"{at.named(name, function.mapper)}({at.value})"
     return f"{at.named(name, function)}({at.key}, {at.value})"
 
 
 def written_as(function: Any) -> Any:
-    """Return what a function of the value, or of key and value, does as lines; None if it has to be called."""
+    """Return a function of the value, or of key and value, as lines; None if it has to be called."""
     return lines_of(function.mapper if isinstance(function, OfValue) else function)
 
 
 def of_rows(at: Site, lines: str) -> str:
-    """Return lines that take a value apart, which may be None: then the operator is called."""
+    """Return lines that take a value apart; for None, they call the operator instead."""
     if at.is_row:
         return lines
     return f"{block(f'if {at.value} is None:', at.process)}\n{block('else:', lines)}"
 
 
 def pair_lines(at: Site, given: str, name: str) -> str:
-    """Return the lines that take a mapper's pair apart; a look at its class costs less than a call."""
+    """Return the lines that unpack a mapper's pair; a check of its class costs less than a call."""
     whole = f"{name} if {given}.__class__ is tuple else {at.named('pair_of', pair_of)}({name})"
     return f"{at.own('key')}, {at.own('value')} = {whole}"
 
 
 def has_key(key: object, _value: object) -> bool:
-    """A predicate: what the filter before a repartition topic lets through, mostly."""
+    """Return whether there is a key: the usual predicate of the filter before a repartition topic."""
     return key is not None
 
 
@@ -91,7 +91,7 @@ class Filter:
         self._forward = context.forward
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Forward or not."""
+        """Forward the record if the predicate holds."""
         if self.predicate(key, value):
             self._forward(key, value, timestamp, headers)
 
@@ -111,7 +111,7 @@ class Filter:
 
 @dataclass(slots=True)
 class Map:
-    """Forwards what the mapper makes of key and value (`KStreamMap`)."""
+    """Forwards the pair that the mapper makes of key and value (`KStreamMap`)."""
 
     mapper: Callable[[Any, Any], tuple[Any, Any]]
     _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
@@ -136,7 +136,7 @@ class Map:
 
 @dataclass(slots=True)
 class MapKey:
-    """Forwards records under the key that the mapper gives (`KStreamImpl.internalSelectKey`)."""
+    """Forwards records under the key that the mapper returns (`KStreamImpl.internalSelectKey`)."""
 
     mapper: Callable[[Any, Any], Any]
     _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
@@ -164,7 +164,7 @@ class MapKey:
 
 @dataclass(slots=True)
 class MapValues:
-    """Forwards what the mapper makes of the value (`KStreamMapValues`)."""
+    """Forwards records with the value that the mapper returns (`KStreamMapValues`)."""
 
     mapper: Callable[[Any, Any], Any]
     _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
@@ -190,7 +190,7 @@ class MapValues:
 
 @dataclass(slots=True)
 class FlatMap:
-    """Forwards every pair that the mapper gives (`KStreamFlatMap`)."""
+    """Forwards every pair that the mapper returns (`KStreamFlatMap`)."""
 
     mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
     _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
@@ -216,7 +216,7 @@ class FlatMap:
 
 @dataclass(slots=True)
 class FlatMapValues:
-    """Forwards every value that the mapper gives (`KStreamFlatMapValues`)."""
+    """Forwards every value that the mapper returns (`KStreamFlatMapValues`)."""
 
     mapper: Callable[[Any, Any], Iterable[Any]]
     _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
@@ -241,7 +241,7 @@ class FlatMapValues:
 
 @dataclass(slots=True)
 class Peek:
-    """Calls the action, then forwards the record as it came (`KStreamPeek`)."""
+    """Calls the action, then forwards the record unchanged (`KStreamPeek`)."""
 
     action: Callable[[Any, Any], object]
     _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
@@ -251,7 +251,7 @@ class Peek:
         self._forward = context.forward
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Act and forward."""
+        """Call the action and forward."""
         self.action(key, value)
         self._forward(key, value, timestamp, headers)
 
@@ -265,7 +265,7 @@ class Peek:
 
 @dataclass(slots=True)
 class PassThrough:
-    """Forwards everything (`PassThrough`): the node where streams merge."""
+    """Forwards everything (`PassThrough`), at the node where streams merge."""
 
     _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
 
@@ -274,7 +274,7 @@ class PassThrough:
         self._forward = context.forward
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Forward."""
+        """Forward the record."""
         self._forward(key, value, timestamp, headers)
 
     def lines(self, at: Site) -> str:

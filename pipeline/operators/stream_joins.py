@@ -1,7 +1,7 @@
 """Joins of two streams within a window of event time (`KStreamKStreamJoin` and its two sides).
 
-Of each side, one operator receives the record (`JoinWindow`): it sends it to the join first, and puts it into the side's window
-store then, so that no record meets itself. The join looks into the store of the other side.
+One operator per side receives the records (`JoinWindow`). It first sends a record to the join, then puts it into the side's
+window store, so that no record meets itself. The join looks into the store of the other side.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pipeline.windows import JoinWindows
 
 _NEVER = 2**63 - 1
-"""Java's Long.MAX_VALUE: no record waits for a partner."""
+"""Java's `Long.MAX_VALUE`: no record waits for a partner."""
 
 
 class JoinWindow:
-    """Forwards each record, then keeps it for the other side (`KStreamJoinWindow`). Null keys are forwarded only."""
+    """Forwards each record, then keeps it for the other side (`KStreamJoinWindow`). Null keys are only forwarded."""
 
     def __init__(self, store: str) -> None:
         self._store_name = store
@@ -45,7 +45,7 @@ class JoinWindow:
             self._store.put(key, value, timestamp)
 
     def close(self) -> None:
-        """The task closes the store."""
+        """Leave the store open: the task closes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,11 @@ class JoinSide:
     """One side of a join.
 
     Args:
-        is_left: Which side.
+        is_left: Whether this is the left side.
         is_outer: Whether records of this side without a partner are results.
-        other_store: The window store of the other side.
-        unmatched_store: The store that both sides share, if the join is a left or outer one.
-        windows: Which records belong together.
+        other_store: Name of the window store of the other side.
+        unmatched_store: Name of the store that both sides share, if the join is a left or outer one.
+        windows: Decides which records belong together.
         joiner: `(key, left, right) -> value`; a side without a record is None.
     """
 
@@ -71,13 +71,13 @@ class JoinSide:
 
 @dataclass(slots=True)
 class TimeTracker:
-    """Event time as both sides of a join know it (`KStreamImplJoin.TimeTracker`), ms.
+    """Event time shared by both sides of a join (`KStreamImplJoin.TimeTracker`), ms.
 
-    Kafka Streams begins anew after a restart. Here both go on: results must not depend on restarts.
+    Kafka Streams starts from scratch after a restart. Here both times continue: results must not depend on restarts.
 
     Args:
         stream_time: Highest event time of both sides.
-        min_time: No record that waits for a partner is older, as far as has been seen.
+        min_time: Lower bound of the times of waiting records, as far as has been seen.
     """
 
     stream_time: int = -1
@@ -87,16 +87,16 @@ class TimeTracker:
 class StreamStreamJoin:
     """Joins each record of one side with those of the other side within the window (`KStreamKStreamJoin`).
 
-    - A null value is dropped, and so is a null key; but a null key with a value is joined with None at once where this side
-      is outer (KIP-962).
-    - A result has the higher of both timestamps, and the headers of the record that was processed later.
-    - A record of an outer side without a partner waits in a store that both sides share until stream time has passed the end of
-      its window and the grace; then it is joined with None, at its own timestamp. If its window ended before stream time
-      already, it does not wait.
+    - Null values and null keys are dropped. But a null key with a value is joined with None at once if this side is outer
+      (KIP-962).
+    - A result has the higher one of both timestamps, and the headers of the record that was processed later.
+    - A record of an outer side without a partner waits in a store that both sides share. Once stream time has passed the end of
+      its window and the grace, it is joined with None, at its own timestamp. It does not wait if its window ended before stream
+      time already.
     - Late records are not dropped: the other side's store decides what they find.
 
-    Kafka Streams looks for records that need not wait any more at most once per second of the wall clock; results must not
-    depend on that here, so this looks whenever stream time says there may be one.
+    Kafka Streams looks for records that need not wait any more at most once per second of the wall clock. Here results must not
+    depend on that, so this operator looks whenever stream time says that there may be one.
     """
 
     def __init__(self, side: JoinSide) -> None:
@@ -124,15 +124,15 @@ class StreamStreamJoin:
             self._tracker.min_time = min(self._tracker.min_time, known.min_time)
 
     def times(self) -> tuple[int, ...]:
-        """Return the event times of both sides; an inner join's results do not depend on them."""
+        """Return the event times of both sides; an inner join returns none, because its results do not depend on them."""
         return () if self._unmatched is None else (self._tracker.stream_time, self._tracker.min_time)
 
     def resume(self, times: Sequence[int]) -> None:
-        """Look for waiting records at the time at which an uninterrupted task would have."""
+        """Look for waiting records at the time when an uninterrupted task would have."""
         self._resumed = TimeTracker(*times)
 
     def _stored_times(self, unmatched: ListValueStateStore) -> TimeTracker:
-        """Return the times that the stores tell, if none were committed: Kafka Streams, or nobody, had the task before."""
+        """Return the times derived from the stores, if none were committed: the task is new or came from Kafka Streams."""
         first_waiting = next((key.timestamp for key, _ in unmatched.all()), _NEVER)
         return TimeTracker(self._other.observed_time, first_waiting)
 
@@ -170,14 +170,14 @@ class StreamStreamJoin:
             self._emit_unmatched(self._unmatched, time_ms, ())
 
     def _emit_unmatched(self, unmatched: ListValueStateStore, timestamp: int, headers: Headers) -> None:
-        """Join with None what is certain to have no partner (`emitNonJoinedOuterRecords`).
+        """Join records that can have no partner any more with None (`emitNonJoinedOuterRecords`).
 
-        Records come in order of time. The scan ends when both sides have shown one that must wait still; for each of them, the
-        windows of later ones end later.
+        Records come in order of time. The scan ends when both sides have shown a record that must still wait: the windows
+        of later ones end later.
         """
         tracker, windows = self._tracker, self._side.windows
         ends_ms = tracker.min_time + self._after_ms + windows.grace_ms
-        if tracker.stream_time <= ends_ms <= _NEVER:  # beyond Long.MAX_VALUE, Java's sum is negative: it goes on
+        if tracker.stream_time <= ends_ms <= _NEVER:  # beyond Long.MAX_VALUE, Java's sum is negative: scan on
             return
         tracker.min_time = _NEVER
         left_waits = right_waits = False
@@ -195,15 +195,16 @@ class StreamStreamJoin:
             unmatched.delete(key, timestamp)
 
     def close(self) -> None:
-        """The task closes the stores."""
+        """Leave the stores open: the task closes them."""
 
 
 class StreamSelfJoin:
-    """Joins each record of a stream with those of the same stream within the window, from one store (`KStreamKStreamSelfJoin`).
+    """Joins each record of a stream with the stream's own records within the window, from one store (`KStreamKStreamSelfJoin`).
 
-    Gives what the join of two equal streams gives, in the same order. A record that is late by more than the retention is not
-    joined with itself. It finds itself always, so it makes no difference whether the join is an inner or an outer one; but
-    records without a key are dropped.
+    Its results and their order are those of a join of two equal streams. A record that is late by more than the retention is
+    not joined with itself.
+
+    Every record finds itself, so inner and outer joins do not differ; but records without a key are dropped.
     """
 
     def __init__(self, side: JoinSide) -> None:
@@ -219,7 +220,7 @@ class StreamSelfJoin:
         self._stream_time = self._store.observed_time
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Join one record with those before it, as the left one, then as the right one, and with itself."""
+        """Join one record with earlier ones, first as the left one, then as the right one, and with itself."""
         if key is None or value is None:
             self._context.drop(DropReason.NULL_KEY_OR_VALUE)
             return
@@ -240,4 +241,4 @@ class StreamSelfJoin:
         return self._store.fetch_range(key, max(0, timestamp - before_ms), max(0, timestamp + after_ms))
 
     def close(self) -> None:
-        """The task closes the store."""
+        """Leave the store open: the task closes it."""

@@ -1,4 +1,4 @@
-"""Holding a table's updates back, until a time limit or until their window has closed."""
+"""Holds a table's updates back until a time limit, or until their window has closed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _UNKNOWN_TIME = -1
 
 @dataclass(frozen=True, slots=True)
 class SuppressRules:
-    """How long updates wait, and how many may.
+    """How long updates wait, and how many may wait.
 
     Args:
         wait_ms: How far stream time must pass the time of an update; with `waits_for_close` the grace period.
-        waits_for_close: Whether an update's time is the end of its window, and deletions are dropped: nobody has heard of
-            the window. Else the time is the record's, and deletions are forwarded.
+        waits_for_close: Whether an update's time is the end of its window, and deletions are dropped, because downstream does
+            not know the window. Otherwise the time is the record's, and deletions are forwarded.
         max_records: Highest number of keys.
         max_bytes: Highest size, bytes.
-        emits_early: Whether the oldest updates are forwarded if there is too much; else the task fails.
+        emits_early: Whether the oldest updates are forwarded if the buffer is full; otherwise the task fails.
     """
 
     wait_ms: int
@@ -40,9 +40,9 @@ class SuppressRules:
 
 
 class Suppress:
-    """Buffers updates and forwards the last one per key when its time has come (`KTableSuppressProcessorSupplier`).
+    """Buffers updates and forwards the last one per key when it is due (`KTableSuppressProcessorSupplier`).
 
-    An update is forwarded with its own timestamp, headers and origin. A key's place is that of its first update.
+    An update is forwarded with its own timestamp, headers and origin. A key keeps the position of its first update.
 
     Args:
         node: Name of the node, for the error message.
@@ -64,18 +64,18 @@ class Suppress:
         self._buffer = context.get_state_store(self._store_name)
 
     def times(self) -> tuple[int, ...]:
-        """The highest time so far."""
+        """Return the highest time so far, ms."""
         return (self._observed,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """Go on from committed times: due results stay due."""
+        """Continue from the committed times, so that due results stay due."""
         self._observed = times[0]
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Buffer one update, and forward those whose time has come.
+        """Buffer one update, and forward those that are due.
 
         Raises:
-            StreamsError: If there is too much to buffer, and nothing may be forwarded early.
+            StreamsError: If the buffer is full, and updates may not be forwarded early.
         """
         rules, buffer = self._rules, self._buffer
         self._observed = max(self._observed, timestamp)
@@ -87,7 +87,7 @@ class Suppress:
             self._forward_first()
 
     def advance_stream_time(self, time_ms: int) -> None:
-        """Forward what a record of this time would let go."""
+        """Forward the updates that a record of this time would make due."""
         self._observed = max(self._observed, time_ms)
         self._forward_due()
 
@@ -113,13 +113,13 @@ class Suppress:
         return StreamsError(message, hint="Allow more, or let the oldest updates go early: emit_early_when_full().")
 
     def close(self) -> None:
-        """The task closes the buffer."""
+        """Leave the buffer open: the task closes it."""
 
 
 def suppressed_getter(
     context: OperatorContext, store: str, open_parent: Callable[[OperatorContext], ValueGetter]
 ) -> ValueGetter:
-    """Read a suppressed table: of a buffered key the value that downstream knows, else what the parent has."""
+    """Return a function that reads a suppressed table: a buffered key's value as downstream knows it, else the parent's."""
     buffer: ChangeBuffer[Any, Any] = context.get_state_store(store)
     parent = open_parent(context)
 

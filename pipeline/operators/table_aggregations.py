@@ -1,4 +1,4 @@
-"""Aggregations of a table: an update takes its old value out of one group and adds its new value to another."""
+"""Aggregations of a table: an update subtracts its old value from one group and adds its new value to another."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from pipeline.state.codec import Folded
 
 _made = tuple.__new__
-"""Makes a named tuple in half the time of a call of its class."""
+"""Makes a named tuple in half the time that a call of its class takes."""
 
 
 class TableRepartitionMap:
     """Sends both sides of each update to the groups they belong to (`KTableRepartitionMap`).
 
-    One record if both belong to the same group (KIP-904), else the old side first. Sides whose group or value is null are left
-    out.
+    It sends one record if both sides belong to one group (KIP-904), otherwise the old side first. Sides whose group or value is
+    null are left out.
 
     Args:
         mapper: `(key, value) -> (group, value)`, or None to leave the row out; not called for deletions.
@@ -78,9 +78,9 @@ class TableAggregator:
     """The user's functions for the two sides of an update of a table.
 
     Args:
-        initializer: Gives the aggregate of nothing; None if the first value is the aggregate (`reduce`).
+        initializer: Returns the initial aggregate; None if the first value is the aggregate (`reduce`).
         add: `(key, value, aggregate) -> aggregate` for new values; None deletes.
-        subtract: The same for old values.
+        subtract: `(key, value, aggregate) -> aggregate` for old values; None deletes.
     """
 
     initializer: Callable[[], Any] | None
@@ -88,7 +88,7 @@ class TableAggregator:
     subtract: Callable[[Any, Any, Any], Any]
 
     def added(self, key: Any, value: Any, aggregate: Any) -> Any:
-        """The aggregate with a value added; starts from nothing if there is none."""
+        """Return the aggregate with a value added, starting from the initial one if there is none."""
         if aggregate is None:
             if self.initializer is None:
                 return value
@@ -98,21 +98,21 @@ class TableAggregator:
 
 @dataclass(frozen=True, slots=True)
 class UpdateFold:
-    """Both sides of an update as one step of an aggregation, for stores that fold.
+    """Treats both sides of an update as one step of an aggregation, for stores that fold.
 
     Args:
-        aggregator: What is done with the sides.
+        aggregator: Applies the sides to an aggregate.
     """
 
     aggregator: TableAggregator
     code: None = None
 
     def first(self, key: Any, update: Change[Any]) -> Any:
-        """The aggregate of a group's first update; there is nothing to subtract from."""
+        """Return the aggregate of a group's first update, which has nothing to subtract from."""
         return None if update.new is None else self.aggregator.added(key, update.new, None)
 
     def add(self, key: Any, update: Change[Any], aggregate: Any) -> Any:
-        """The aggregate after an update; None deletes."""
+        """Return the aggregate after an update; None deletes."""
         new, old, _ = update
         if old is not None:
             aggregate = self.aggregator.subtract(key, old, aggregate)
@@ -120,7 +120,7 @@ class UpdateFold:
 
 
 class TableAggregate:
-    """Aggregates the rows of a table per group (`KTableAggregate`, `KTableReduce`): first subtracts, then adds.
+    """Aggregates the rows of a table per group (`KTableAggregate`, `KTableReduce`): subtracts first, then adds.
 
     The result's timestamp is the highest of the group so far.
     """
@@ -161,4 +161,4 @@ class TableAggregate:
         return lines_by_key(at, at.folding(self._store_name, self._update))
 
     def close(self) -> None:
-        """The task closes the store."""
+        """Leave the store open: the task closes it."""

@@ -1,4 +1,4 @@
-"""Operators that change a table value by value, with a store of their own or computed from the parent's."""
+"""Operators that change a table value by value, with a store of their own or computed from the parent's values."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MappedGetter:
-    """Opens the lookup of a table without a store: what `compute(key, value)` makes of the parent's value.
+    """Opens the lookup of a table without a store, which computes `compute(key, value)` from the parent's value.
 
-    A value for which it gives None is not in the table.
+    The table lacks values for which it returns None.
     """
 
     open_parent: Callable[[OperatorContext], ValueGetter]
     compute: Callable[[Any, Any], Any]
 
     def __call__(self, context: OperatorContext) -> ValueGetter:
-        """Open it."""
+        """Open the lookup."""
         parent, compute = self.open_parent(context), self.compute
 
         def get(key: Any, *as_of: int) -> ValueAndTimestamp[Any] | None:
@@ -44,13 +44,12 @@ class MappedGetter:
 class TableFilter:
     """Keeps the rows for which a predicate holds (`KTableFilter`).
 
-    A row that does not pass is a deletion: it is forwarded as one, unless old values are sent and show that the row was
-    not there before.
+    A row that does not pass is forwarded as a deletion, unless old values are sent and show that the row was not there before.
 
     Args:
-        keep: `(key, value) -> value` if it passes, else None; not called for deletions.
+        keep: `(key, value) -> value` if the row passes, else None; not called for deletions.
         store: Name of the store, or None if the rows are looked up in the parent.
-        send_old_values: Whether updates tell what they replaced.
+        send_old_values: Whether updates carry the values they replaced.
         is_versioned: Whether the parent is a versioned table; then every deletion is forwarded.
     """
 
@@ -90,7 +89,7 @@ class TableFilter:
         return None if found is None else found.value
 
     def close(self) -> None:
-        """The task closes the store."""
+        """Leave the store open: the task closes it."""
 
 
 class TableMapValues:
@@ -99,7 +98,7 @@ class TableMapValues:
     Args:
         mapper: `(key, value) -> value`; not called for deletions.
         store: Name of the store, or None if values are computed from the parent's.
-        send_old_values: Whether updates tell what they replaced.
+        send_old_values: Whether updates carry the values they replaced.
     """
 
     def __init__(self, mapper: Callable[[Any, Any], Any], store: str | None, *, send_old_values: bool) -> None:
@@ -139,4 +138,4 @@ class TableMapValues:
         return f"{given} = {at.new}\n{block(f'if {given} is None:', f'{new} = None')}\n{present}\n{at.updated(new)}"
 
     def close(self) -> None:
-        """The task closes the store."""
+        """Leave the store open: the task closes it."""

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JoinSide:
-    """How one side of a join turns its own and the other's value into a result.
+    """Rules by which one side of a join turns its own and the other side's value into a result.
 
     Args:
         joiner: `(own, other) -> result`; either may be None if it is not required.
-        requires_own: Without a value of its own there is no result: inner joins, and the left side of left joins.
-        requires_other: Without a value of the other side there is no result: inner joins, the right side of left joins.
+        requires_own: Whether a result needs this side's value: inner joins, and the left side of left joins.
+        requires_other: Whether a result needs the other side's value: inner joins, and the right side of left joins.
     """
 
     joiner: Callable[[Any, Any], Any]
@@ -35,7 +35,7 @@ class JoinSide:
     requires_other: bool
 
     def result(self, own: Any, other: Any) -> Any:
-        """The joined value; None if there is none."""
+        """Return the joined value; None if there is none."""
         if own is None and (self.requires_own or other is None):
             return None
         if other is None and self.requires_other:
@@ -46,7 +46,7 @@ class JoinSide:
 def joined_getter(
     open_left: Callable[[OperatorContext], ValueGetter], open_right: Callable[[OperatorContext], ValueGetter], side: Any
 ) -> Any:
-    """Opens the lookup of a join without a store: joins what both tables hold, at the later of both timestamps.
+    """Return the opener of the lookup of a join without a store, at the later one of both tables' timestamps.
 
     Args:
         open_left: Opens the left table.
@@ -70,15 +70,15 @@ def joined_getter(
 
 
 class TableTableJoin:
-    """One side of a join: looks the other table up for each update (`KTableKTable{Inner,Left,Right,Outer}Join`).
+    """One side of a join: looks up the other table for each update (`KTableKTable{Inner,Left,Right,Outer}Join`).
 
-    The result's timestamp is the later of both. Null keys are dropped.
+    The result's timestamp is the later one of both. Null keys are dropped.
 
     Args:
         open_other: Opens the other table's lookup in a task.
-        side: What makes a result.
-        send_old_values: Whether downstream wants to know what an update replaced.
-        is_versioned: Whether this side is a versioned table; then updates behind the latest of their key are dropped.
+        side: Makes the result.
+        send_old_values: Whether downstream needs the value that an update replaced.
+        is_versioned: Whether this side is a versioned table; then updates older than the latest of their key are dropped.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class TableTableJoin:
         self._context.forward(key, Change(new, old, value.is_latest), timestamp, headers)
 
     def _again(self, key: Any, other: Any) -> Any:
-        """The other table's value for a second call: the joiner may change what it is given in the first one."""
+        """Return the other table's value for a second call, because the joiner may change its arguments in the first one."""
         if is_atom(other):
             return other
         if not isinstance(self._open_other, StoreGetter):
@@ -135,7 +135,7 @@ class TableTableJoin:
 
 
 class TableJoinMerge:
-    """Brings the results of both sides together, and stores them if asked to (`KTableKTableJoinMerger`)."""
+    """Merges the results of both sides, and stores them on request (`KTableKTableJoinMerger`)."""
 
     def __init__(self, store: str | None, *, send_old_values: bool) -> None:
         self._store_name = store
@@ -150,11 +150,11 @@ class TableJoinMerge:
             self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Take one result."""
+        """Merge one result."""
         if self._store is not None:
             self._store.update(key, value.new, value.old, timestamp, headers)
         else:
             self._forward(key, value, timestamp, headers)
 
     def close(self) -> None:
-        """The task closes the store."""
+        """Leave the store open: the task closes it."""

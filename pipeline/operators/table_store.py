@@ -1,4 +1,4 @@
-"""A table's store together with the children of the operator that owns it."""
+"""A table's store, together with the children of the operator that owns it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _made = tuple.__new__
-"""Makes a named tuple in half the time of a call of its class."""
+"""Makes a named tuple in half the time that a call of its class takes."""
 
 
 class TableStore:
@@ -28,7 +28,7 @@ class TableStore:
     Args:
         context: Context of the operator that owns the table.
         store: Name of the store.
-        send_old_values: Whether downstream wants to know what an update replaced.
+        send_old_values: Whether downstream needs the value that an update replaced.
     """
 
     def __init__(self, context: OperatorContext, store: str, *, send_old_values: bool) -> None:
@@ -43,25 +43,26 @@ class TableStore:
         self.get: Callable[[Any], ValueAndTimestamp[Any] | None] = (
             self._latest if self.is_versioned else self._store.get
         )
-        """Gives the value of a key as it is now."""
+        """Returns the current value of a key."""
 
     def _latest(self, key: Any) -> ValueAndTimestamp[Any] | None:
         found: VersionedRecord[Any] | None = self._store.get(key)
         return None if found is None else ValueAndTimestamp(found.value, found.timestamp)
 
     def writing_fold(self, fold: Fold) -> Callable[[Any, Any, int], Folded] | None:
-        """A function of key, value and timestamp (ms) that aggregates into a store without a cache: gives what to forward.
+        """Return a function of key, value and timestamp (ms) that aggregates into a store and returns the update to forward.
 
-        None with a cache, of a versioned store, or where input records are kept.
+        Returns:
+            None if the store has a cache or is versioned, or if input records are kept.
         """
         if self.holds_back or self.is_versioned:
             return None
         return self._store.writing_fold(fold, tells_old=self._send_old_values)  # type: ignore[no-any-return]
 
     def replaced(self, key: Any) -> Any:
-        """The value that an update of the key will replace; None where nobody asks for it, or a cache will know.
+        """Return the value that an update of the key will replace; None if nobody needs it, or a cache will know it.
 
-        Decoded anew: an aggregator may change in place what `get` gave.
+        It is decoded again, because an aggregator may change the result of `get` in place.
         """
         if not self._send_old_values or self.holds_back:
             return None
@@ -71,7 +72,7 @@ class TableStore:
     def update(self, key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
         """Store the new value and forward the change, unless the store's cache does that later.
 
-        What is too late for a versioned store is neither stored nor forwarded.
+        A versioned store neither stores nor forwards values that are too late.
         """
         if self.is_versioned:
             self._update_versioned(key, new, old, timestamp, headers)

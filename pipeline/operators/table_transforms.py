@@ -1,4 +1,4 @@
-"""Tables made value by value by a user's transformer, which may use stores."""
+"""Tables whose values a user's transformer makes, possibly with stores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def transformed_getter(
     open_parent: Callable[[OperatorContext], ValueGetter],
     supplier: Callable[[], ValueTransformerWithKey[Any, Any, Any]],
 ) -> Any:
-    """Opens the lookup of a table without a store: a transformer of its own is given the parent's value, or None."""
+    """Return the opener of the lookup of a table without a store, whose own transformer gets the parent's value, or None."""
 
     def open_getter(context: OperatorContext) -> ValueGetter:
         parent, transformer = open_parent(context), supplier()
@@ -43,9 +43,9 @@ class TableTransformValues:
     """Transforms each value of a table, deletions included (`KTableTransformValues`).
 
     Args:
-        transformer: This task's own.
+        transformer: The transformer, which belongs to this task alone.
         store: Name of the store, or None if values are computed from the parent's.
-        send_old_values: Whether updates tell what they replaced; without a store the old value is transformed as well.
+        send_old_values: Whether updates carry the values they replaced; without a store the old value is transformed as well.
     """
 
     may_schedule: ClassVar[bool] = True

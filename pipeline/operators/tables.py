@@ -1,4 +1,4 @@
-"""Operators at the borders of tables: sources that materialise them, and the way back to a stream."""
+"""Operators at the borders of tables: sources that materialise them, and the conversion back to streams."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class ValueGetter(Protocol):
-    """How the other side of a join reads a table: the latest value of a key, with its timestamp.
+    """Reads a table for the other side of a join: the latest value of a key, with its timestamp.
 
     Versioned tables can be asked for the value as of a time, ms: `getter(key, as_of)`.
     """
 
     def __call__(self, key: Any, *as_of: int) -> ValueAndTimestamp[Any] | None:
-        """The value, or None."""
+        """Return the value, or None."""
         ...
 
 
@@ -37,13 +37,13 @@ class StoreGetter:
     store: str
 
     def __call__(self, context: OperatorContext) -> ValueGetter:
-        """Open it."""
+        """Open the lookup."""
         getter: ValueGetter = context.get_state_store(self.store).get
         return getter
 
 
 def window_store_getter(context: OperatorContext, store: str) -> ValueGetter:
-    """Read a windowed table, by its `Windowed` keys, from the store that materialises it."""
+    """Return a function that reads a windowed table by `Windowed` keys from the store that materialises it."""
     fetch = context.get_state_store(store).fetch
 
     def get(key: Windowed[Any], *_as_of: int) -> ValueAndTimestamp[Any] | None:
@@ -56,12 +56,12 @@ def window_store_getter(context: OperatorContext, store: str) -> ValueGetter:
 class TableSource:
     """Turns records into updates of a table (`KTableSource`).
 
-    Null keys are dropped, a null value deletes. Out-of-order updates are applied, as in Kafka Streams; a versioned store knows
-    which they are.
+    Null keys are dropped; a null value deletes. Out-of-order updates are applied, as in Kafka Streams; a versioned store
+    recognises them.
 
     Args:
         store: Name of the store that materialises the table, or None if nobody needs one.
-        send_old_values: Whether downstream wants to know what an update replaced.
+        send_old_values: Whether downstream needs the value that an update replaced.
     """
 
     def __init__(self, store: str | None, *, send_old_values: bool) -> None:
@@ -86,7 +86,7 @@ class TableSource:
             self._store.update(key, value, self._store.replaced(key), timestamp, headers)
 
     def close(self) -> None:
-        """The task closes the store."""
+        """Leave the store open: the task closes it."""
 
 
 class GlobalTableSource:
@@ -110,7 +110,7 @@ class GlobalTableSource:
         self._store.put(key, None if value is None else ValueAndTimestamp(value, timestamp))
 
     def close(self) -> None:
-        """The task closes the store."""
+        """Leave the store open: the task closes it."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The context that users' processors and transformers are given."""
+"""The context of users' processors and transformers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class UserContext:
     """A `ProcessorContext`, or a `FixedKeyProcessorContext`, above an operator's context.
 
     Args:
-        context: The operator's.
-        forward: Takes the records that are forwarded, and the name of a child, if one is given.
-        is_lookup: Whether a value is looked up: then there is no current record.
+        context: The operator's context.
+        forward: Takes the forwarded records, and the name of a child, if there is one.
+        is_lookup: Whether a value is looked up; then there is no current record.
     """
 
     def __init__(self, context: OperatorContext, forward: Callable[..., None], *, is_lookup: bool = False) -> None:
@@ -37,25 +37,25 @@ class UserContext:
 
     @property
     def application_id(self) -> str:
-        """The application's id."""
+        """Return the application's id."""
         return self._context.application_id
 
     @property
     def task_id(self) -> TaskId:
-        """The task this processor belongs to."""
+        """Return the id of the task that this processor belongs to."""
         return self._context.task_id
 
     @property
     def state_dir(self) -> Path:
-        """The directory of the task's local state."""
+        """Return the directory of the task's local state."""
         return self._context.state_dir
 
     @property
     def metrics(self) -> StreamsMetrics:
-        """The sensors of the task's processors."""
+        """Return the sensors of the task's processors."""
         return self._context.metrics
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """The place that the current record came from."""
+        """Return the place of the current record's input record."""
         return None if self._is_lookup else self._context.record_metadata

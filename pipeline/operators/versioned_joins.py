@@ -1,4 +1,4 @@
-"""Joins of a stream with a versioned table: each record meets the value that held at its own time (KIP-914, KIP-923)."""
+"""Joins of a stream with a versioned table: each record meets the value valid at its own time (KIP-914, KIP-923)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class StreamVersionedTableJoin:
-    """Looks each record's key up as of the record's time (`KStreamKTableJoinProcessor`).
+    """Looks up each record's key as of the record's time (`KStreamKTableJoinProcessor`).
 
-    Null keys and null values are dropped; in left joins only null values are.
+    Null keys and null values are dropped; left joins drop only null values.
 
     Args:
-        open_table: Opens the table's lookup in a task; it answers `(key, as_of_ms)`.
+        open_table: Opens the table's lookup in a task; the lookup takes `(key, as_of_ms)`.
         joiner: `(key, value, table_value or None) -> value`.
         left_join: Whether records without a match are joined with None.
     """
@@ -57,14 +57,14 @@ class StreamVersionedTableJoin:
         self._lookup = self._open_table(context)
 
     def accepts(self, key: Any, value: Any) -> bool:
-        """Whether a record is joined at all; counts it as dropped if not."""
+        """Return whether a record is joined at all; count it as dropped if not."""
         if value is None or (key is None and not self._left_join):
             self._context.drop(DropReason.NULL_KEY_OR_VALUE)
             return False
         return True
 
     def joined(self, key: Any, value: Any, timestamp: int) -> tuple[Any, bool]:
-        """The result of one record, and whether there is one."""
+        """Return the result of one record, and whether there is one."""
         found = None if key is None else self._lookup(key, timestamp)
         if found is None and not self._left_join:
             return None, False
@@ -82,15 +82,15 @@ class StreamVersionedTableJoin:
 
 
 class BufferedStreamTableJoin:
-    """Keeps records back until updates of the table that may still come for their time have come (KIP-923).
+    """Keeps records back until no update of the table is expected for their time (KIP-923).
 
-    A record waits until stream time has passed its own by the grace period; one that is older than that on arrival is joined
-    at once. Waiting records are forwarded in order of time, key and arrival, as themselves: with their own headers and place.
+    A record waits until stream time has passed its own by the grace period. One that is older on arrival is joined at once.
+    Waiting records are forwarded in order of time, key and arrival, with their own headers and place.
 
     Args:
-        join: What joins a record when its time has come.
+        join: Joins a record when it is due.
         store: Name of the store that keeps waiting records.
-        serdes: Of the stream's keys and values.
+        serdes: Serdes of the stream's keys and values.
         grace_ms: The grace period.
     """
 
@@ -109,7 +109,7 @@ class BufferedStreamTableJoin:
         self._context: OperatorContext
 
     def init(self, context: OperatorContext) -> None:
-        """Open the table and the buffer; what waited before a restart waits on."""
+        """Open the table and the buffer; records that waited before a restart wait on."""
         self._context = context
         self._join.init(context)
         self._store = context.get_state_store(self._store_name)
@@ -119,15 +119,15 @@ class BufferedStreamTableJoin:
             self._sequence = max(self._sequence, sequence_of(store_key))
 
     def times(self) -> tuple[int, ...]:
-        """The highest time so far, and how many records have waited: it orders those of one time, and is in their keys."""
+        """Return the highest time so far, ms, and how many records have waited, which orders records of one time."""
         return (self._observed, self._sequence)
 
     def resume(self, times: Sequence[int]) -> None:
-        """Go on from committed times: late records stay late."""
+        """Continue from the committed times, so that late records stay late."""
         self._observed, self._sequence = times
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Let one record wait, or join it if it is late; then join what has waited long enough."""
+        """Let one record wait, or join it if it is late; then join the records that have waited long enough."""
         if not self._join.accepts(key, value):
             return
         if key is None or timestamp < self._observed - self._grace_ms:
@@ -137,7 +137,7 @@ class BufferedStreamTableJoin:
         self._sequence += 1
         store_key = buffer_key(timestamp, self._keys.written(key), self._sequence)
         metadata = self._context.record_metadata
-        self._places[store_key] = metadata  # it finds the input record; one that is read back may not
+        self._places[store_key] = metadata  # it finds the input record; metadata that is read back may not
         record = BufferedRecord(timestamp, headers, metadata, self._values.written(key, value))
         self._store.put(store_key, encode_buffered(record))
         heappush(self._waiting, store_key)
@@ -160,4 +160,4 @@ class BufferedStreamTableJoin:
             self._context.forward_as(place or record.metadata, key, result, record.timestamp, record.headers)
 
     def close(self) -> None:
-        """The task closes the store."""
+        """Leave the store open: the task closes it."""

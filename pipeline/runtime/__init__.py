@@ -1,7 +1,8 @@
 """Tasks: the one place where records meet processors, whichever host runs them.
 
-`layout` says which tasks a topology has, `compile` builds a sub-topology's operators, `task` runs them, `ports` is what a
-host must supply. Knows neither the DSL nor Kafka. May import operators, topology and what lies below.
+`layout` derives the tasks of a topology, `compile` builds a sub-topology's operators and `task` runs them. `ports` is the
+interface that a host must supply. The package knows neither the DSL nor Kafka. It may import operators, topology and lower
+layers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Topics, partitions and times that functions of the user's choose: what is none is told before a client or broker meets it."""
+"""Topics, partitions and times chosen by users' functions, checked before a client or broker receives them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ChosenTopic:
     Args:
         sink: The sink's name.
         choose: The user's function.
-        partitions: Gives the number of partitions of a topic, or raises if there is none of that name.
-        met: Names that have been looked at.
+        partitions: Returns the number of partitions of a topic, or raises if there is no such topic.
+        met: Names that were checked already.
     """
 
     sink: str
@@ -33,10 +33,10 @@ class ChosenTopic:
     met: set[str] = field(default_factory=set)
 
     def __call__(self, key: Any, value: Any, timestamp: int) -> Any:
-        """Choose: a name.
+        """Choose a topic and return its name.
 
         Raises:
-            ProcessingError: If that is no name of a topic.
+            ProcessingError: If the choice is not a name of a topic.
             TopicError: If there is no such topic.
         """
         name = self.choose(key, value, timestamp)
@@ -56,7 +56,7 @@ class ChosenPartitions:
     Args:
         sink: The sink's name.
         choose: The partitioner.
-        partitions: Gives the number of partitions of a topic.
+        partitions: Returns the number of partitions of a topic.
     """
 
     sink: str
@@ -64,13 +64,13 @@ class ChosenPartitions:
     partitions: Callable[[str], int]
 
     def __call__(self, topic: str, key: Any, value: Any) -> Collection[int | None]:
-        """Choose; a single None leaves it to Kafka's default.
+        """Choose partitions; a single None leaves the choice to Kafka's default.
 
         Raises:
-            ProcessingError: If one is no number from 0 on.
+            ProcessingError: If one is not a number from 0 on.
         """
         chosen: Any = self.choose(topic, key, value, self.partitions(topic))
-        if chosen is None or (isinstance(chosen, int) and chosen >= 0):  # what most give
+        if chosen is None or (isinstance(chosen, int) and chosen >= 0):  # the usual choices
             return (chosen,)
         numbers = chosen if isinstance(chosen, Collection) and not isinstance(chosen, str) else (chosen,)
         for number in numbers:
@@ -81,5 +81,5 @@ class ChosenPartitions:
 
 
 def is_time(chosen: object) -> bool:
-    """Whether something is a time in ms, or a negative number, which stands for none."""
+    """Return whether something is a time in ms, or a negative number, which stands for no time."""
     return isinstance(chosen, int) and chosen <= MAX_TIME_MS

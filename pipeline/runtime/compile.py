@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 OPERATOR_ARGUMENTS = 4
-"""Key, value, timestamp, headers: what tells an operator from a user's processor, which takes one record."""
+"""Takes key, value, timestamp and headers; a user's processor takes one record instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class CompiledNodes:
     """The operators of one task.
 
     Args:
-        task_id: Whose they are.
-        operators: By node name, in the order in which they must be initialised.
-        contexts: The context of each.
-        entries: Where records of each source node enter.
-        fusion: Makes the loops that take many records from there.
+        task_id: The task.
+        operators: The operators by node name, in the order in which they must be initialised.
+        contexts: The context of each operator.
+        entries: The functions that take the records of each source node.
+        fusion: Makes the loops that process many records of a source.
     """
 
     task_id: TaskId
@@ -58,7 +58,7 @@ class CompiledNodes:
         """Initialise all operators.
 
         Raises:
-            ProcessingError: If user code fails at that.
+            ProcessingError: If user code fails.
         """
         for name, operator in self.operators.items():
             context = self.contexts[name]
@@ -68,10 +68,10 @@ class CompiledNodes:
             context.starting = False
 
     def close(self) -> None:
-        """Close all operators, and what they have opened, even if some fail.
+        """Close all operators, and everything that they have opened, even if some fail.
 
         Raises:
-            ProcessingError: If user code fails at that; of several failures the first one.
+            ProcessingError: If user code fails; of several failures the first one.
         """
         failures: list[StreamsError] = []
         for name, operator in self.operators.items():
@@ -97,18 +97,18 @@ def compile_nodes(
     failures: Failures,
     watch: Watch | None = None,
 ) -> CompiledNodes:
-    """Build the operators of a task, children before parents, so that each is bound once and for all.
+    """Build the operators of a task, children before parents, so that each is bound once.
 
     Args:
         sub: The sub-topology.
         application_id: Prefix of internal topics.
         task_id: The task.
         context: The task's current record.
-        collector: Where sinks send.
+        collector: Takes the records of sinks.
         stores: The task's stores by name.
         global_stores: The global stores by name.
-        failures: What becomes of records that a node fails on.
-        watch: Looks on at each call of a node, if anybody does.
+        failures: Handles records on which a node fails.
+        watch: Observes each call of a node; None if there is no observer.
     """
     children: dict[str, list[str]] = {node.name: [] for node in sub.nodes}
     for node in sub.nodes:
@@ -164,7 +164,7 @@ def compile_nodes(
 
 
 def instantiate(node: ProcessorNode, task_id: TaskId) -> Operator:
-    """A new operator for a task; a user's processor is wrapped in one.
+    """Return a new operator for a task; a user's processor is wrapped in one.
 
     Raises:
         ProcessingError: If the user's supplier fails.
@@ -177,9 +177,9 @@ def instantiate(node: ProcessorNode, task_id: TaskId) -> Operator:
 
 
 def below_retiming(sub: SubTopology, operators: Mapping[str, Operator]) -> frozenset[str]:
-    """The nodes that may receive records at other times, or with other headers, than those of the input record.
+    """Return the nodes that may receive records with other times or headers than those of the input record.
 
-    Only users' processors and operators with stores forward such; everything below them may see it.
+    Only users' processors and operators with stores change these; all nodes below them may see the changes.
     """
     found: set[str] = set()
     for node in sub.nodes:
@@ -191,7 +191,7 @@ def below_retiming(sub: SubTopology, operators: Mapping[str, Operator]) -> froze
 
 
 def watched(process: Forward, node: str, context: TaskContext, watch: Watch | None) -> Forward:
-    """A node's function that tells a watch of its calls; without a watch, the same function."""
+    """Return a node's function that reports its calls to a watch; without a watch, the function itself."""
     if watch is None:
         return process
     enter, leave = watch.enter, watch.leave
@@ -205,7 +205,7 @@ def watched(process: Forward, node: str, context: TaskContext, watch: Watch | No
 
 
 def entering(process: Forward, context: TaskContext) -> Forward:
-    """Enter with the forwarded record as the current one, for stores to take its time (`ProcessorContextImpl.forward`)."""
+    """Make the forwarded record the current one, so that stores take its time (`ProcessorContextImpl.forward`)."""
 
     def entered(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         before = context.timestamp, context.headers
@@ -219,7 +219,7 @@ def entering(process: Forward, context: TaskContext) -> Forward:
 
 
 def fan_out(targets: Sequence[Forward]) -> Forward:
-    """One function that sends to all targets, in order; a single target is called directly."""
+    """Return one function that sends to all targets, in order; a single target is called directly."""
     if len(targets) == 1:
         return targets[0]
     fixed = tuple(targets)
@@ -232,7 +232,7 @@ def fan_out(targets: Sequence[Forward]) -> Forward:
 
 
 def plain_sinks(sub: SubTopology, application_id: str) -> Mapping[str, str]:
-    """The topics of the sinks that choose neither topics nor partitions by functions of the user's, by node name."""
+    """Return the topics, by node name, of sinks that do not choose topics or partitions by users' functions."""
     sinks = (node for node in sub.nodes if isinstance(node, SinkNode))
     return {
         sink.name: full_name(sub, application_id, sink.topic)
@@ -242,14 +242,14 @@ def plain_sinks(sub: SubTopology, application_id: str) -> Mapping[str, str]:
 
 
 def full_name_of(sub: SubTopology, application_id: str, node: SinkNode) -> str | Callable[[Any, Any, int], str]:
-    """A sink's topic as Kafka knows it."""
+    """Return a sink's topic as Kafka knows it."""
     return full_name(sub, application_id, node.topic) if isinstance(node.topic, str) else node.topic
 
 
 def sink(
     node: SinkNode, topic: str | Callable[[Any, Any, int], str], collector: RecordCollector, failures: Failures
 ) -> Forward:
-    """The function that finds a partition for what reaches a sink, serialises and sends it (`RecordCollectorImpl.send`)."""
+    """Return the function that partitions, serialises and sends the records of a sink (`RecordCollectorImpl.send`)."""
     write, count = writer(node, collector, failures), collector.partitions
     inner = node.key_serde.partition_key
     topic_of = topic if isinstance(topic, str) else ChosenTopic(node.name, topic, count)
@@ -284,7 +284,7 @@ def sink(
 def writer(
     node: SinkNode, collector: RecordCollector, failures: Failures
 ) -> Callable[[str, int | None, Any, Any, int, Headers], None]:
-    """The function that serialises a record and sends it to a partition of a topic; None is Kafka's default."""
+    """Return the function that serialises a record and sends it to a partition of a topic; None is Kafka's default."""
     key_bytes, value_bytes, send = node.key_serde.serialize, node.value_serde.serialize, collector.send
 
     def write(topic: str, partition: int | None, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -293,7 +293,7 @@ def writer(
             raw_key = None if key is None else key_bytes(key)
             origin = SerializationExceptionOrigin.VALUE
             raw_value = None if value is None else value_bytes(value)
-        except BrokerError:  # of a schema registry: the record is not to blame
+        except BrokerError:  # raised by a schema registry: the record is not to blame
             raise
         except USER_ERRORS as raised:  # serdes are the user's, and the handler decides
             error = as_exception(raised)
@@ -313,7 +313,7 @@ def writer(
 
 
 def refused_text(node: SinkNode, topic: str, key: Any, error: Exception, *value: Any) -> str:
-    """Describe a key, or its value if that is given, that the serde of a sink refuses."""
+    """Describe a key that a sink's serde refuses, or its value if one is passed."""
     part, serde = f"{type(key).__name__} key {shown(key)}", node.key_serde
     if value:
         part, serde = f"{type(value[0]).__name__} of key {shown(key)}", node.value_serde

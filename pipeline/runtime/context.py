@@ -1,4 +1,4 @@
-"""The record being processed, and all else that changes with every record of a task."""
+"""The record being processed, and the rest of a task's state that changes with every record."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from pipeline.state.api import Place
 
 KEPT_BYTES = 10 * 1024 * 1024
-"""So much of decoded values does each store keep at least: some 18,000 small ones."""
+"""Bytes of decoded values that each store may keep at least: about 18,000 small values."""
 
 NO_RECORD = (None, -1, -1)
-"""Topic, partition and offset where nothing was read."""
+"""Topic, partition and offset of records that were not read from a topic."""
 
 GLOBAL_TASK = TaskId(-1, -1)
-"""Named in errors and contexts of global processors (`GlobalStateUpdateTask`)."""
+"""Stands for the task in errors and contexts of global processors (`GlobalStateUpdateTask`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The application around a task, as processors may know it.
+    """The application around a task, as far as processors may know it.
 
     Args:
-        configs: Its settings by their dotted names.
-        directory: Where the task's local state is kept, if it has any.
+        configs: The application's settings by their dotted names.
+        directory: Directory of the task's local state; None if it has none.
     """
 
     configs: Mapping[str, Any] = field(default_factory=dict)
@@ -43,23 +43,23 @@ class Environment:
 
 
 class Sources:
-    """Input records as they were read, by their places, until the next commit.
+    """Input records as they were read, by place, until the next commit.
 
-    Records of a pack share one place: the first of them is found by it, the others by the very object that was made for each.
+    Records of a pack share one place. The first one is found by the place, the others by the object made for each of them.
     """
 
     def __init__(self) -> None:
-        """None is known."""
+        """Start without records."""
         self._by_place: dict[RecordMetadata, RawRecord | None] = {}
         self._of_packs: dict[int, tuple[RecordMetadata, RawRecord | None]] = {}
 
     def keep(self, metadata: RecordMetadata, source: RawRecord | None) -> None:
         """Remember where a record came from."""
         if self._by_place.setdefault(metadata, source) is not source:
-            self._of_packs[id(metadata)] = metadata, source  # as long as it is here, no other object has its id
+            self._of_packs[id(metadata)] = metadata, source  # as long as the object is kept, no other one has its id
 
     def of(self, metadata: Place | None) -> RawRecord | None:
-        """Return the record that came from a place; None if that is not known."""
+        """Return the record that came from a place; None if it is not known."""
         if metadata is None:
             return None
         if id(metadata) in self._of_packs:
@@ -67,17 +67,17 @@ class Sources:
         return self._by_place.get(cast("RecordMetadata", metadata))
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all records."""
         self._by_place.clear()
         self._of_packs.clear()
 
 
 @dataclass(slots=True)
 class TaskContext:
-    """The facts that change with every record of a task. Stores read them, queues write them.
+    """The facts that change with every record of a task. Queues write them, stores read them.
 
-    Input records as they were read (`source`) are known only where a handler may ask for them; `sources` then keeps those of
-    updates that stores hold back until the commit.
+    Input records as they were read (`source`) are known only if a handler may ask for them. `sources` then keeps the input
+    records of updates that stores hold back until the commit.
     """
 
     clock: Clock
@@ -88,7 +88,7 @@ class TaskContext:
     headers: Headers = ()
     stream_time: int = -1
     advanced_to: int = -1
-    """Where stream time was moved to without a record, ms: that is in no input's highest time."""
+    """Time to which stream time was moved without a record, ms; no input's highest time contains it."""
     commit_requested: bool = False
     kept_bytes: int = KEPT_BYTES
     dropped: Counter[str] = field(default_factory=Counter)
@@ -103,28 +103,28 @@ class TaskContext:
     used_metrics: StreamsMetrics | None = None
 
     def times(self) -> tuple[int, ...]:
-        """Return the times that its inputs do not tell."""
+        """Return the times that cannot be derived from the inputs."""
         return (self.advanced_to,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """Time does not go back."""
+        """Continue from earlier times; time does not go back."""
         self.advanced_to = times[0]
         self.stream_time = max(self.stream_time, self.advanced_to)
 
     @property
     def metrics(self) -> StreamsMetrics:
-        """The sensors of the task's processors; made when the first of them asks."""
+        """Return the sensors of the task's processors, made on first use."""
         if self.used_metrics is None:
             self.used_metrics = StreamsMetrics(self.clock.now_ms, metric_config(self.environment.configs))
         return self.used_metrics
 
     def measured(self) -> tuple[Measurement, ...]:
-        """Return what these have measured."""
+        """Return the measurements of these sensors."""
         return self.used_metrics.measured() if self.used_metrics is not None else ()
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """The place that the current record came from; None within a punctuation."""
+        """Return the place that the current record came from; None within a punctuation."""
         if self.topic is None:
             return None
         metadata = tuple.__new__(RecordMetadata, (self.topic, self.partition, self.offset))  # half the time of a call
@@ -134,11 +134,11 @@ class TaskContext:
 
     @property
     def keeps_sources(self) -> bool:
-        """Whether `sources` is kept."""
+        """Return whether `sources` is kept."""
         return self.sources is not None
 
     def enter(self, metadata: Place | None, timestamp: int, headers: Headers) -> None:
-        """Make another record the current one, or none: a punctuation, or an update that a cache held back."""
+        """Make another record the current one, or none for a punctuation or an update that a cache held back."""
         self.topic, self.partition, self.offset = metadata or NO_RECORD
         self.timestamp = timestamp
         self.headers = headers

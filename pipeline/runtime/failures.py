@@ -1,4 +1,4 @@
-"""Deals with records that cannot be read, processed or written: asks the handlers, once per failure."""
+"""Handles records that cannot be read, processed or written: asks the handlers once per failure."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ log = logging.getLogger(__name__)
 
 _NO_RECORD = "Correct it and start again. No handler is asked about what concerns no record."
 _NOT_THE_USERS = (TaskError, BrokerError, CorruptStateError)
-"""The host's to deal with: dropping a record because of these would lose it."""
+"""Errors that the host must handle: dropping a record because of them would lose it."""
 
 
 class Failures:
-    """Asks a task's handlers, sends their dead letters, and counts or raises what they decide.
+    """Asks a task's handlers, sends their dead letters, and counts dropped records or raises errors as they decide.
 
     Kafka Streams does this in `ProcessorNode.process`, `StreamTask.punctuate`, `RecordDeserializer` and `RecordCollectorImpl`.
 
     Args:
-        handlers: Whom to ask.
+        handlers: The handlers.
         context: The task's current record and counters.
         task_id: The task.
-        send: Where dead letters go.
+        send: Sends dead letters.
     """
 
     def __init__(self, handlers: ErrorHandlers, context: TaskContext, task_id: TaskId, send: Send) -> None:
@@ -60,21 +60,21 @@ class Failures:
         self._decided: Exception | None = None
 
     def keep_letters_in(self, topic: str | None) -> None:
-        """Send all dead letters to one topic from now on; with None, to where the handlers say."""
+        """Send all dead letters to one topic from now on; with None, to the topics that the handlers name."""
         self._send = self._send_anywhere if topic is None else _to_topic(self._send_anywhere, topic)
 
     @property
     def needs_sources(self) -> bool:
-        """Whether anybody may want the input record, as it was read, of something that fails later."""
+        """Return whether a handler may need the input record, as it was read, of a later failure."""
         return self._handlers.processing is not None or self._handlers.production is not None
 
     @property
     def asks_what_to_skip(self) -> bool:
-        """Whether a handler decides what becomes of records that cannot be decoded."""
+        """Return whether a handler decides about records that cannot be decoded."""
         return self._handlers.deserialization is not None
 
     def guarded(self, process: Forward, node: str) -> Forward:
-        """Return the function with its failures left to the handler; without a handler, the function itself."""
+        """Return the function with its failures passed to the handler; without a handler, the function itself."""
         if self._handlers.processing is None:
             return process
 
@@ -94,7 +94,7 @@ class Failures:
         """Call a punctuator.
 
         Raises:
-            ProcessingError: If it fails, and the handler does not go on.
+            ProcessingError: If it fails, and the handler does not continue.
         """
         try:
             punctuator(now_ms)
@@ -110,18 +110,18 @@ class Failures:
     def undecodable(
         self, node: str, tp: TopicPartition, raw: RawRecord, error: Exception, message: str, advice: str | None = None
     ) -> None:
-        """A source cannot decode a record, or find its event time.
+        """Handle a record that a source cannot decode, or whose event time cannot be found.
 
         Args:
             node: The source.
             tp: The partition it reads.
             raw: The record as it was read.
-            error: Why.
-            message: What happened.
-            advice: What else to do about it than to skip the record.
+            error: The cause.
+            message: Describes the failure.
+            advice: Describes an alternative to skipping the record.
 
         Raises:
-            DeserializationError: If the handler does not go on.
+            DeserializationError: If the handler does not continue.
         """
         handler = self._handlers.deserialization
         if handler is not None:
@@ -153,24 +153,24 @@ class Failures:
     def unserializable(
         self, node: str, record: ProducerRecord, origin: SerializationExceptionOrigin, error: Exception, message: str
     ) -> None:
-        """A sink cannot serialise a record's key, or its value.
+        """Handle a record whose key or value a sink cannot serialise.
 
         Raises:
-            SerializationError: If the handler does not go on.
+            SerializationError: If the handler does not continue.
         """
         if not self._production_goes_on(node, record, error, origin):
             raise SerializationError(message) from error
 
     def without_partition(self, topic: str) -> None:
-        """A partitioner wants a record nowhere (`RecordCollectorImpl.send`)."""
+        """Drop a record that a partitioner sends to no partition (`RecordCollectorImpl.send`)."""
         log.warning("a record is dropped: the partitioner named no partition of %s", topic)
         self._context.drop(DropReason.NO_PARTITION)
 
     def refused(self, node: str, record: ProducerRecord, error: BrokerError) -> None:
-        """The client has refused a record before it was sent.
+        """Handle a record that the client refused before it was sent.
 
         Raises:
-            BrokerError: That error, if the handler does not go on.
+            BrokerError: The error itself, if the handler does not continue.
         """
         if not self._production_goes_on(node, record, error):
             raise error
@@ -217,10 +217,10 @@ class Failures:
         )
 
     def _ask(self, handler: Handler, where: ErrorHandlerContext, record: Any, error: Exception, asked: str) -> Response:
-        """The handler's answer; its dead letters are sent whatever it is."""
+        """Return the handler's answer; its dead letters are sent in any case."""
         try:
             response = handler(where, record, error)
-        except USER_ERRORS as error_of_it:  # user code, too
+        except USER_ERRORS as error_of_it:  # the handler is user code, too
             fatal = as_exception(error_of_it)
             self._give_up(f"Fatal user code error in {asked} error callback: {type(fatal).__name__}: {fatal}", fatal)
         if not isinstance(response, Response):
@@ -240,7 +240,7 @@ class Failures:
         raise self._decided from cause
 
     def _fail(self, what: str, error: Exception) -> NoReturn:
-        """Stop the task; nodes above do not ask again about it."""
+        """Stop the task; nodes above do not ask their handlers about this failure again."""
         if isinstance(error, StreamsError):
             self._decided = error
             raise error
@@ -249,16 +249,16 @@ class Failures:
 
 
 def fail_at(error: Exception | SystemExit, what: str = "Processing", **coordinates: str | int) -> NoReturn:
-    """Raise a failure with the place where it happened; user code's as one of ours. For use where it was caught.
+    """Raise a caught failure with the place where it happened; errors of user code become errors of this project.
 
     Args:
         error: The failure.
-        what: What has failed, if it was user code.
-        coordinates: `task`, `topic`, `partition`, `offset`, as far as they are known.
+        what: Names the user code that failed.
+        coordinates: `task`, `topic`, `partition` and `offset`, as far as they are known.
 
     Raises:
-        RecordError: If it is one already, or user code's.
-        StreamsError: Any other, as it is: it is about no record.
+        RecordError: If the failure is one already, or comes from user code.
+        StreamsError: Any other failure unchanged, because it concerns no record.
     """
     if isinstance(error, RecordError):
         raise _located(error, coordinates) from error
@@ -274,15 +274,15 @@ def fail_at(error: Exception | SystemExit, what: str = "Processing", **coordinat
 
 @contextmanager
 def user_code(what: str, task: TaskId) -> Iterator[None]:
-    """Within this, user code is called that has no record, so no handler is asked about its failures.
+    """Convert failures of user code that processes no record, so that no handler is asked about them.
 
     Args:
-        what: What it does, as the subject of "... failed".
-        task: Whose it is.
+        what: Names the user code, as the subject of "... failed".
+        task: The task that calls it.
 
     Raises:
         ProcessingError: If it raises or exits.
-        StreamsError: Its own, as it is.
+        StreamsError: If it raises one, unchanged.
     """
     try:
         yield
@@ -295,13 +295,13 @@ def user_code(what: str, task: TaskId) -> Iterator[None]:
 
 
 def _processing_error(what: str, error: Exception) -> ProcessingError:
-    """User code's error as one of ours."""
+    """Convert an error of user code."""
     message = f"{what} failed: {type(error).__name__}: {error}"
     return ProcessingError(message, hint="Set processing.exception.handler = continue to skip such records.")
 
 
 def _located(error: RecordError, coordinates: Mapping[str, str | int]) -> RecordError:
-    """An error with the place where it happened, and how to skip the record alone if it is one."""
+    """Return an error with the place where it happened; for a single record, also with how to skip it."""
     found = error.at(**coordinates)
     if "offset" in coordinates and "millrace skip" not in (found.hint or ""):
         place = "{topic}-{partition}@{offset}".format_map(found.coordinates)
@@ -310,7 +310,7 @@ def _located(error: RecordError, coordinates: Mapping[str, str | int]) -> Record
 
 
 def _to_topic(send: Send, topic: str) -> Send:
-    """Send to this topic whatever is asked for, and to the partition that the key belongs in."""
+    """Return a function that sends every dead letter to this topic, and to the partition that belongs to its key."""
 
     def send_there(
         _topic: str,

@@ -1,4 +1,4 @@
-"""Writes the body of one generated function: the lines of operators and sinks below a node, and calls of those without."""
+"""Writes the body of one generated function: lines of operators and sinks below a node, and calls of other nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Forward = Callable[[Any, Any, int, Headers], None]
 
 _DEEPEST = 10
-"""How many operators may lie within each other; Python allows 20 blocks."""
+"""Greatest depth of nested operators; Python allows 20 blocks."""
 _TOO_DEEP = f"it lies below more than {_DEEPEST} others"
 _SINK = """\
 try:
@@ -42,18 +42,18 @@ _INNER = """
 
 @dataclass(slots=True)
 class RunningNodes:
-    """The nodes that functions of a sub-topology are written about.
+    """The nodes for which functions of a sub-topology are written.
 
     Args:
         sub: The sub-topology.
         operators: Its operators by node name.
-        inlets: By node name, the plain function that takes what reaches the node.
-        sink_topics: By sink, its topic as Kafka knows it; sinks that choose topics or partitions are not among them.
+        inlets: By node name, the plain function that takes the records of the node.
+        sink_topics: By sink, its topic as Kafka knows it, except for sinks that choose topics or partitions.
         stores: The task's stores by name.
         context: The task's current record.
-        collector: Where sinks send.
-        reads_all: Whether keys and values are decoded even if nobody looks at them.
-        watch: Looks on at each call of a node, if anybody does.
+        collector: Takes the records of sinks.
+        reads_all: Whether keys and values are decoded even if no node uses them.
+        watch: Observes each call of a node; None if there is no observer.
     """
 
     sub: SubTopology
@@ -68,11 +68,11 @@ class RunningNodes:
     by_name: Mapping[str, Node] = field(init=False)
     children: Mapping[str, Sequence[Node]] = field(init=False)
     called: dict[str, str] = field(default_factory=dict)
-    """Nodes that are called, and why, as far as functions were written."""
+    """Nodes that written functions call, with the reasons."""
     _folds: dict[str, CachedFold] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Find out which nodes are below which."""
+        """Find out which nodes are below each node."""
         self.by_name = {node.name: node for node in self.sub.nodes}
         children: dict[str, list[Node]] = {node.name: [] for node in self.sub.nodes}
         for node in self.sub.nodes:
@@ -81,7 +81,7 @@ class RunningNodes:
         self.children = children
 
     def folding(self, store: str, fold: Fold) -> CachedFold:
-        """Return the aggregation into a store in parts: the same one for all functions.
+        """Return the aggregation into a store in parts, which all functions share.
 
         Raises:
             NotFused: If the store has to be called.
@@ -96,7 +96,7 @@ class RunningNodes:
         return self._folds[store]
 
     def fused(self, node: Node, depth: int) -> Fused:
-        """Return the operator of a node, if it may have lines so deep within a function.
+        """Return the operator of a node, if it may have lines at this depth of a function.
 
         Raises:
             NotFused: If it is called.
@@ -118,11 +118,11 @@ class Given:
     """The record that reaches a node, as expressions.
 
     Args:
-        key: Names the key.
-        value: The value.
-        items: The items of a value that is a tuple, never None, and taken apart.
-        new: The new value of an update of a table that is made only on demand.
-        latest: Whether that update is of the latest value of its key.
+        key: Expression of the key.
+        value: Expression of the value.
+        items: Expressions of the items of a value that was unpacked: a tuple, never None.
+        new: The new value of an update of a table; the update itself is made only on demand.
+        latest: Whether that update is one of the latest value of its key.
     """
 
     key: str
@@ -138,11 +138,11 @@ class FunctionWriter:
 
     Args:
         nodes: The nodes.
-        names: What the function names besides its variables; more is added.
-        place: An expression: the place of the current record.
-        raw_key: Names the bytes of the record's key; None where there are none.
-        reads_key: Names the function that reads the key; None if `key` is read already, rather than those bytes.
-        is_flush: Whether it flushes many updates, so that partitions of all keys are found at once.
+        names: Objects that the function names besides its variables; more are added.
+        place: Expression of the current record's place.
+        raw_key: Name of the bytes of the record's key; None if there are none.
+        reads_key: Name of the function that reads the key from those bytes; None if `key` has been read already.
+        is_flush: Whether the function flushes many updates, so that partitions of all keys are found at once.
     """
 
     nodes: RunningNodes
@@ -152,11 +152,11 @@ class FunctionWriter:
     reads_key: str | None = None
     is_flush: bool = False
     has_lines: bool = False
-    """Whether anything is more than a call."""
+    """Whether the function contains more than calls."""
     placed: list[str] = field(default_factory=list)
     """Sinks that find the partitions of all keys of a flush at once."""
     scopes: int = 0
-    """Functions of one operator that were written so far, where it has several: each names things of its own."""
+    """Number of functions written so far for an operator that has several; each has names of its own."""
 
     def below(self, node: str, given: Given, depth: int = 0) -> str:
         """Return the lines for all children of a node."""
@@ -164,7 +164,7 @@ class FunctionWriter:
         return "\n".join(each for each in lines if each)
 
     def node(self, node: Node, given: Given, depth: int) -> str:
-        """Return the lines for a node and those below it; a call where it has none."""
+        """Return the lines for a node and those below it; a call if the node has no lines."""
         name = self.named(f"n{len(self.names)}", self.nodes.inlets[node.name])
         call = f"{name}({given.key}, {given.value}, timestamp, headers)"
         if isinstance(node, SinkNode):
@@ -214,17 +214,17 @@ class FunctionWriter:
         return _SINK.format(name=name, **keyed, value=value, written=written, chosen=chosen, where=where)
 
     def written(self, name: str, serialize: Callable[[Any], bytes], row: str, item: str) -> str:
-        """Return the call that writes a key or a value; of a row of one item that of the item's own function."""
+        """Return the call that writes a key or a value; a row of one item is written by the item's own function."""
         own = item_of(serialize)
         return f"{self.named(name, serialize)}({row})" if own is None else f"{self.named(name, own)}({item})"
 
     def read(self, name: str, deserialize: Callable[[bytes], Any], data: str) -> str:
-        """Return the expression that reads a key or a value; likewise."""
+        """Return the expression that reads a key or a value, with the rule of `written`."""
         own = item_of(deserialize)
         return f"{self.named(name, deserialize)}({data})" if own is None else f"({self.named(name, own)}({data}),)"
 
     def named(self, name: str, thing: Any) -> str:
-        """Give a thing a name in the function."""
+        """Name an object in the function."""
         self.names[name] = thing
         return name
 
@@ -315,12 +315,12 @@ class _Site:
 
 
 def places(inner: Callable[[Any], bytes], keys: Sequence[Any], partitions: int) -> list[int] | list[int | None]:
-    """Return the partitions of windowed keys, by the bytes of the inner ones.
+    """Return the partitions of windowed keys, found by the bytes of the inner keys.
 
-    None stands for that of a key that cannot be written: its sink says so.
+    None stands for a key that cannot be written: its sink reports it.
 
     Args:
-        inner: Makes these bytes.
+        inner: Serialises an inner key.
         keys: The keys.
         partitions: Number of partitions of the topic.
     """

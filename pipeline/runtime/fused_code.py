@@ -1,4 +1,4 @@
-"""The code that tasks of a sub-topology would generate, without running one."""
+"""Generates the code of a sub-topology's tasks without running a task."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class FusedCode:
 
     Args:
         sub_topology: Its id.
-        functions: The text of each function that takes many records, or is called by a node, by the node's name.
-        unfused: Why nodes are called rather than written out, by name.
+        functions: By node name, the text of each function that a node calls, or that processes many records.
+        unfused: By node name, the reasons why nodes are called rather than written out.
     """
 
     sub_topology: int
@@ -40,7 +40,7 @@ class FusedCode:
     unfused: Mapping[str, str]
 
     def __str__(self) -> str:
-        """All of it, for reading."""
+        """Return all code as text."""
         functions = "".join(f"\n# {name}\n{text}" for name, text in self.functions.items())
         calls = "".join(f"\n#   {name}: {why}" for name, why in self.unfused.items())
         return f"# Sub-topology {self.sub_topology}\n{functions}\n# Not fused:{calls or ' none'}\n"
@@ -53,8 +53,8 @@ def fused_code(
 
     Args:
         topology: The topology.
-        handlers: What becomes of records that cannot be read, processed or written.
-        extractor: Finds event times of inputs whose source does not say how.
+        handlers: Handlers of records that cannot be read, processed or written.
+        extractor: Finds event times of inputs whose source has no extractor.
 
     Returns:
         The code of each sub-topology, by id.
@@ -95,19 +95,19 @@ def sub_topology_code(
 
 
 class _NoClock:
-    """A clock that nobody reads."""
+    """A clock that is never read."""
 
     def now_ms(self) -> int:
-        """The epoch."""
+        """Return the epoch."""
         return 0
 
 
 class _Nowhere:
-    """Takes no record."""
+    """Takes no records."""
 
     def send(self, *_record: object) -> None:
-        """Forget it."""
+        """Ignore the record."""
 
-    def partitions(self, topic: str) -> int:  # noqa: ARG002 - nobody sends
-        """Every topic has one."""
+    def partitions(self, topic: str) -> int:  # noqa: ARG002 - nothing is sent
+        """Return 1 for every topic."""
         return 1

@@ -1,10 +1,11 @@
-"""Makes one function of a source, or of an operator with state, and the operators below it: no call per hop.
+"""Fuses a source, or an operator with state, and the operators below it into one function, without a call per hop.
 
-The function is generated as Python source, once per task; that of a source is a loop over records. Operators that have lines
-(`pipeline.processor.fused`) and plain sinks are part of it; whatever else there is - other operators with stores, users'
-processors, sinks that choose topics or partitions - is called from there. It does what `Task` does record by record, in
-the same order: `tests/unit/runtime/test_fusion.py` compares the two. What is out of the ordinary (a record that cannot be
-decoded, a value that cannot be written) is handed to the plain functions, which know what to say about it.
+The function is generated as Python source, once per task; that of a source is a loop over records. It contains the lines of
+operators that have them (`pipeline.processor.fused`), and plain sinks. It calls all other nodes: other operators with stores,
+users' processors, and sinks that choose topics or partitions.
+
+Its effect and order are those of `Task` record by record: `tests/unit/runtime/test_fusion.py` compares the two. Exceptional
+records, which cannot be decoded or written, go to the plain functions, whose errors describe them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     Flush = Callable[[Sequence[CachedUpdate], Callable[[Any], Any]], None]
 
 Loop: TypeAlias = Callable[[Any, int, int], int]
-"""`(queue, limit, last_time_ms) -> done`: processes up to `limit` records of a queue, none of a later time; gives how many."""
+"""`(queue, limit, last_time_ms) -> done`: processes up to `limit` records of a queue, none later; returns their number."""
 
 _LOOP = """\
 def run(queue, limit, last_time):
@@ -106,20 +107,20 @@ class Fusion:
     """Generates the functions of one sub-topology.
 
     Args:
-        nodes: Its nodes.
+        nodes: The nodes of the sub-topology.
     """
 
     nodes: RunningNodes
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    """What was generated, by the node it stands for, and what it does there."""
+    """Generated functions by node and purpose."""
 
     def loop(self, source: SourceNode, *, has_extractor: bool) -> Loop:
-        """The function for a source.
+        """Return the function for a source.
 
         Args:
             source: The source.
-            has_extractor: Whether something other than the record's own timestamp gives the event time. Such a loop cannot know
-                a time before it has taken the record, and does not look at `last_time_ms`.
+            has_extractor: Whether an extractor finds event times, rather than the record's own timestamp. Such a loop cannot
+                know a time before it has taken the record, and ignores `last_time_ms`.
         """
         is_unread = not (has_extractor or self.nodes.reads_all) and self._is_only_counted(source)
         names = self._names() | {"punctuations": self.nodes.context.stream_punctuations}
@@ -145,7 +146,7 @@ class Fusion:
         return loop
 
     def forward(self, node: str) -> Forward | None:
-        """The function by which an operator forwards to its children; None if each of them is only called."""
+        """Return the function by which an operator forwards to its children; None if it would only call each of them."""
         writer = FunctionWriter(self.nodes, self._names())
         lines = writer.below(node, _RECORD)
         if not writer.has_lines:
@@ -156,9 +157,9 @@ class Fusion:
         return made
 
     def flush(self, node: str) -> Flush | None:
-        """The function by which the updates that a cache held back are forwarded to an operator's children, many at once.
+        """Return the function that forwards the updates held back by a cache to an operator's children, many at once.
 
-        Where windowed keys are sent to is found for all of them together. None if each child is only called.
+        It finds the partitions of all windowed keys together. None if it would only call each child.
         """
         names = self._names() | {"nowhere": NO_RECORD}
         writer = FunctionWriter(self.nodes, names, is_flush=True)
@@ -178,10 +179,10 @@ class Fusion:
         return made
 
     def _is_only_counted(self, source: SourceNode) -> bool:
-        """Whether nothing is done with a source's records but to count them, and they were written by the topology itself.
+        """Return whether a source's records were written by the topology itself and are only counted.
 
-        Then nobody looks at their values, and at their keys only once for each. Records of others are read all the same: some
-        may be in another form, and that has to be said.
+        Then values are not decoded, and each key only once. Records written by others are decoded in any case, because
+        malformed ones must be reported.
         """
         nodes, below = self.nodes, self.nodes.children[source.name]
         if len(below) != 1 or source.pattern is not None or not nodes.sub.repartition_topics.issuperset(source.topics):
@@ -193,7 +194,7 @@ class Fusion:
             return False
 
     def reasons(self) -> Mapping[str, str]:
-        """Why nodes are called from the functions that were generated, by name; nodes that became lines are not there."""
+        """Return, by node name, why generated functions call a node; nodes that became lines are left out."""
         return {
             node.name: self.nodes.called[node.name] for node in self.nodes.sub.nodes if node.name in self.nodes.called
         }

@@ -1,4 +1,4 @@
-"""Functions made of generated text, whose lines tracebacks, profilers and debuggers can show."""
+"""Functions made from generated text, whose lines tracebacks, profilers and debuggers can show."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _compiled: WeakValueDictionary[tuple[str, str], CodeType] = WeakValueDictionary()
-"""Code by label and text: tasks with equal functions share it."""
+"""Code by label and text, shared by tasks with equal functions."""
 
 
 def generated(label: str, text: str, names: dict[str, Any]) -> Callable[..., Any]:
-    """Make a function of generated text, and keep its lines for whoever shows them.
+    """Make a function from generated text, and keep its lines for tools that show them.
 
-    The lines are in `linecache` as long as the function, or a traceback through it, is there.
+    The lines are in `linecache` as long as the function, or a traceback through it, exists.
 
     Args:
-        label: What the function is made of; it is in the name of its file.
+        label: Describes the function; it is part of its file name.
         text: The definition of one function.
-        names: What the function names besides its arguments.
+        names: The objects that the function names besides its arguments.
     """
     code = _compiled.get((label, text))
     if code is None:
@@ -32,13 +32,13 @@ def generated(label: str, text: str, names: dict[str, Any]) -> Callable[..., Any
 
 
 def text_of(function: Callable[..., Any]) -> str:
-    """The text that a generated function was made of."""
+    """Return the text that a generated function was made from."""
     return "".join(linecache.getlines(function.__code__.co_filename))
 
 
 def _code(label: str, text: str) -> CodeType:
     file = f"<millrace fused: {label}>"
-    if file in linecache.cache:  # tasks of another application, or with other settings
+    if file in linecache.cache:  # of tasks of another application, or with other settings
         file = next(name for n in count(2) if (name := f"<millrace fused: {label} #{n}>") not in linecache.cache)
     module = compile(text, file, "exec")
     code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))

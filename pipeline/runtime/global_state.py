@@ -1,4 +1,4 @@
-"""The stores that every instance holds completely, and how a host fills them (`GlobalStateUpdateTask`)."""
+"""The stores that every instance holds completely, and the way a host fills them (`GlobalStateUpdateTask`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Opened:
 
 
 class GlobalState:
-    """Opens the global stores of a topology, above one backend, and applies the records of their topics."""
+    """Opens the global stores of a topology over one backend, and applies the records of their topics."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class GlobalState:
         environment: Environment | None = None,
         watch: Watch | None = None,
     ) -> None:
-        """Open the stores as they were left; the handlers are asked about records that cannot be decoded or processed."""
+        """Open the stores as they were left; the handlers decide about records that cannot be decoded or processed."""
         self._watch = watch
         self._context = TaskContext(clock, environment=environment or Environment())
         self._failures = Failures(handlers or ErrorHandlers(), self._context, GLOBAL_TASK, _not_sent)
@@ -65,25 +65,25 @@ class GlobalState:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics to read, all partitions of each."""
+        """Return the topics of which all partitions are to be read."""
         return tuple(self._opened)
 
     @property
     def stores(self) -> Mapping[str, Any]:
-        """The stores by name."""
+        """Return the stores by name."""
         return {opened.declared.store.name: opened.store for opened in self._opened.values()}
 
     @property
     def dropped(self) -> Counter[str]:
-        """Records that were not applied, by reason."""
+        """Return the number of records that were not applied, by reason."""
         return self._context.dropped
 
     def measured(self) -> tuple[Measurement, ...]:
-        """Return what its processors have measured."""
+        """Return the measurements of its processors."""
         return self._context.measured()
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Per partition the next offset to read."""
+        """Return the next offset to read per partition."""
         return self._backend.positions()
 
     def apply(self, tp: TopicPartition, records: Iterable[RawFields], next_offset: int) -> None:
@@ -110,10 +110,10 @@ class GlobalState:
         opened.store.committed()
 
     def close(self) -> None:
-        """Close the processors. The backend is the host's to close.
+        """Close the processors. The host closes the backend.
 
         Raises:
-            ProcessingError: If user code fails at that.
+            ProcessingError: If user code fails.
         """
         for opened in self._opened.values():
             with user_code(f"close() of {opened.declared.processor.name}", GLOBAL_TASK):
@@ -156,9 +156,9 @@ def _not_sent(
     _headers: Headers,
     _partition: int | None,
 ) -> None:
-    """Global tables have no producer: every instance reads every record, and would send a dead letter of its own."""
+    """Send nothing: every instance reads every record, and each would send a dead letter of its own."""
     log.warning("no dead letter is sent to %s for a record of a global table", topic)
 
 
 def _nowhere(key: object, value: object, timestamp: int, headers: Headers) -> None:
-    """Global processors have no children."""
+    """Forward nothing: global processors have no children."""

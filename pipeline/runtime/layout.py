@@ -1,4 +1,4 @@
-"""Derives the tasks of a topology and the internal topics it needs: pure arithmetic on partition counts."""
+"""Derives the tasks of a topology and its internal topics from partition counts alone."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ REPARTITION_CONFIG = {
     "retention.ms": "-1",
     "segment.bytes": "52428800",
 }
-"""Settings of repartition topics (`RepartitionTopicConfig`). Their records carry historical event times: time
-retention must never delete them."""
+"""Settings of repartition topics (`RepartitionTopicConfig`). Their records carry historical event times, so they must never
+be deleted by age."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRequirement:
-    """A topic of the application's own that must exist: full name, partitions, settings."""
+    """An internal topic that must exist: full name, partitions, settings."""
 
     name: str
     partitions: int
@@ -55,22 +55,22 @@ class Layout:
 
     @property
     def internal_topics(self) -> tuple[TopicRequirement, ...]:
-        """All topics of the application's own that must exist: repartition topics and changelogs."""
+        """Return all internal topics that must exist: repartition topics and changelogs."""
         return self.repartition_topics + self.changelog_topics
 
 
 def internal_name(application_id: str, name: str) -> str:
-    """Full name of a repartition topic."""
+    """Return the full name of a repartition topic."""
     return f"{application_id}-{name}"
 
 
 def changelog_name(application_id: str, store: str) -> str:
-    """Full name of a store's changelog topic."""
+    """Return the full name of a store's changelog topic."""
     return f"{application_id}-{store}-changelog"
 
 
 def is_internal_topic(application_id: str, topic: str) -> bool:
-    """Whether a topic is named as an application's own are (`StreamsResetter.matchesInternalTopicFormat`)."""
+    """Return whether a topic is named like an application's internal topics (`StreamsResetter.matchesInternalTopicFormat`)."""
     return topic.startswith(f"{application_id}-") and _INTERNAL.fullmatch(topic) is not None
 
 
@@ -78,26 +78,26 @@ def own_topics(application_id: str, topics: Iterable[str], others: Iterable[str]
     """Return the internal topics of an application among all topics.
 
     Args:
-        application_id: Whose.
+        application_id: Id of the application.
         topics: Names of all topics.
-        others: Ids of other applications: their topics are left out, even if their names begin like this one's.
+        others: Ids of other applications, whose topics are left out even if their names begin with this application's id.
     """
     longer = tuple(f"{other}-" for other in others if other.startswith(f"{application_id}-"))
     return tuple(name for name in topics if is_internal_topic(application_id, name) and not name.startswith(longer))
 
 
 def full_name(sub: SubTopology, application_id: str, topic: str) -> str:
-    """A topic's name in Kafka: with the application's prefix if it is internal."""
+    """Return a topic's name in Kafka, with the application's prefix if it is internal."""
     return internal_name(application_id, topic) if topic in sub.repartition_topics else topic
 
 
 def without_caches(sub: SubTopology) -> SubTopology:
-    """Return a copy whose stores forward every update at once, as `statestore.cache.max.bytes = 0` means."""
+    """Return a copy whose stores forward every update at once, as with `statestore.cache.max.bytes = 0`."""
     return replace(sub, stores=tuple(replace(store, caching=False) for store in sub.stores))
 
 
 def plan_layout(topology: Topology, application_id: str, partitions: Mapping[str, int]) -> Layout:
-    """Say which tasks there are, and which topics must be created.
+    """Return the tasks of a topology, and the topics that must be created.
 
     Args:
         topology: The topology.
@@ -137,10 +137,10 @@ def plan_layout(topology: Topology, application_id: str, partitions: Mapping[str
 
 
 def _repartition_counts(topology: Topology, counts: dict[str, int]) -> dict[str, int]:
-    """Add the repartition topics: fixed, or as joined topics demand, or as many as the largest of the writers' inputs.
+    """Add the counts of repartition topics: fixed, demanded by joined topics, or the largest among the writers' inputs.
 
-    Kafka Streams skips inputs that are not decided yet (`RepartitionTopics.computePartitionCount`), so a sub-topology may read
-    the topic that it writes. Here counts grow until none changes: the order in which topics are looked at does not count.
+    Kafka Streams skips undecided inputs (`RepartitionTopics.computePartitionCount`), so a sub-topology may read the topic that
+    it writes. Here counts grow until none changes, so the order of topics does not matter.
     """
     counts |= {t.name: t.partitions for t in topology.repartition_topics.values() if t.partitions is not None}
     waiting = set(topology.repartition_topics) - counts.keys()
@@ -168,7 +168,7 @@ def _demanded(topology: Topology, name: str, counts: Mapping[str, int]) -> int |
 
 
 def _of_writers(topology: Topology, name: str, counts: Mapping[str, int]) -> int:
-    """The largest count among the inputs of a topic's writers, as far as these are known; 0 if none is."""
+    """Return the largest known count among the inputs of a topic's writers; 0 if none is known."""
     writers = [sub for sub in topology.sub_topologies() if name in sub.sink_topics]
     inputs = {topic for sub in writers for topic in sub.source_topics}
     if not inputs and any(source.pattern is not None for sub in writers for source in sub.sources):
@@ -177,9 +177,9 @@ def _of_writers(topology: Topology, name: str, counts: Mapping[str, int]) -> int
 
 
 def _copartition(topology: Topology, counts: dict[str, int]) -> None:
-    """Give joined topics equal partitions, or say why that cannot be (`CopartitionedTopicsEnforcer`).
+    """Set equal partition counts for joined topics, or raise if that is impossible (`CopartitionedTopicsEnforcer`).
 
-    Topics of others decide, and must be equal; without any, fixed numbers decide; without those, the highest one.
+    External topics decide, and must be equal; without any, fixed numbers decide; otherwise the highest number.
     """
     internal = topology.repartition_topics
     for group in topology.copartitioned_topics():

@@ -42,7 +42,7 @@ class NodeContext:
     failures: Failures
     watch: Watch | None = None
     flush: Callable[[Sequence[CachedUpdate], Callable[[Any], Any]], None] | None = None
-    """Forwards updates without a call for each, where such a function was made (`Fusion.flush`)."""
+    """Forwards many updates without a call for each, if there is such a function (`Fusion.flush`)."""
     opened: list[Callable[[], None]] = field(default_factory=list)
     starting: bool = False
     """Whether the node is being initialised."""
@@ -50,21 +50,21 @@ class NodeContext:
 
     @property
     def headers(self) -> Headers:
-        """Headers of the current record."""
+        """Return the headers of the current record."""
         return self.task.headers
 
     @property
     def timestamp(self) -> int:
-        """Event time of the current record, ms."""
+        """Return the event time of the current record, ms."""
         return self.task.timestamp
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """The place that the current record came from."""
+        """Return the place that the current record came from."""
         return self.task.record_metadata
 
     def forward_to(self, child: str) -> Callable[[Any, Any, int, Headers], None]:
-        """The way to one child."""
+        """Return the function that forwards to one child."""
         if child not in self.children:
             message = f"Unknown downstream node: {child} either does not exist or is not connected to {self.node}"
             raise TopologyError(message)
@@ -78,15 +78,15 @@ class NodeContext:
         timestamp: int,
         headers: Headers,
     ) -> None:
-        """Forward as if another record were the current one; then the current one is current again."""
+        """Forward as if another record were the current one, then restore the current one."""
         task = self.task
         before = task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source
         task.enter(metadata, timestamp, headers)
-        self.forward(key, value, timestamp, headers)  # if it fails, so does the task: there is nothing to put back
+        self.forward(key, value, timestamp, headers)  # if it fails, so does the task, and nothing needs restoring
         task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source = before
 
     def forward_flushed(self, updates: Sequence[CachedUpdate], key_of: Callable[[Any], Any]) -> None:
-        """Forward what a cache held back; then the current record is current again."""
+        """Forward the updates that a cache held back, then restore the current record."""
         if self.flush is None:
             for key, new, old, timestamp, headers, place in updates:
                 self.forward_as(place, key_of(key), Change(new, old), timestamp, headers)
@@ -97,7 +97,7 @@ class NodeContext:
         task.topic, task.partition, task.offset, task.timestamp, task.headers = before
 
     def get_state_store(self, name: str) -> Any:
-        """A store of this node, or a global one."""
+        """Return a store of this node, or a global one."""
         if name not in self.stores:
             message = f"Processor {self.node} has no access to StateStore {name} as the store is not connected to it"
             raise InvalidStateStoreError(
@@ -107,20 +107,20 @@ class NodeContext:
 
     @property
     def state_dir(self) -> Path:
-        """The directory of the task's local state."""
+        """Return the directory of the task's local state."""
         return self.task.environment.directory
 
     @property
     def metrics(self) -> StreamsMetrics:
-        """The sensors of the task's processors."""
+        """Return the sensors of the task's processors."""
         return self.task.metrics
 
     def app_configs(self) -> dict[str, Any]:
-        """The application's settings."""
+        """Return the application's settings."""
         return dict(self.task.environment.configs)
 
     def app_configs_with_prefix(self, prefix: str) -> dict[str, Any]:
-        """Those that begin with the prefix, without it."""
+        """Return the settings that begin with the prefix, without it."""
         configs = self.task.environment.configs
         return {key.removeprefix(prefix): value for key, value in configs.items() if key.startswith(prefix)}
 
@@ -132,9 +132,9 @@ class NodeContext:
         *,
         start_ms: int | None = None,
     ) -> Schedule:
-        """First call: as said, or else with the first record (stream time), or after one interval (wall clock).
+        """Schedule calls, the first at `start_ms`, else with the first record (stream time) or after one interval (wall clock).
 
-        What follows stream time and is scheduled while the node is initialised goes on where a predecessor stopped.
+        A schedule by stream time that is made while the node is initialised continues where a predecessor stopped.
         """
         if self.task_id == GLOBAL_TASK:
             message = f"schedule() not supported in global processor context: {self.node} fills a global store"
@@ -160,7 +160,7 @@ class NodeContext:
         return schedule
 
     def _watched(self, punctuator: Callable[[int], None], watch: Watch) -> Callable[[int], None]:
-        """A punctuator that tells a watch of its calls."""
+        """Return a punctuator that reports its calls to a watch."""
 
         def look_on(now_ms: int) -> None:
             call = watch.enter(self.node, None, None, None)
@@ -170,7 +170,7 @@ class NodeContext:
         return look_on
 
     def processor_metadata(self, key: str) -> int | None:
-        """A time that was kept with the committed offsets."""
+        """Return a time that was kept with the committed offsets."""
         return self.task.processor_metadata.get(key)
 
     def set_processor_metadata(self, key: str, time_ms: int) -> None:
@@ -178,13 +178,13 @@ class NodeContext:
         self.task.processor_metadata[key] = time_ms
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
-        """The objects that operators of the task share."""
+        """Return an object that operators of the task share, made on first use."""
         if name not in self.task.shared:
             self.task.shared[name] = make()
         return cast("T", self.task.shared[name])
 
     def close_with(self, close: Callable[[], None]) -> None:
-        """Call this when the operator has been closed."""
+        """Register a function to be called after the operator has been closed."""
         self.opened.append(close)
 
     def drop(self, reason: DropReason) -> None:
@@ -192,13 +192,13 @@ class NodeContext:
         self.task.drop(reason)
 
     def commit(self) -> None:
-        """Ask for a commit soon."""
+        """Request a commit soon."""
         self.task.commit_requested = True
 
     def current_system_time_ms(self) -> int:
-        """The host's clock, ms."""
+        """Return the host's clock, ms."""
         return self.task.clock.now_ms()
 
     def current_stream_time_ms(self) -> int:
-        """The task's stream time, ms."""
+        """Return the task's stream time, ms."""
         return self.task.stream_time

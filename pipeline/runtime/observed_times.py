@@ -1,7 +1,7 @@
-"""Event times that a task's operators, stores and punctuations go on from, as they are kept with committed offsets.
+"""Event times from which a task's operators, stores and punctuations continue, kept with committed offsets.
 
-What is late must not depend on where a task was stopped, by whom it is taken over, or where a run was cut. So all times that
-results depend on, and that cannot be found in what is stored, are committed in the transaction that commits the results.
+Lateness must not depend on where a task was stopped, which worker takes it over, or where a run was cut. So the transaction
+that commits results also commits all times that they depend on, unless the stored data contains them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAME_BYTES = 6
 
 
 def short_name(name: str) -> str:
-    """Eight characters that stand for a name of any length.
+    """Return eight characters that stand for a name of any length.
 
     >>> short_name("KSTREAM-AGGREGATE-0000000003")
     'LnuBlOZg'
@@ -31,28 +31,28 @@ class ObservedTimes:
     """The times of one task.
 
     Args:
-        keepers: Who has them, by names that are unique within the task.
+        keepers: The objects that keep times, by names that are unique within the task.
     """
 
     def __init__(self, keepers: Mapping[str, KeepsTimes]) -> None:
-        """None is known yet."""
+        """Start without known times."""
         self._keepers = {short_name(name): keeper for name, keeper in keepers.items()}
         self._known: dict[str, int] = {}
 
     def learn(self, times: Mapping[str, int]) -> None:
-        """Take over what was committed with an input. Each input has its own copy, and the latest time counts."""
+        """Take over the times that were committed with an input. Each input has its own copy, and the latest time counts."""
         for name, time_ms in times.items():
             self._known[name] = max(time_ms, self._known.get(name, time_ms))
 
     def resume(self) -> None:
-        """Have everyone whose times are known go on from them."""
+        """Let every object whose times are known continue from them."""
         for name, keeper in self._keepers.items():
             known = [self._known[f"{name}{number}"] for number in self._numbers(name)]
             if known:
                 keeper.resume(known)
 
     def current(self) -> Mapping[str, int]:
-        """All times as they are now; those that nobody has found out yet are as they were."""
+        """Return all current times; those that are still unknown keep their earlier values."""
         for name, keeper in self._keepers.items():
             self._known |= {f"{name}{n}": time_ms for n, time_ms in enumerate(keeper.times()) if time_ms >= 0}
         return self._known

@@ -1,8 +1,11 @@
-"""Kafka Streams' metadata beside a committed offset: the partition's highest event time, and processors' own times.
+"""Kafka Streams' metadata of a committed offset: the partition's highest event time, and processors' own times.
 
-What it does not know has its place among the processors' times: how much of a pack (`runtime.packs`) has been processed, the
-times that operators and stores go on from (`runtime.observed_times`), the time of the next record, by which tasks are
-aligned, and the mark for which a task holds. Kafka Streams reads these, and ignores them.
+Facts that Kafka Streams does not know are stored among the processors' times, which it reads and ignores:
+
+- how much of a pack (`runtime.packs`) has been processed
+- the times from which operators and stores continue (`runtime.observed_times`)
+- the time of the next record, by which tasks are aligned
+- the mark for which a task holds
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ _MARK = "__millrace.mark "
 
 @dataclass(frozen=True, slots=True)
 class OffsetMetadata:
-    """Times that a task needs to go on where another stopped (`TopicPartitionMetadata`).
+    """The times that a task needs to continue where another one stopped (`TopicPartitionMetadata`).
 
     >>> OffsetMetadata(100).encode()
     'AgAAAAAAAABk'
@@ -38,9 +41,9 @@ class OffsetMetadata:
         partition_time: Highest event time of the partition so far, ms; -1 if unknown.
         processor_metadata: Times that processors keep, by key.
         taken: How many records of the pack at the offset have been processed.
-        times: Times that operators and stores go on from, by short names without spaces. Brokers take 4 KiB of metadata at
-            most, and most of these times are equal: names that share a time are written as one key.
-        next_time: Event time up to which the next record brings the partition, ms; -1 if it is not known.
+        times: Times from which operators and stores continue, by short names without spaces. Brokers take at most 4 KiB of
+            metadata, and most of these times are equal: names that share a time are written as one key.
+        next_time: Event time to which the next record brings the partition, ms; -1 if unknown.
         mark: Id of the mark for which the task holds, and the phase that it has reached; None if it does not hold.
     """
 
@@ -52,7 +55,7 @@ class OffsetMetadata:
     mark: tuple[str, int] | None = None
 
     def encode(self) -> str:
-        """Base64 of Kafka Streams' version 2 layout."""
+        """Return the Base64 text of Kafka Streams' version 2 layout."""
         data = struct.pack(">bq", _VERSION_2, self.partition_time)
         kept = {**self.processor_metadata, **_grouped(self.times)}
         if self.taken:
@@ -70,7 +73,7 @@ class OffsetMetadata:
 
     @classmethod
     def decode(cls, text: str) -> OffsetMetadata:
-        """Read it back; whatever cannot be read means that nothing is known, as in Kafka Streams."""
+        """Decode the text; unreadable text means that nothing is known, as in Kafka Streams."""
         try:
             data = base64.b64decode(text, validate=True)
             version, partition_time = struct.unpack_from(">bq", data)

@@ -1,9 +1,10 @@
-"""Many records of a repartition topic in one: how a bounded run hands them from one level to the next.
+"""Packs: many records of a repartition topic in one, by which a bounded run passes them from one level to the next.
 
-A record costs the client library microseconds to write and to read, and the broker a place in its log; a pack of hundreds costs
-as much. It has the task that wrote it in its header, and its records by columns. Whoever reads a repartition topic takes packs
-apart: the next level of the run, or the worker that goes on after a run that was interrupted. What a task has taken of a pack
-that is not at its end stands beside the offset that it commits (`OffsetMetadata.taken`).
+A record costs the client library microseconds to write and to read, and the broker a place in its log. A pack of hundreds costs
+no more. It names the task that wrote it in its header, and holds its records by columns.
+
+Readers of repartition topics take packs apart: the next level of the run, or the worker that continues an interrupted run. The
+number of records that a task has taken of an unfinished pack is stored with the committed offset (`OffsetMetadata.taken`).
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
     from pipeline.records import RawFields, TopicPartition
 
 PACK_HEADER = "__millrace.pack"
-"""Last on records that are packs; its value is the writer."""
+"""The last header of records that are packs; its value names the writer."""
 _WRITER = Struct(">ii")
 _HEADERS = itemgetter(RAW_HEADERS)
 
 Columns: TypeAlias = tuple[list[bytes | None], list[bytes | None], list[int], list[Headers] | None]
-"""Keys, values, event times and headers of a pack's records; None if none of them has any headers."""
+"""Keys, values, event times and headers of a pack's records; headers are None if no record has any."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Columns).decode
@@ -38,7 +39,7 @@ _decode = msgspec.msgpack.Decoder(Columns).decode
 def packed(
     keys: Sequence[bytes | None], values: Sequence[bytes | None], times: Sequence[int], headers: Sequence[Headers]
 ) -> bytes:
-    """The value of a pack of some records, at least one, by columns.
+    """Return the value of a pack of one or more records, by columns.
 
     >>> unpacked(packed([b"a", b"b"], [b"1", None], [7, 5], [(), ()]))
     ([b'a', b'b'], [b'1', None], [7, 5], None)
@@ -47,17 +48,17 @@ def packed(
 
 
 def unpacked(value: bytes) -> Columns:
-    """The columns of a pack.
+    """Return the columns of a pack.
 
     Raises:
-        msgspec.MsgspecError: If it is none.
+        msgspec.MsgspecError: If the value is not a pack.
     """
     columns: Columns = _decode(value)
     return columns
 
 
 def pack_header(writer: TaskId) -> Headers:
-    """The headers of a pack."""
+    """Return the headers of a pack."""
     return ((PACK_HEADER, _WRITER.pack(*writer)),)
 
 
@@ -72,10 +73,10 @@ def writer_of(headers: Headers) -> TaskId | None:
 
 
 def opened(value: bytes, tp: TopicPartition, offset: int) -> Columns:
-    """The columns of a pack that lies somewhere.
+    """Return the columns of a pack read from a partition.
 
     Raises:
-        DeserializationError: If it is damaged.
+        DeserializationError: If the pack is damaged.
     """
     try:
         return unpacked(value)
@@ -86,38 +87,38 @@ def opened(value: bytes, tp: TopicPartition, offset: int) -> Columns:
 
 
 def rest_of(columns: Columns, taken: int) -> bytes:
-    """A pack of the same records without the first ones."""
+    """Return a pack without its first records."""
     keys, values, times, headers = columns
     return _encode((keys[taken:], values[taken:], times[taken:], headers and headers[taken:]))
 
 
 def records_of(columns: Columns, offsets: Iterable[int]) -> Iterator[RawFields]:
-    """The records of a pack, with the offsets they are to have: mostly that of the pack."""
+    """Return the records of a pack with the given offsets, usually that of the pack."""
     keys, values, times, headers = columns
-    return zip(keys, values, times, offsets, headers or repeat(()), strict=False)  # what repeats has no end
+    return zip(keys, values, times, offsets, headers or repeat(()), strict=False)  # `repeat` has no end
 
 
 class PackedInput:
-    """Takes apart the packs of one input of a task, and knows how much of one has been processed.
+    """Takes apart the packs of one input of a task, and tracks how much of a pack has been processed.
 
     Args:
         tp: The input.
     """
 
     def __init__(self, tp: TopicPartition) -> None:
-        """No pack has been begun."""
+        """Start before any pack."""
         self._tp = tp
         self.begun = 0
-        """How many records of the pack that it begins with have been processed before."""
+        """Number of records of the first pack that were processed before."""
         self._begun_at = -1
         self._sizes: dict[int, int] = {}
 
     def begin(self, offset: int, taken: int) -> None:
-        """Go on at an offset, behind so many records of the pack that is there."""
+        """Continue at an offset, after the given number of records of the pack there."""
         self._begun_at, self.begun = offset, taken
 
     def open(self, records: Sequence[RawFields]) -> Sequence[RawFields]:
-        """Return the records, with the content of packs in the place of packs.
+        """Return the records, with packs replaced by their content.
 
         Raises:
             DeserializationError: If a pack is damaged.
@@ -133,11 +134,11 @@ class PackedInput:
         return found
 
     def taken(self, offset: int, waiting: int) -> int:
-        """How many records of the pack at an offset have been processed.
+        """Return how many records of the pack at an offset have been processed.
 
         Args:
-            offset: Of the next record to process.
-            waiting: How many records of that offset are still to be processed.
+            offset: Offset of the next record to process.
+            waiting: Number of records of that offset that are still to be processed.
         """
         if offset not in self._sizes:
             return self.begun if offset == self._begun_at else 0

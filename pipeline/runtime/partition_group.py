@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pipeline.runtime.queue import RecordQueue
 
 _TIMESTAMP: Final = 2
-"""The place of the event time in a head (`runtime.queue.Decoded`)."""
+"""Index of the event time in a head (`runtime.queue.Decoded`)."""
 
 
 @dataclass(slots=True)
 class PartitionGroup:
-    """Holds all inputs of a task. The head with the lowest event time comes next; equal times go by input.
+    """Holds all inputs of a task. The head with the lowest event time comes next; equal times are ordered by input.
 
     Within one input the order of the log is kept, whatever the times.
     """
@@ -30,42 +30,42 @@ class PartitionGroup:
     _in_heap: set[TopicPartition] = field(default_factory=set)
     _idle_since: dict[TopicPartition, int] = field(default_factory=dict)
     waiting: tuple[int, tuple[TopicPartition, ...]] | None = None
-    """Since when (ms, the clock's) records wait for empty inputs, and for which; None if they do not. `is_ready` finds that."""
+    """Time (ms) since when records wait for empty inputs, and those inputs; None if they do not wait. Set by `is_ready`."""
 
     def register(self, queue: RecordQueue) -> None:
         """Add an input."""
         self._queues[queue.tp] = queue
 
     def of(self, tp: TopicPartition) -> RecordQueue | None:
-        """The input, if there is one."""
+        """Return the input of a partition, if there is one."""
         return self._queues.get(tp)
 
     def all(self) -> list[RecordQueue]:
-        """All inputs."""
+        """Return all inputs."""
         return list(self._queues.values())
 
     def limit(self, limits: Mapping[TopicPartition, int]) -> None:
-        """Limit inputs to what is before these offsets, and lift the limits of all others."""
+        """Limit inputs to records before these offsets, and lift the limits of all others."""
         for tp, queue in self._queues.items():
             queue.limit(limits.get(tp))
         self._heap.clear()
         self._in_heap.clear()
 
     def only(self) -> RecordQueue | None:
-        """The input, if there is just one: then there is nothing to choose."""
+        """Return the input if there is just one, and so nothing to choose."""
         return next(iter(self._queues.values())) if len(self._queues) == 1 else None
 
     def is_ready(self, max_idle_ms: int, now_ms: Callable[[], int]) -> bool:
-        """Whether the next record may be chosen now (`readyToProcess`).
+        """Return whether the next record may be chosen now (`readyToProcess`).
 
         An input without records holds the others back while the broker may still have records for it, and then for
-        `max.task.idle.ms`: otherwise their order would depend on which fetch comes first.
+        `max.task.idle.ms`. Otherwise the order would depend on which fetch comes first.
 
         Args:
-            max_idle_ms: How long; with less than 0 nothing is waited for.
+            max_idle_ms: How long to wait; below 0 there is no wait.
             now_ms: The clock.
         """
-        heads = [queue.head() for queue in self._queues.values()]  # what cannot be decoded is no record
+        heads = [queue.head() for queue in self._queues.values()]  # skips records that cannot be decoded
         has_records = any(head is not None for head in heads)
         if max_idle_ms < 0:
             return has_records
@@ -78,13 +78,13 @@ class PartitionGroup:
         return has_records and not empty
 
     def _waited_for(self, max_idle_ms: int, now_ms: int) -> list[TopicPartition]:
-        """Inputs without records that may still get some in time.
+        """Return the inputs without records that may still get some in time.
 
-        Their time runs from when their ends were seen, whether or not others had records then.
+        An input's time runs from when its end was seen, even if no other input had records then.
         """
         empty = []
         for queue in self._queues.values():
-            if queue.is_at_limit():  # as if it had ended there
+            if queue.is_at_limit():  # treated as its end
                 self._idle_since.pop(queue.tp, None)
             elif len(queue) or not queue.is_caught_up:
                 self._idle_since.pop(queue.tp, None)
@@ -95,9 +95,9 @@ class PartitionGroup:
         return empty
 
     def next_queue(self, latest_ms: int = MAX_TIME_MS) -> tuple[RecordQueue, int] | None:
-        """The input whose head comes next, and the highest time (ms) up to which its records are before those of the others.
+        """Return the input whose head comes next, and the highest time (ms) up to which it precedes the others.
 
-        None if nothing waits, or only what is later than `latest_ms`.
+        None if no records wait, or only records later than `latest_ms`.
         """
         for tp, queue in self._queues.items():
             if tp not in self._in_heap and (head := queue.head()) is not None:
@@ -112,9 +112,9 @@ class PartitionGroup:
         return self._queues[tp], min(latest_ms, _before(tp, self._heap[0]))
 
     def in_order(self) -> Iterator[tuple[RecordQueue, int]]:
-        """Yields what `next_queue` returns until nothing waits. At least one record is processed before the next step.
+        """Yield the results of `next_queue` until nothing waits. At least one record is processed before the next step.
 
-        For hosts that have all inputs at hand. These may be many, so they are not looked through for each record.
+        For hosts that have all inputs at hand. There may be many inputs, so they are not all examined for each record.
         """
         self._heap.clear()
         self._in_heap.clear()
@@ -132,6 +132,6 @@ class PartitionGroup:
 
 
 def _before(tp: TopicPartition, other: tuple[int, TopicPartition]) -> int:
-    """The highest time (ms) up to which records of one input come before the head of the other."""
+    """Return the highest time (ms) up to which records of one input come before the head of the other."""
     time, other_tp = other
     return time if tp < other_tp else time - 1

@@ -1,4 +1,4 @@
-"""The interface of hosts, as a task needs it."""
+"""The interface of hosts that a task needs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RecordCollector(Protocol):
         ...
 
     def partitions(self, topic: str) -> int:
-        """Number of partitions of a topic.
+        """Return the number of partitions of a topic.
 
         Raises:
             TopicError: If there is no such topic.
@@ -51,23 +51,23 @@ class Clock(Protocol):
     """The host's wall clock."""
 
     def now_ms(self) -> int:
-        """Now, in ms since the epoch."""
+        """Return the current time, in ms since the epoch."""
         ...
 
 
 class Watch(Protocol):
-    """Looks on at calls of nodes and at stores, for a host for tests. The other hosts have none."""
+    """Observes calls of nodes and the stores, for a host for tests. Other hosts have none."""
 
     def opened(self, builder: StoreBuilder, store: StateStore) -> None:
-        """A store was opened, and nobody uses it yet."""
+        """Observe that a store was opened; it is not in use yet."""
         ...
 
     def enter(self, node: str, key: Any, value: Any, topic: str | None) -> int:
-        """A node is called with a key and a value, because of a record of a topic; returns the number of the call."""
+        """Observe a call of a node with a key and a value, caused by a record of a topic; return the number of the call."""
         ...
 
     def leave(self, number: int) -> None:
-        """A call has ended, and with it all calls within it; a call that fails does not say so."""
+        """Observe the end of a call, and so of all calls within it; a call that fails does not report its end."""
         ...
 
 
@@ -76,12 +76,12 @@ class Ports:
     """The connections that a host hands to a task.
 
     Args:
-        collector: Where records go.
-        backend: Where state is kept.
-        clock: What time it is.
+        collector: Takes output records.
+        backend: Keeps state.
+        clock: The host's wall clock.
         global_stores: The global stores by name, opened and filled by the host.
-        pause: Called now and then while a commit is prepared: stores may be read by key meanwhile, but not scanned.
-        watch: Looks on at what nodes do with values, if anybody does.
+        pause: Called now and then while a commit is prepared; meanwhile stores may be read by key, but not scanned.
+        watch: Observes the values that nodes receive; None if there is no observer.
     """
 
     collector: RecordCollector

@@ -1,4 +1,4 @@
-"""How the records of a task go through its operators: one by one or in loops, of one input or of whichever comes next."""
+"""Takes the records of a task through its operators, one by one or in loops, from one input or several."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class Processing:
-    """Takes a task's records through its operators, lowest event time first. Failures say which record they are about.
+    """Takes a task's records through its operators, lowest event time first. Failures name the record that they concern.
 
     Args:
         spec: The task.
-        context: Its current record.
-        queues: Its inputs; more may be added.
+        context: The task's current record.
+        queues: The task's inputs; more may be added.
     """
 
     def __init__(self, spec: TaskSpec, context: TaskContext, queues: PartitionGroup) -> None:
@@ -33,28 +33,28 @@ class Processing:
         self._context = context
         self._queues = queues
         self.latest_ms = MAX_TIME_MS
-        """Records of later event times wait, with all that lie behind them in their input; for hosts that align tasks."""
+        """Records of later event times wait, with all records behind them in their input; for hosts that align tasks."""
 
     def is_ready(self) -> bool:
-        """Whether the next record may be chosen now."""
+        """Return whether the next record may be chosen now."""
         return self._queues.is_ready(self._spec.max_task_idle_ms, self._context.clock.now_ms)
 
     def process(self, limit: int) -> int:
-        """Process up to `limit` records, as far as they may be chosen now; gives how many it were."""
+        """Process up to `limit` records, as far as they may be chosen now; return their number."""
         only = self._queues.only()
         if only is None:
             return self._process_chosen(limit)
         return self._process_run(only, limit) if self.latest_ms == MAX_TIME_MS else self._process_early(only, limit)
 
     def process_all(self) -> int:
-        """Process everything that was added or is followed; gives how many records it were."""
+        """Process all records that were added or can be fetched; return their number."""
         only = self._queues.only()
         if only is not None:
             return self._process_run(only, sys.maxsize)
         return sum(self._process_run(queue, sys.maxsize, last_time) for queue, last_time in self._queues.in_order())
 
     def _process_chosen(self, limit: int) -> int:
-        """Process up to `limit` records of several inputs, always the one that comes next."""
+        """Process up to `limit` records of several inputs, always the next one by event time."""
         done = 0
         may_choose = self.is_ready()
         while may_choose and done < limit:
@@ -67,7 +67,7 @@ class Processing:
         return done
 
     def _process_early(self, queue: RecordQueue, limit: int) -> int:
-        """Process up to `limit` records of the only input, none of a later time than `latest_ms`."""
+        """Process up to `limit` records of the only input, none later than `latest_ms`."""
         done = 0
         while done < limit and (head := queue.head()) is not None and head[RAW_TIMESTAMP] <= self.latest_ms:
             done += self._process_run(queue, limit - done, self.latest_ms)
@@ -78,9 +78,9 @@ class Processing:
 
         Args:
             queue: The input.
-            limit: How many at most.
-            last_time: The highest time (ms) up to which its records come before those of other inputs, its first one's or
-                later; None if there are no others.
+            limit: Greatest number of records.
+            last_time: The highest time (ms) up to which its records come before those of other inputs; at least that of its
+                first record. None if there are no others.
         """
         if queue.loop is None or (last_time is not None and queue.extractor is not None):
             return self._process_records(queue, limit if last_time is None else min(limit, 1))
@@ -91,14 +91,14 @@ class Processing:
         return done
 
     def _process_loop(self, queue: RecordQueue, loop: Loop, limit: int, until: int) -> int:
-        """Process up to `limit` records that are at hand, none of a later time than `until`, in one generated loop."""
+        """Process up to `limit` records that are at hand, none later than `until`, in one generated loop."""
         try:
             return loop(queue, limit, until)
         except USER_ERRORS as error:
             self._fail(error, queue.tp, queue.next_offset - 1)
 
     def _process_records(self, queue: RecordQueue, limit: int) -> int:
-        """Process record by record; attributes that hold for all of them are looked up once."""
+        """Process record by record; attributes that do not change are looked up once."""
         context, punctuations = self._context, self._context.stream_punctuations
         pop, enter, (topic, partition) = queue.pop, queue.enter, queue.tp
         for done in range(limit):

@@ -1,4 +1,4 @@
-"""When punctuations are due (`PunctuationQueue`, `PunctuationSchedule`)."""
+"""Schedules punctuations (`PunctuationQueue`, `PunctuationSchedule`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEVER = 2**63 - 1
 
 @dataclass(slots=True)
 class Schedule:
-    """One punctuation: when it is due next, and what it calls."""
+    """One punctuation: its next due time and the function it calls."""
 
     due_ms: int
     interval_ms: int
@@ -25,41 +25,41 @@ class Schedule:
     is_cancelled: bool = False
 
     def cancel(self) -> None:
-        """Stop it, also from within the punctuator."""
+        """Cancel the punctuation, also from within the punctuator."""
         self.is_cancelled = True
 
     def advance(self, now_ms: int) -> None:
-        """Set the next due time on the grid of the first; intervals missed meanwhile are not caught up."""
+        """Set the next due time on the grid of the first one; missed intervals are skipped."""
         missed = max(0, now_ms - self.due_ms) // self.interval_ms
         self.due_ms += (missed + 1) * self.interval_ms
 
 
 @dataclass(slots=True)
 class KeptSchedules:
-    """Schedules of a processor's `init`: its successor schedules them again, and goes on from these times."""
+    """Schedules made in a processor's `init`. Its successor makes them again and continues from their times."""
 
     _schedules: list[Schedule] = field(default_factory=list)
     _dues_ms: Sequence[int] = ()
 
     def add(self, schedule: Schedule) -> None:
-        """Have it go on, if its predecessor is known."""
+        """Let a schedule continue, if the times of its predecessor are known."""
         number = len(self._schedules)
         self._schedules.append(schedule)
         if number < len(self._dues_ms):
             schedule.due_ms = self._dues_ms[number]
 
     def times(self) -> tuple[int, ...]:
-        """When each is due next, ms."""
+        """Return when each schedule is due next, ms."""
         return tuple(schedule.due_ms for schedule in self._schedules)
 
     def resume(self, times: Sequence[int]) -> None:
-        """When they are due."""
+        """Take over the due times."""
         self._dues_ms = times
 
 
 @dataclass(slots=True)
 class Punctuations:
-    """The punctuations of a task that follow one clock."""
+    """The punctuations of a task by one clock."""
 
     next_due_ms: int = NEVER
     _schedules: list[Schedule] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Punctuations:
     def schedule_from(
         self, start_ms: int, now_ms: int, interval: timedelta, punctuate: Callable[[int], None]
     ) -> Schedule:
-        """Call it first at `start_ms`, or at the next of the intervals since then if that is over by now (KIP-1146).
+        """Call `punctuate` first at `start_ms`, or at the next interval since then if that has passed (KIP-1146).
 
         Raises:
             TopologyError: If the interval is below 1 ms, or the start before the epoch.
@@ -97,23 +97,23 @@ class Punctuations:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is scheduled."""
+        """Return whether nothing is scheduled."""
         return all(schedule.is_cancelled for schedule in self._schedules)
 
     def fire_all(self, now_ms: int) -> int:
-        """Call everything that is scheduled once, due or not; gives the number of calls."""
+        """Call every punctuator once, due or not; return the number of calls."""
         for schedule in self._schedules:
             schedule.due_ms = min(schedule.due_ms, now_ms)
         return self.fire(now_ms)
 
     def fire(self, now_ms: int) -> int:
-        """Call what is due, in order of due times; gives the number of calls (`PunctuationQueue.maybePunctuate`).
+        """Call due punctuators, in order of due times (`PunctuationQueue.maybePunctuate`); return the number of calls.
 
-        Each is called at most once, and so is what a punctuator schedules meanwhile if that is due already.
+        Each is called at most once; so are those that a punctuator schedules meanwhile, if they are due already.
         """
         fired = 0
         while (schedule := self._first_due(now_ms)) is not None:
-            schedule.advance(now_ms)  # before the call: whatever it raises, it is not called again for this time
+            schedule.advance(now_ms)  # before the call: even if it fails, it is not called for this time again
             schedule.punctuate(now_ms)
             fired += 1
         self._schedules = [s for s in self._schedules if not s.is_cancelled]

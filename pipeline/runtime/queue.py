@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Forward = Callable[[Any, Any, int, Headers], None]
 
 Decoded: TypeAlias = "tuple[Any, Any, int, int, Headers]"
-"""A record that a source has decoded: key, value, event time (ms), offset, headers. Made for every record: no class."""
+"""A record that a source has decoded: key, value, event time (ms), offset, headers. A tuple, as every record needs one."""
 _TIMESTAMP: Final = 2
 _OFFSET: Final = 3
 
@@ -36,12 +36,12 @@ class RecordQueue:
     """The records of one input, in the order of the log. Only the head is decoded.
 
     Args:
-        tp: The partition they come from.
+        tp: The partition of the records.
         node: The source that reads it.
-        enter: Where its records enter the operators.
+        enter: Takes its records into the operators.
         context: The task's counters.
-        failures: What becomes of records that cannot be decoded.
-        extractor: Finds the event time where the source does not say how; None takes the record's own timestamp.
+        failures: Handles records that cannot be decoded.
+        extractor: Finds the event time if the source has no extractor; None takes the record's own timestamp.
         loop: Takes waiting records through the operators in one go, if the task may.
     """
 
@@ -68,7 +68,7 @@ class RecordQueue:
     _source: RawRecord | None = None
 
     def __post_init__(self) -> None:
-        """Bind the serdes; keep the head as it was read where a handler may ask for it."""
+        """Bind the serdes; keep the head as it was read if a handler may ask for it."""
         self._key_of = self.node.key_serde.deserialize
         self._value_of = self.node.value_serde.deserialize
         self.extractor = self.node.timestamp_extractor or self.extractor
@@ -80,11 +80,11 @@ class RecordQueue:
             self.enter = self._entering(self.enter)
 
     def __len__(self) -> int:
-        """Number of records waiting, without those beyond a limit."""
+        """Return the number of records waiting, without those beyond a limit."""
         return len(self.waiting) + (self._head is not None)
 
     def buffered(self) -> int:
-        """Number of records in memory."""
+        """Return the number of records in memory."""
         return len(self) + len(self._beyond) + (self._head_beyond is not None)
 
     def add(self, records: Iterable[RawFields]) -> None:
@@ -93,7 +93,7 @@ class RecordQueue:
         self.is_caught_up = False
 
     def limit(self, offset: int | None) -> None:
-        """Put aside what is not before an offset, as if it had not been added, until there is another limit.
+        """Put aside the records at and after an offset, as if they had not been added, until the limit changes.
 
         Args:
             offset: The limit; 0 holds the input where it is, and None lifts the limit.
@@ -111,35 +111,35 @@ class RecordQueue:
             self._head, self._head_beyond = None, self._head
 
     def is_at_limit(self) -> bool:
-        """Whether there is a limit, and nothing can come before it any more."""
+        """Return whether there is a limit, and no record can come before it any more."""
         if self._limit is None or len(self):
             return False
         return self._first_beyond() >= self._limit
 
     def _first_beyond(self) -> int:
-        """The offset of the first record that is put aside; without any, the one to go on from, -1 if unknown."""
+        """Return the offset of the first record that is put aside; without any, the one to continue from, -1 if unknown."""
         if self._head_beyond is not None:
             return self._head_beyond[_OFFSET]
         return self._beyond[0][RAW_OFFSET] if self._beyond else max(self.next_offset, self._end)
 
     def _within(self, records: Iterable[RawFields], limit: int) -> list[RawFields]:
-        """Put records aside that are not before the limit; gives the others."""
+        """Put aside the records that are not before the limit; return the others."""
         within: list[RawFields] = []
         for record in records:
             (within if record[RAW_OFFSET] < limit else self._beyond).append(record)
         return within
 
     def add_batches(self, batches: Iterator[Iterable[RawFields]]) -> None:
-        """Append records that are fetched when those at hand have been processed."""
+        """Append batches of records, which are fetched when those at hand have been processed."""
         self._batches = batches
 
     def reached_end(self, offset: int) -> None:
-        """The host has read all there is up to `offset`: nothing more can be had by waiting."""
+        """Note that the host has read all records up to `offset`, so that waiting yields no more."""
         self.is_caught_up = True
         self._end = offset
 
     def head(self) -> Decoded | None:
-        """The next record, decoded; records that cannot be are skipped on the way, if so configured."""
+        """Return the next record, decoded; records that cannot be decoded are skipped on the way, if so configured."""
         while self._head is None and self.has_waiting():
             raw = self.waiting.popleft()
             self._head = self.decode(raw)
@@ -149,7 +149,7 @@ class RecordQueue:
         return self._head
 
     def pop(self) -> Decoded | None:
-        """Take the next record out."""
+        """Remove and return the next record."""
         record = self._head or self.head()
         if record is not None:
             self._head = None
@@ -160,11 +160,11 @@ class RecordQueue:
 
     @property
     def has_head(self) -> bool:
-        """Whether the next record has been decoded already."""
+        """Return whether the next record has been decoded already."""
         return self._head is not None
 
     def committable_offset(self) -> int:
-        """The offset to go on from: that of the head, or of what follows the last record; -1 if unknown."""
+        """Return the offset to continue from: that of the head, or the one after the last record; -1 if unknown."""
         if self._head is not None:
             return self._head[_OFFSET]
         if self.waiting:
@@ -172,24 +172,24 @@ class RecordQueue:
         if self._limit is not None:
             first = self._first_beyond()
             return max(self.next_offset, min(first, self._limit)) if self._limit else first
-        return max(self.next_offset, self._end)  # behind the last record there may be markers and gaps
+        return max(self.next_offset, self._end)  # markers and gaps may follow the last record
 
     def next_time(self) -> int:
-        """The event time (ms) that the next record brings the input to; -1 if none is at hand."""
+        """Return the event time (ms) to which the next record brings the input; -1 if none is at hand."""
         if self._head is None and self.extractor is None and self.has_waiting():
             return max(self.partition_time, self.waiting[0][_TIMESTAMP])
         head = self.head()
         return -1 if head is None else max(self.partition_time, head[_TIMESTAMP])
 
     def waiting_at(self, offset: int) -> int:
-        """How many of the next records have this offset: those of a pack share one."""
+        """Return how many of the next records have this offset: those of a pack share one."""
         heads = sum(1 for head in (self._head, self._head_beyond) if head is not None and head[_OFFSET] == offset)
         return heads + sum(
             1 for _ in takewhile(lambda raw: raw[RAW_OFFSET] == offset, chain(self.waiting, self._beyond))
         )
 
     def has_waiting(self) -> bool:
-        """Whether there are records behind the head; fetches if there are none at hand."""
+        """Return whether there are records behind the head; fetch some if there are none at hand."""
         while not self.waiting and self._batches is not None:
             batch = next(self._batches, None)
             if batch is None:
@@ -203,7 +203,7 @@ class RecordQueue:
         try:
             key = None if raw_key is None else self._key_of(raw_key)
             value = None if raw_value is None else self._value_of(raw_value)
-        except BrokerError:  # of a schema registry: the record is not to blame
+        except BrokerError:  # raised by a schema registry: the record is not to blame
             raise
         except USER_ERRORS as raised:  # serdes are the user's, and the handler decides
             error = as_exception(raised)
@@ -227,7 +227,7 @@ class RecordQueue:
         return self._decode(raw)
 
     def _entering(self, enter: Forward) -> Forward:
-        """Enter a node; the input record as it was read is known meanwhile."""
+        """Enter a node with the input record, as it was read, known meanwhile."""
 
         def entered(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             self.context.source = self._source
@@ -236,14 +236,14 @@ class RecordQueue:
         return entered
 
     def event_time(self, raw: RawFields, key: Any, value: Any) -> int:
-        """Return the extractor's time for a record, ms; less than 0 where it fails, for `decode` to look into."""
+        """Return the extractor's time for a record, ms; less than 0 if it fails, so that `decode` examines the failure."""
         try:
             return self._extracted(raw, key, value)
         except RecordError:
             return -1
 
     def _extracted(self, raw: RawFields, key: Any, value: Any) -> int:
-        """The event time of a record, ms.
+        """Return the event time of a record, ms.
 
         Raises:
             DeserializationError: If the extractor fails, or returns no time.

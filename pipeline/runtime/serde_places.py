@@ -1,4 +1,4 @@
-"""Tells the serdes of a topology where they are used, once its application is known: those with a schema registry ask."""
+"""Tells the serdes of a topology where they are used, once its application is known; schema registries need this."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def with_places(topology: Topology, application_id: str, registry: Mapping[str, Any]) -> Topology:
-    """The topology with each serde placed: at a topic, a repartition topic or the changelog of a store.
+    """Return the topology with each serde placed at a topic, a repartition topic or the changelog of a store.
 
     Args:
-        topology: As users have built it.
+        topology: The topology as users have built it.
         application_id: Prefix of internal topics.
         registry: Settings of the schema registry.
 
     Returns:
-        Itself, if none of its serdes needs to know.
+        The topology itself, if none of its serdes needs its place.
     """
     parts = topology.parts()
     places = _Places(application_id, frozenset(parts.repartition_topics), registry)
@@ -71,7 +71,7 @@ class _Places:
         return replace(node, key_serde=key_serde, value_serde=value_serde)
 
     def of_store(self, store: StoreBuilder, topic: str | None) -> StoreBuilder:
-        """Of one that is filled from a topic of others, and has no changelog, that topic is the place."""
+        """Place a store's serdes; a store filled from an external topic, without a changelog, is placed at that topic."""
         place = changelog_name(self.application_id, store.name) if topic is None else topic
         key_serde, value_serde = self._both(store, place)
         return replace(store, key_serde=key_serde, value_serde=value_serde)

@@ -1,14 +1,14 @@
 """`Task`: the unit every host runs.
 
-A host feeds records and says when to commit; the task does the rest, in the same way everywhere:
+A host feeds records and decides when to commit. The task does the rest, in one way on every host:
 
 1. `restore` each store from its changelog, then `start`.
-2. `add_records`, `process`, `punctuate_wall_clock`, as often as there is something.
-3. `prepare_commit` flushes caches, sends the changelog records and gives the offsets to commit.
+2. `add_records`, `process`, `punctuate_wall_clock`, as often as there is work.
+3. `prepare_commit` flushes caches, sends the changelog records and returns the offsets to commit.
 4. The host makes all of that durable (one transaction, or flush and commit).
-5. `post_commit` writes the same changes to the local store. Only now: a store is always at a committed point.
+5. `post_commit` writes these changes to the local store. As nothing is written earlier, a store is always at a committed point.
 
-If step 4 fails, the task is thrown away (`close`) and made anew: nothing of the attempt is in the local store.
+If step 4 fails, the task is discarded (`close`) and created again. Nothing of the attempt is in the local store.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
 
 @dataclass(frozen=True, slots=True)
 class TaskCommit:
-    """The commit that a host has to make durable together with everything sent so far.
+    """The commit that a host has to make durable together with all records sent so far.
 
     Args:
-        offsets: Per input partition the offset to go on from, and its metadata.
+        offsets: Per input partition the offset to continue from, and its metadata.
         changelogs: The changelog partitions that were written since the last commit.
     """
 
@@ -136,15 +136,15 @@ class Task:
         self._begun: dict[TopicPartition, int] = {}
 
     def stores(self) -> Mapping[str, Any]:
-        """The task's stores by name, for reading."""
+        """Return the task's stores by name, for reading."""
         return self._stores
 
     def let_keep(self, kept_bytes: int) -> None:
-        """Each store may keep so much of decoded values for the next read, bytes."""
+        """Set the number of bytes of decoded values that each store may keep for the next read."""
         self._context.kept_bytes = kept_bytes
 
     def store(self, name: str) -> Any:
-        """One of the task's stores.
+        """Return one of the task's stores.
 
         Raises:
             InvalidStateStoreError: If the task has no such store.
@@ -155,39 +155,39 @@ class Task:
         return self._stores[name]
 
     def measured(self) -> tuple[Measurement, ...]:
-        """Return what its processors' sensors have measured."""
+        """Return the measurements of its processors' sensors."""
         return self._context.measured()
 
     @property
     def dropped(self) -> Counter[str]:
-        """Records that were not processed, by reason (`DropReason`)."""
+        """Return the number of records that were not processed, by reason (`DropReason`)."""
         expired = sum(store.expired_puts for store in self._stores.values())
         return self._context.dropped + Counter({DropReason.EXPIRED_WINDOW.value: expired})
 
     @property
     def stream_time(self) -> int:
-        """Highest event time so far, ms; -1 before the first record."""
+        """Return the highest event time so far, ms; -1 before the first record."""
         return self._context.stream_time
 
     @property
     def changelogs(self) -> Mapping[str, TopicPartition]:
-        """Changelog partitions by store name, with those of inputs that read-only stores are restored from."""
+        """Return changelog partitions by store name, including inputs from which read-only stores are restored."""
         return self._changelogs | self._source_changelogs
 
     def restore_starts(self) -> dict[TopicPartition, int]:
-        """Return where the restore of each changelog has to start: after the local store's position, else at 0."""
+        """Return the start of each changelog's restore: after the local store's position, else at 0."""
         self._move_to(TaskState.RESTORING)
         known = self._ports.backend.positions()
         return {tp: known.get(tp, 0) for tp in self.changelogs.values()}
 
     def restore(self, changelog: TopicPartition, batch: ChangelogBatch, next_offset: int) -> None:
-        """Apply changelog records to the store they belong to; they have keys, and are before `next_offset`."""
+        """Apply changelog records, which have keys and precede `next_offset`, to the store they belong to."""
         name = next(store for store, tp in self.changelogs.items() if tp == changelog)
         puts = self._stores[name].restore(batch)
         self._ports.backend.write(puts, {changelog: next_offset})
 
     def start(self, committed: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Go on from committed offsets: take over their times, initialise the processors."""
+        """Continue from committed offsets: take over their times, initialise the processors."""
         if self.state is TaskState.CREATED:
             self._move_to(TaskState.RESTORING)
         for queue in self._queues.all():
@@ -201,7 +201,7 @@ class Task:
                 self._take_over(known)
                 self._context.stream_time = max(self._context.stream_time, queue.partition_time)
         self._times.resume()
-        self._context.enter(None, self._ports.clock.now_ms(), ())  # the time of what processors write while they start
+        self._context.enter(None, self._ports.clock.now_ms(), ())  # the time of records written during the start
         self._nodes.init()
         self._move_to(TaskState.RUNNING)
 
@@ -216,17 +216,17 @@ class Task:
                 yield f"node {name}", operator
 
     def _take_over(self, committed: OffsetMetadata) -> None:
-        """Times that were kept; every input has its own copy, and the latest counts (`ProcessorMetadata.update`)."""
+        """Take over kept times; every input has its own copy, and the latest counts (`ProcessorMetadata.update`)."""
         known = self._context.processor_metadata
         for key, time_ms in committed.processor_metadata.items():
             known[key] = max(time_ms, known.get(key, time_ms))
         self._times.learn(committed.times)
 
     def add_records(self, tp: TopicPartition, records: Sequence[RawFields]) -> int:
-        """Append records of an input, which follow those already added; gives how many it were, those in packs included.
+        """Append records of an input after those already added; return their number, with the content of packs counted.
 
         Raises:
-            DeserializationError: If a bounded run has left something in a repartition topic that cannot be taken apart.
+            DeserializationError: If a pack that a bounded run left in a repartition topic is damaged.
         """
         queue, packs = self._queue(tp), self._packs.get(tp)
         opened = records if packs is None else packs.open(records)
@@ -234,7 +234,7 @@ class Task:
         return len(opened)
 
     def taken(self, tp: TopicPartition) -> int:
-        """How many records of the pack at the offset that an input begins with have been processed before."""
+        """Return how many records of the pack at an input's first offset have been processed before."""
         return self._packs[tp].begun if tp in self._packs else 0
 
     def add_batches(self, tp: TopicPartition, batches: Iterator[Iterable[RawFields]]) -> None:
@@ -247,7 +247,7 @@ class Task:
         self._queue(tp).add_batches(batches)
 
     def reached_end(self, tp: TopicPartition, offset: int) -> None:
-        """All records of an input before `offset` have been added, and there are no more at present."""
+        """Note that all records of an input before `offset` have been added, and there are no more at present."""
         queue = self._queues.of(tp)
         if queue is not None:
             before = queue.committable_offset()
@@ -255,38 +255,38 @@ class Task:
             self._has_progress |= queue.committable_offset() != before
 
     def buffered(self, tp: TopicPartition) -> int:
-        """Number of records of an input that wait."""
+        """Return the number of waiting records of an input."""
         queue = self._queues.of(tp)
         return queue.buffered() if queue is not None else 0
 
     def position(self, tp: TopicPartition) -> int:
-        """The next offset of an input that has not been processed; -1 if it was never read."""
+        """Return the next offset of an input that has not been processed; -1 if it was never read."""
         queue = self._queues.of(tp)
         return queue.committable_offset() if queue is not None else -1
 
     def advance(self, tp: TopicPartition, offset: int) -> None:
-        """All of an input before `offset` has been processed, even where there were no records."""
+        """Note that all of an input before `offset` has been processed, even offsets without records."""
         queue = self._queues.of(tp)
         if queue is not None:
             queue.next_offset = max(queue.next_offset, offset)
         self._has_progress = True
 
     def process_until(self, latest_ms: int) -> None:
-        """Let records of later event times (ms) wait, with all that lie behind them in their input."""
+        """Let records of later event times (ms) wait, with all records behind them in their input."""
         self._processing.latest_ms = latest_ms
 
     def hold(self, hold: Hold | None) -> None:
-        """Hold for a mark, or go on. Not while a commit is under way.
+        """Hold for a mark, or continue. Must not be called while a commit is under way.
 
-        Meanwhile punctuations by the wall clock do not fire, and commits say which phase of the mark the task has reached.
+        Meanwhile wall-clock punctuations do not fire, and commits report which phase of the mark the task has reached.
 
         Args:
-            hold: What is asked for; None to go on.
+            hold: The demand of the mark; None to continue.
         """
         self._holding.obey(hold)
 
     def keep_letters_in(self, topic: str | None) -> None:
-        """Send all dead letters to one topic from now on; with None, to where the handlers say."""
+        """Send all dead letters to one topic from now on; with None, to the topics that the handlers name."""
         self._failures.keep_letters_in(topic)
 
     @property
@@ -295,33 +295,33 @@ class Task:
         return self._holding.hold
 
     def has_news_of_hold(self) -> bool:
-        """Whether the task has reached a phase of the mark that no commit has said yet."""
+        """Return whether the task has reached a phase of the mark that no commit has reported yet."""
         return self._holding.has_news()
 
     def tell_next_times(self, *, tells: bool) -> None:
-        """Whether commits say, beside each offset, which event time the next record brings the input to."""
+        """Set whether commits report, with each offset, to which event time the next record brings the input."""
         self._tells_next_times = tells
 
     def next_times(self) -> dict[TopicPartition, int]:
-        """Per input that has a record at hand, the event time (ms) that this brings it to."""
+        """Return, per input with a record at hand, the event time (ms) to which that record brings it."""
         times = {tp: self._queue(tp).next_time() for tp in self.spec.inputs}
         return {tp: time_ms for tp, time_ms in times.items() if time_ms >= 0}
 
     def request_commit(self) -> None:
-        """Have the next commit come at once, even if nothing was processed."""
+        """Let the next commit come at once, even if nothing was processed."""
         self._has_progress = self._context.commit_requested = True
 
     def is_ready(self) -> bool:
-        """Whether the next record may be chosen now."""
+        """Return whether the next record may be chosen now."""
         return self._processing.is_ready()
 
     @property
     def waiting(self) -> tuple[int, tuple[TopicPartition, ...]] | None:
-        """Since when (ms) its records wait for empty inputs (`max.task.idle.ms`), and for which; None if they do not."""
+        """Return since when (ms) records wait for empty inputs (`max.task.idle.ms`), and for which; None if they do not."""
         return self._queues.waiting
 
     def process(self, limit: int) -> int:
-        """Process up to `limit` records, lowest event time first; gives how many it were.
+        """Process up to `limit` records, lowest event time first; return their number.
 
         Raises:
             DeserializationError: If a record cannot be decoded, and is not to be skipped.
@@ -329,18 +329,18 @@ class Task:
         """
         done = self._processing.process(limit)
         self._has_progress |= done > 0
-        for store in self._keeping_reads:  # a commit may be long in coming
+        for store in self._keeping_reads:  # the next commit may be far off
             store.forget_reads()
         return done
 
     def process_all(self) -> int:
-        """Process everything that was added or is followed, lowest event time first, for hosts that have all inputs at hand."""
+        """Process all records that were added or can be fetched, for hosts with all inputs at hand, lowest event time first."""
         done = self._processing.process_all()
         self._has_progress |= done > 0
         return done
 
     def punctuate_wall_clock(self) -> int:
-        """Call the wall-clock punctuations that are due, unless the task holds; gives how many."""
+        """Call the wall-clock punctuations that are due, unless the task holds; return the number of calls."""
         now_ms = self._ports.clock.now_ms()
         if self._holding.hold is not None or now_ms < self._context.wall_clock_punctuations.next_due_ms:
             return 0
@@ -353,20 +353,20 @@ class Task:
 
     @property
     def schedules_wall_clock(self) -> bool:
-        """Whether a processor has scheduled a punctuation that follows the wall clock."""
+        """Return whether a processor has scheduled a wall-clock punctuation."""
         return not self._context.wall_clock_punctuations.is_empty
 
     def punctuate_wall_clock_once(self) -> int:
-        """Call every wall-clock punctuation, due or not, for hosts that do not run in real time; gives how many."""
+        """Call every wall-clock punctuation, due or not, for hosts that do not run in real time; return the number of calls."""
         fired = self._context.wall_clock_punctuations.fire_all(self._ports.clock.now_ms())
         self._has_progress |= fired > 0
         return fired
 
     def advance_stream_time(self, time_ms: int) -> None:
-        """Move event time on without a record: windows close, and what waited for that is forwarded.
+        """Advance event time without a record: windows close, and the results that waited for that are forwarded.
 
-        What caches hold back is forwarded before, so that it is not late. Kafka Streams has no such call: there, time moves
-        with records only, and some are written for this purpose.
+        Updates that caches hold back are forwarded first, so that they are not late. Kafka Streams has no such call: its time
+        advances with records only, and users write records for this purpose.
         """
         for store in self._stores.values():
             store.flush()
@@ -383,22 +383,22 @@ class Task:
 
     @property
     def needs_commit(self) -> bool:
-        """Whether anything has happened since the last commit."""
+        """Return whether anything has happened since the last commit."""
         return self._has_progress or self._context.has_skipped
 
     @property
     def commit_requested(self) -> bool:
-        """Whether a processor has asked for a commit."""
+        """Return whether a processor has asked for a commit."""
         return self._context.commit_requested
 
     def held_back_bytes(self) -> int:
-        """Estimated size of what the stores have not committed yet."""
+        """Return the estimated size of the stores' uncommitted changes, bytes."""
         return sum(store.held_back_bytes() for store in self._stores.values())
 
     def prepare_commit(self) -> TaskCommit:
         """Flush caches, which may forward records, then send the changelog records.
 
-        Stores are flushed in the order of the operators they belong to, so what one flush forwards is in the next.
+        Stores are flushed in the order of their operators, so the next flush includes the updates that one forwards.
         """
         try:
             for store in self._stores.values():
@@ -426,7 +426,7 @@ class Task:
         return self._prepared
 
     def _fail_to_log(self, store: str, error: RefusedRecordError) -> NoReturn:
-        """Say of a change that cannot be logged which records it may be of: nobody remembers which one it was."""
+        """Name the records that may have caused a change that cannot be logged; the exact one is unknown."""
         begun = {tp: offset for tp, (offset, _metadata) in self._prepared.offsets.items()} or self._begun
         read = ((tp, begun.get(tp, 0), offset) for tp, (offset, _metadata) in self._committable())
         ranges = ", ".join(f"{tp}@{first} to {last - 1}" for tp, first, last in read if first < last)
@@ -434,9 +434,9 @@ class Task:
         raise RefusedRecordError(message, hint=error.hint) from error
 
     def post_commit(self, positions: Mapping[TopicPartition, int]) -> None:
-        """The commit is durable: bring the local store to the same point.
+        """Bring the local store to the point of the commit, which is durable now.
 
-        Records may have been added since it was prepared, but none processed.
+        Records may have been added since the commit was prepared, but none processed.
 
         Args:
             positions: Per changelog partition that was written, the offset after its last record.
@@ -458,14 +458,14 @@ class Task:
 
     @property
     def forgotten(self) -> Mapping[TopicPartition, int]:
-        """Per changelog of a store that forgets, the event time (ms) before which all was forgotten at the last commit."""
+        """Return, per changelog with retention, the event time (ms) before which all was forgotten at the last commit."""
         return self._forgotten
 
     def close(self) -> None:
-        """Stop. What was not committed is forgotten; the backend is the host's to close. Idempotent.
+        """Stop, and forget uncommitted changes. The host closes the backend. Idempotent.
 
         Raises:
-            ProcessingError: If user code fails when it is closed; all of it has been.
+            ProcessingError: If user code fails when it is closed; everything is closed in any case.
         """
         if self.state is TaskState.CLOSED:
             return
@@ -477,7 +477,7 @@ class Task:
         kept, times, mark = self._context.processor_metadata, self._times.current(), self._holding.say()
         for tp in self.spec.inputs:
             queue = self._queue(tp)
-            next_time = queue.next_time() if self._tells_next_times else -1  # what cannot be decoded is passed over
+            next_time = queue.next_time() if self._tells_next_times else -1  # skips undecodable records
             offset = queue.committable_offset()
             if offset >= 0:
                 taken = self._packs[tp].taken(offset, queue.waiting_at(offset)) if tp in self._packs else 0
@@ -512,7 +512,7 @@ class Task:
         )
 
     def _matching_source(self, topic: str) -> SourceNode:
-        """The source whose pattern matches a topic that nobody knew when the task was made (the test driver's)."""
+        """Return the source whose pattern matches a topic unknown when the task was made (for the test driver)."""
         sources = self.spec.sub_topology.sources
         return next(s for s in sources if s.pattern is not None and s.pattern.fullmatch(topic))
 
@@ -524,8 +524,8 @@ class Task:
 
 
 def _may_be_torn(builder: StoreBuilder) -> bool:
-    """Whether a part of a commit's writes can be made whole out of the changelog.
+    """Return whether a part of a commit's writes can be completed from the changelog.
 
-    Which versions a store accepts depends on the highest time it has seen, which must not be ahead of its rows.
+    The versions that a store accepts depend on the highest time it has seen, which must not be ahead of its rows.
     """
     return builder.logging and builder.kind is not StoreKind.VERSIONED

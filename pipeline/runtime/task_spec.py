@@ -1,4 +1,4 @@
-"""Describes a task as hosts say it."""
+"""Describes a task in the terms of hosts."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class TaskSpec:
     """The description of a task.
 
     Args:
-        id: Its id.
-        sub_topology: What it runs.
+        id: The task's id.
+        sub_topology: The sub-topology that it runs.
         application_id: Prefix of internal topics.
         inputs: The partitions it reads.
-        handlers: What becomes of records that cannot be read, processed or written.
-        timestamp_extractor: Finds event times of inputs whose source does not say how; None takes a record's own timestamp.
-            Repartition topics have theirs from the task that wrote them.
+        handlers: Handlers of records that cannot be read, processed or written.
+        timestamp_extractor: Finds event times of inputs whose source has no extractor; None takes a record's own timestamp.
+            In repartition topics, records have the times that the writing task set.
         max_task_idle_ms: How long to wait for an input without records before records of other inputs go ahead;
-            0 waits only for what the broker already has, -1 not at all.
-        environment: What its processors may know of the application.
-        dead_letters: The topic that all dead letters go to, whatever the handlers say; None leaves it to them.
+            0 waits only for records that the broker already has, -1 not at all.
+        environment: The facts that its processors may know about the application.
+        dead_letters: The topic of all dead letters, whatever the handlers say; None leaves it to them.
     """
 
     id: TaskId
@@ -46,7 +46,7 @@ class TaskSpec:
 
     @property
     def own_changelogs(self) -> dict[str, TopicPartition]:
-        """Changelog partitions that the task writes, by store name."""
+        """Return the changelog partitions that the task writes, by store name."""
         return {
             builder.name: TopicPartition(changelog_name(self.application_id, builder.name), self.id.partition)
             for builder in self.sub_topology.stores
@@ -55,6 +55,6 @@ class TaskSpec:
 
     @property
     def source_changelogs(self) -> dict[str, TopicPartition]:
-        """Inputs that read-only stores are restored from, by store name."""
+        """Return the inputs from which read-only stores are restored, by store name."""
         sources = {b.name: TopicPartition(b.source_topic or "", self.id.partition) for b in self.sub_topology.stores}
         return {store: tp for store, tp in sources.items() if tp in self.inputs}

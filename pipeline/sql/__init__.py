@@ -1,4 +1,4 @@
-"""ksqlDB's language as topologies: statements become calls of the DSL."""
+"""Translates statements of ksqlDB's language into topologies, by calls of the DSL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GROUP BY: rows are grouped, folded into states, and made rows of groups and results."""
+"""GROUP BY: groups rows, folds them into states, and makes rows of groups and results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pipeline.sql.types import SqlType
 
 _GRACE_MS = 86_400_000
-"""Of windows without GRACE PERIOD: a day."""
+"""Grace period of windows without GRACE PERIOD: a day."""
 _BOUNDS = ("WINDOWSTART", "WINDOWEND")
 
 
@@ -52,11 +52,11 @@ class Aggregated:
     window: str | None
     window_ms: int | None
     steps: tuple[Callable[[Any, Any], Any], ...]
-    """Make rows of the table of keys and states."""
+    """Make rows from the table of keys and states."""
 
 
 class Calls:
-    """Calls of aggregates in a query; equal ones are computed once."""
+    """The calls of aggregates in a query; equal calls are computed once."""
 
     def __init__(
         self, relation: Relation, groups: Sequence[exp.Expr], settings: Mapping[str, Any], *, is_windowed: bool
@@ -71,7 +71,7 @@ class Calls:
 
     @property
     def note(self) -> str:
-        """Text that the digest of a topology depends on: the calls, and what users' aggregates do."""
+        """Return text that the digest of a topology depends on: the calls, and the code of users' aggregates."""
         functions = [
             [digest_of(each) for each in (used.initial, used.add, used.merge, used.result, used.undo)]
             for used in (call.function for call in self.calls)
@@ -82,7 +82,7 @@ class Calls:
         """Return an expression over groups and results.
 
         Raises:
-            SqlError: If it uses a column that is neither.
+            SqlError: If it uses a column that is neither a group nor a result.
         """
         if node in self.groups:
             return _named(f"G{self.groups.index(node)}", node)
@@ -159,14 +159,14 @@ def aggregated(
     """Return the table of an aggregation.
 
     Args:
-        window: Its windows; None if there are none.
-        relation: What is aggregated.
+        window: The query's windows; None if there are none.
+        relation: The rows to aggregate.
         groups: Expressions of GROUP BY.
         nodes: Expressions of the projection.
-        having: Which groups pass; None for all.
+        having: Condition that groups must meet; None for all.
         is_final: Whether each window is sent once, when it has closed.
         store: Name of the store of states; generated if left out.
-        settings: Properties that functions look at.
+        settings: Properties that functions read.
 
     Raises:
         SqlError: If the query has a mistake.
@@ -219,7 +219,7 @@ def _fields(groups: Sequence[SqlType], calls: Sequence[AggregateCall], *, is_win
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    """Functions of a DSL's aggregation over several calls at once."""
+    """Functions of one DSL aggregation that computes several calls at once."""
 
     calls: tuple[AggregateCall, ...]
     width: int
@@ -229,7 +229,7 @@ class _Fold:
         return tuple(each.function.initial() for each in self.calls)
 
     def adder(self) -> Callable[[Any, Any, Any], Any]:
-        """Return the function that returns the states with a row more."""
+        """Return the function that adds a row to states."""
         steps = tuple((each.function.add, each.places) for each in self.calls)
 
         def add(_key: Any, row: Any, states: Any) -> Any:
@@ -243,18 +243,18 @@ class _Fold:
         return written(add, States(self.calls))  # type: ignore[no-any-return]
 
     def undo(self, _key: Any, row: Any, states: Any) -> Any:
-        """Return the states without a row."""
+        """Return the states with a row subtracted."""
         return tuple(
             (each.function.undo or _kept)(state, *(row[place] for place in each.places))
             for each, state in zip(self.calls, states, strict=True)
         )
 
     def merge(self, _key: Any, left: Any, right: Any) -> Any:
-        """Return the states of two sessions that have become one."""
+        """Return the states of two merged sessions."""
         return tuple(each.function.merge(one, two) for each, one, two in zip(self.calls, left, right, strict=True))
 
     def results(self, *, is_windowed: bool) -> Callable[[Any, Any], Any]:
-        """Return the function that makes the row of a group, in a window or not, of its key and states."""
+        """Return the function that makes a group's row, with or without a window, from its key and states."""
         results = tuple(each.function.result for each in self.calls)
 
         def row(key: Any, states: Any) -> Any:
@@ -267,7 +267,7 @@ class _Fold:
         return written(made, Results(self.calls, self.width, is_windowed))  # type: ignore[no-any-return]
 
     def grouped(self) -> Callable[[Any, Any], bool]:
-        """Return the predicate that tells whether all values that a row is grouped by are there."""
+        """Return the predicate that tells whether no value that a row is grouped by is NULL."""
         width = self.width
 
         def is_grouped(_key: Any, row: Any) -> bool:
@@ -293,7 +293,7 @@ _Serdes = tuple["Serde[Any]", "Serde[Any]", "Serde[Any]"]
 
 
 def _is_key(groups: Sequence[exp.Expr], relation: Relation) -> bool:
-    """Tell whether rows are grouped by just their key: they need not be repartitioned (ksqlDB's `StreamGroupByKey`)."""
+    """Return whether rows are grouped by just their key, and so need no repartitioning (ksqlDB's `StreamGroupByKey`)."""
     if relation.window is not None or not all(isinstance(each, exp.Column) for each in groups):
         return False
     places = tuple(find_field(relation.fields, each) for each in groups if isinstance(each, exp.Column))
@@ -331,7 +331,7 @@ def _of_stream(
 
 
 def _grace_ms(window: WindowClause, *, is_final: bool) -> int:
-    """Return the grace period; final results have none unless they say so (ksqlDB's `RewrittenAnalysis`)."""
+    """Return the grace period; final results have none unless the statement has one (ksqlDB's `RewrittenAnalysis`)."""
     if window.grace is not None:
         return window.grace
     return 0 if is_final else _GRACE_MS

@@ -1,4 +1,4 @@
-"""Sources that statements have declared or made."""
+"""Sources that statements have declared or created."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _KNOWN = (
 )
 
 PREFIX = "ksql.output.topic.name.prefix"
-"""Property that stands before the names of topics which statements do not name."""
+"""Property with the prefix of topics that statements do not name."""
 UNWRAPPED = "wrap.single.values is false"
-"""Whether single values stand alone where WITH does not say."""
+"""Property that tells whether single values stand alone, for statements whose WITH does not."""
 _FORMATS = {
     "KEY_FORMAT": "ksql.persistence.default.format.key",
     "VALUE_FORMAT": "ksql.persistence.default.format.value",
@@ -52,9 +52,9 @@ _FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How records of a topic are written: columns, formats, windows.
+    """The form of a topic's records: columns, formats, windows.
 
-    `headers` are names of columns, and of the headers that they hold; an empty text stands for all of them.
+    `headers` maps names of columns to the headers that they hold; an empty text stands for all headers.
     """
 
     key: Columns
@@ -75,10 +75,10 @@ class Layout:
     key_nullable: str | None = None
 
     def serdes(self) -> tuple[Serde[Any], Serde[Any]]:
-        """Return the serdes of keys, windows left aside, and of values.
+        """Return the serdes of keys, without their windows, and of values.
 
         Raises:
-            SqlError: If a format does not hold the columns.
+            SqlError: If a format cannot hold the columns.
         """
         keys = key_serde(
             self.key,
@@ -102,7 +102,7 @@ class Layout:
 class Source:
     """A stream or a table, and the topic that holds it.
 
-    A table that workers have in a store can be asked there.
+    Workers answer queries of a table that they keep in a store.
     """
 
     name: str
@@ -113,7 +113,7 @@ class Source:
     stored: StoredTable | None = None
 
     def serdes(self) -> tuple[Serde[Any], Serde[Any]]:
-        """Return the serdes of its keys, windowed or not, and of its values. Errors are those of the layout's."""
+        """Return the serdes of its keys, windowed or not, and of its values. Errors are those of `Layout.serdes`."""
         (keys, values), window = self.layout.serdes(), self.layout.window
         if window == "SESSION":
             return session_windowed(keys), values
@@ -133,7 +133,7 @@ class Catalog:
         """Return a source.
 
         Raises:
-            SqlError: If there is none of the name.
+            SqlError: If no source has the name.
         """
         if name not in self.sources:
             message = f"{name} does not exist."
@@ -144,7 +144,7 @@ class Catalog:
         """Forget a source.
 
         Raises:
-            SqlError: If there is none of the name and kind, or its topic belongs to others.
+            SqlError: If no source of this kind has the name, or its topic belongs to others.
         """
         name, start = statement.name, statement.start
         if name not in self.sources and statement.if_exists:
@@ -160,14 +160,14 @@ class Catalog:
 
 
 def checked_properties(statement: CreateSource, properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return what WITH says, with what SET says for what it leaves out.
+    """Return the properties of WITH, with those of SET as defaults.
 
     Args:
         statement: The statement.
-        properties: As SET has set them.
+        properties: The properties of SET.
 
     Raises:
-        SqlError: If it names what there is not.
+        SqlError: If a property or value does not exist.
     """
     for name in statement.properties:
         if name not in _KNOWN:

@@ -1,4 +1,4 @@
-"""Types of several values together: of numbers in arithmetic and comparisons, of items, branches and constructors."""
+"""Common types of several values: in arithmetic, comparisons, arrays, branches and constructors."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ class IncompatibleTypes(Exception):  # noqa: N818 - what it tells
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A value among several: its type, None for NULL, and the text of it if it is a constant."""
+    """One of several values: its type, None for NULL, and its text if it is a constant."""
 
     type: SqlType | None
     constant: str | None = None
 
 
 def common_type(operands: Sequence[Operand]) -> SqlType | None:
-    """Return the type that several values get; None if all are NULL.
+    """Return the common type of several values; None if all are NULL.
 
-    The first that is not NULL leads: beside a number, a constant text is a number; beside a text, a constant is a text.
+    The first value that is not NULL decides. With a number, a constant text becomes a number; with a text, a constant becomes
+    a text.
 
     Raises:
         IncompatibleTypes: If there is no such type.
@@ -60,10 +61,10 @@ def _both(known: SqlType | None, operand: Operand) -> SqlType | None:
 
 
 def united(one: SqlType, other: SqlType) -> SqlType:
-    """Return the type that values of both types can become: of structs the one with all fields.
+    """Return the type that values of both types can become; for structs, the one with all fields.
 
     Raises:
-        IncompatibleTypes: If there is none.
+        IncompatibleTypes: If there is no such type.
     """
     if one == other:
         return one
@@ -82,7 +83,7 @@ def united(one: SqlType, other: SqlType) -> SqlType:
 
 
 def is_widening(given: SqlType, wanted: SqlType) -> bool:
-    """Tell whether values become another type without being asked to: numbers that of wider numbers, whatever its digits."""
+    """Return whether values are converted implicitly: numbers to a wider type of numbers, whatever its digits."""
     one, other = rank(given), rank(wanted)
     return given == wanted or (one is not None and other is not None and one <= other)
 
@@ -91,7 +92,7 @@ def constant_of(operand: Operand, target: SqlType) -> Any:
     """Return the value of a constant as another type.
 
     Raises:
-        IncompatibleTypes: If it is none of that type.
+        IncompatibleTypes: If the constant cannot be converted.
     """
     text = operand.constant or ""
     try:
@@ -132,14 +133,14 @@ def _numbers(one: SqlType, other: SqlType) -> SqlType:
 
 
 def rank(of: SqlType | None) -> int | None:
-    """Return the place of a type among the numbers; None for others."""
+    """Return the rank of a type among the types of numbers; None for other types."""
     if isinstance(of, Decimal):
         return _DECIMAL_RANK
     return None if of is None or of not in _ORDER else _ORDER.index(of)
 
 
 def widest(types: Sequence[SqlType]) -> SqlType | None:
-    """Return the type that all values fit into; None if they are not equal, and not all numbers."""
+    """Return the type that holds all values; None if types differ and are not all numbers."""
     if len(set(types)) == 1:
         return types[0]
     ranks = [rank(each) for each in types]
@@ -154,7 +155,7 @@ def widest(types: Sequence[SqlType]) -> SqlType | None:
 
 
 def arithmetic_type(sign: str, left: SqlType | None, right: SqlType | None) -> SqlType | None:
-    """Return the type of a result; None if a side is no number."""
+    """Return the type of a result; None if an operand is not a number."""
     one, two = rank(left), rank(right)
     if one is None or two is None or left is None or right is None:
         return None
@@ -180,7 +181,7 @@ def _decimal_type(sign: str, left: Decimal, right: Decimal) -> Decimal:
 
 
 def comparable(left: SqlType | None, right: SqlType | None, sign: str) -> bool:
-    """Tell whether values of two types can be compared so; NULL with nothing."""
+    """Return whether an operator can compare values of two types; NULL cannot be compared."""
     if left is None or right is None:
         return False
     if rank(left) is not None and rank(right) is not None:

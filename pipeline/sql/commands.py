@@ -1,4 +1,4 @@
-"""Commands that look at an application's statements and topics, as ksqlDB's shell has them."""
+"""Commands that inspect an application's statements and topics, as in ksqlDB's shell."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pipeline.sql.statements import Query, SetProperty
 
 PROPERTIES: Mapping[str, tuple[str, ...]] = {"auto.offset.reset": ("earliest", "latest")}
-"""What SET can say, with the values that it takes."""
+"""The properties of SET, with their values."""
 KINDS = ("STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "TYPES")
 
 _HINT = (
@@ -29,14 +29,14 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """SHOW of all there is of a kind."""
+    """SHOW: lists everything of one kind."""
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """DESCRIBE of a stream or a table."""
+    """DESCRIBE: a stream or a table."""
 
     name: str
     start: int
@@ -52,7 +52,7 @@ class DescribeFunction:
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """EXPLAIN of a query, or of the stream or table that a statement makes."""
+    """EXPLAIN: a query, or the stream or table that a statement creates."""
 
     query: Query | None
     name: str | None
@@ -61,7 +61,7 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """PRINT of a topic: from the beginning or what comes, each `interval`th record, up to a `limit`."""
+    """PRINT: records of a topic, from the beginning or new ones only, each `interval`th one, up to a `limit`."""
 
     topic: str
     from_beginning: bool
@@ -71,7 +71,7 @@ class Print:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """SELECT: rows as they are, or with EMIT CHANGES as they come, up to a `limit`; and its `text`."""
+    """SELECT: the current rows, or with EMIT CHANGES the changes as they happen, up to a `limit`; with its `text`."""
 
     query: Query
     follows: bool
@@ -81,7 +81,7 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class InsertValues:
-    """INSERT INTO ... VALUES, with the names of columns and where they stand; none stands for all columns in their order."""
+    """INSERT INTO ... VALUES, with names of columns and their places in the text; without names, all columns in order."""
 
     name: str
     columns: tuple[tuple[str, int], ...]
@@ -93,10 +93,10 @@ Command: TypeAlias = "Show | Describe | DescribeFunction | Explain | Print | Sel
 
 
 def parse_commands(text: str) -> list[Command]:
-    """Return the commands of a text, each with a semicolon at its end; that of the last may be missing.
+    """Return the commands of a text, each with a semicolon at its end; the last one may lack it.
 
     Raises:
-        SqlError: If it has a mistake.
+        SqlError: If a command has a mistake.
     """
     return _CommandParser(dialect=Ksql()).commands(text)
 
@@ -185,10 +185,10 @@ class _CommandParser(KsqlParser):
 
 
 def _known(command: SetProperty) -> SetProperty:
-    """Return the command, if there is such a property and it takes the value.
+    """Return the command, if the property exists and has this value.
 
     Raises:
-        SqlError: If not.
+        SqlError: If it does not.
     """
     if command.name not in PROPERTIES:
         message = f"There is no property '{command.name}' here"

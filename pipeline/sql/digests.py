@@ -1,4 +1,4 @@
-"""Digests of statements, one by one: equal for statements that say and make the same columns, however they are laid out."""
+"""Digests of statements: equal for statements with equal words and columns, whatever their layout."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from pipeline.sql.statements import Statement
 
 _AS_WRITTEN = frozenset({TokenType.STRING, TokenType.IDENTIFIER})
-"""Words whose letters count."""
+"""Words whose letters are significant."""
 
 
 def statement_digests(text: str, file: str) -> dict[str, str]:
     """Return a digest per statement, 16 hex digits, under names such as `CREATE TABLE TOTALS`.
 
-    Spaces, comments and the case of words do not count. The columns and formats of what a statement makes do: those of a
-    `SELECT *` change with its source. `SET`, `UNSET` and types have none: types are part of the columns.
+    Spaces, comments and the case of words do not count. The columns and formats of created sources do: those of a `SELECT *`
+    change with its source. `SET`, `UNSET` and types have no digests: types are part of the columns.
 
     Raises:
         SqlError: If a statement has a mistake.

@@ -1,4 +1,4 @@
-"""Mistakes in statements: where each is, what is meant, and the nearest name."""
+"""Mistakes in statements, with their places and the nearest name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SqlError(TopologyError):
     """
 
     def __init__(self, message: str, start: int | None = None, *, hint: str | None = None) -> None:
-        """Keep the place until the text is at hand."""
+        """Keep the place until `place` adds it to the message."""
         super().__init__(message, hint=hint)
         self.start = start
 
@@ -33,7 +33,7 @@ class SqlError(TopologyError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return a hint with the name that resembles another most, or with all names if none does.
+    """Return a hint with the most similar name, or with all names if none is similar.
 
     >>> nearest("AMUONT", ["AMOUNT", "ID"])
     'Did you mean AMOUNT?'

@@ -1,4 +1,4 @@
-"""ksqlDB's names, types and expressions: operators and their precedence are sqlglot's."""
+"""Parses ksqlDB's names, types and expressions; operators and their precedence are sqlglot's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WITH_UNITS = {f"{of}{way}" for of in ("DATE", "TIME", "TIMESTAMP") for way in (
 
 
 class ExpressionParser(Parser):
-    """Operators and their precedence are sqlglot's; operands and types are ksqlDB's."""
+    """Parses ksqlDB's operands and types; operators and their precedence are sqlglot's."""
 
     RANGE_PARSERS: ClassVar = {
         key: Parser.RANGE_PARSERS[key] for key in (TokenType.BETWEEN, TokenType.IN, TokenType.IS, TokenType.LIKE)
@@ -34,7 +34,7 @@ class ExpressionParser(Parser):
     custom_types: dict[str, SqlType]
 
     def begin(self, text: str, tokens: list[Token]) -> None:
-        """Take up a text."""
+        """Begin a text."""
         self.reset()
         self.sql, self._tokens, self._tokens_size = text, tokens, len(tokens)
         self._advance(0)
@@ -43,20 +43,20 @@ class ExpressionParser(Parser):
     # Tokens
 
     def fail(self, message: str, token: Token | None = None, hint: str | None = None) -> SqlError:
-        """Return the error of a place, of the next token if left out."""
+        """Return the error of a place, by default that of the next token."""
         at = token or self._curr
         return SqlError(message, at.start if at else len(self.sql), hint=hint)
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
-        """Raise what sqlglot itself finds wrong."""
+        """Raise a mistake that sqlglot itself finds."""
         raise self.fail(message, token if token is not None and token.text != "SENTINEL" else None)
 
     def word(self, *words: str) -> bool:
-        """Take these words, one after the other, if they are next."""
+        """Take these words if they come next, in this order, and return whether they did."""
         return bool(self._match_text_seq(*words))
 
     def expect(self, *words: str) -> None:
-        """Take words or signs that have to come."""
+        """Take required words or signs."""
         for word in words:
             if not self.word(word):
                 found = repr(self._curr.text) if self._curr else "the end"
@@ -64,12 +64,12 @@ class ExpressionParser(Parser):
                 raise self.fail(message)
 
     def is_next(self, *words: str) -> bool:
-        """Tell whether one of these words is next."""
+        """Return whether one of these words is next."""
         token = self._curr
         return bool(token) and token.token_type != TokenType.IDENTIFIER and token.text.upper() in words
 
     def name(self) -> tuple[str, int]:
-        """Take a name: as it is in backquotes, else in capitals; and its place."""
+        """Take a name, unchanged in backquotes and otherwise in capitals; return it with its place."""
         token = self._curr
         if not token:
             message = "Expected a name, found the end"
@@ -91,11 +91,11 @@ class ExpressionParser(Parser):
         return upper, token.start
 
     def _is_joined_to_next(self, token: Token) -> bool:
-        """Tell whether a name goes on behind the digits that it begins with: `1R`."""
+        """Return whether a name continues after the digits that it begins with: `1R`."""
         return bool(self._next) and self._next.token_type == TokenType.VAR and self._next.start == token.end + 1
 
     def listed(self, parse: Callable[[], Any], end: str = ")") -> tuple[Any, ...]:
-        """Take items between commas, up to and with a closing sign."""
+        """Take items between commas, up to and including a closing sign."""
         if self.word(end):
             return ()
         found = [parse()]
@@ -199,7 +199,7 @@ class ExpressionParser(Parser):
         return names if self.word(")") else None
 
     def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:  # noqa: ARG002, FBT001, FBT002 - sqlglot's own
-        """Take an operand: this is where sqlglot's operators end."""
+        """Take an operand, where the work of sqlglot's operators ends."""
         token = self._curr
         if not token or token.token_type == TokenType.WHEN:  # CASE WHEN, without a value to compare
             return None

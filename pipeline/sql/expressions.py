@@ -1,6 +1,6 @@
-"""Expressions become Python: types are checked here, and the code of a function is written.
+"""Compiles expressions to Python: checks their types and writes the code of a function.
 
-Names and constants of users never stand in the code: it refers to them by names of its own.
+Names and constants of users never appear in the code, which refers to them by generated names.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CONSTANTS = (str, int, float, decimal.Decimal)
 _MOMENTS = {"ROWTIME", "WINDOWSTART", "WINDOWEND"}
 """Columns of times in ms that may be compared with texts."""
 _OF_ONE_TYPE = frozenset({"GREATEST", "LEAST"})
-"""Functions that take texts beside times as times."""
+"""Functions that accept texts for times if other arguments are times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class Field:
     """A column that expressions can refer to, at its place in the row.
 
     Args:
-        name: Its name.
-        type: Its type.
+        name: The column's name.
+        type: The column's type.
         source: Name or alias of its source; empty if it has none.
         is_key: Whether it is in the key of the rows.
         is_pseudo: Whether stars leave it out.
-        is_source_key: Whether it is in the key of its source; such columns lead where stars are written out.
+        is_source_key: Whether it is in the key of its source; such columns come first when stars are expanded.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Code:
 
 
 def _negated_if(node: exp.Expr, code: Code) -> Code:
-    """Return the code of a test that may say NOT within itself."""
+    """Return the code of a test that may contain its own NOT."""
     return Code(f"(not {code.text})", code.type) if node.args.get("negate") else code
 
 
@@ -91,7 +91,7 @@ def _is_moment(node: exp.Expr) -> bool:
 
 
 def _constant(node: exp.Expr) -> str | None:
-    """Return the text of a constant, of a number as it is written; None for other expressions."""
+    """Return the text of a constant, with a number as it is written; None for other expressions."""
     if isinstance(node, exp.Boolean):
         return "true" if node.this else "false"
     if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
@@ -100,7 +100,7 @@ def _constant(node: exp.Expr) -> str | None:
 
 
 def start_of(node: exp.Expr) -> int | None:
-    """Return the place of an expression in the text, if one of its parts knows it."""
+    """Return the place of an expression in the text, if one of its parts has a place."""
     for part in node.walk():
         if "start" in part.meta:
             return int(part.meta["start"])
@@ -108,10 +108,10 @@ def start_of(node: exp.Expr) -> int | None:
 
 
 def find_field(fields: Sequence[Field], node: exp.Column) -> int:
-    """Return the place of the column that an expression names.
+    """Return the index of the column that an expression names.
 
     Raises:
-        SqlError: If there is none, or more than one.
+        SqlError: If no column, or more than one, has the name.
     """
     name, source = node.name, node.table
     found = [number for number, each in enumerate(fields) if each.name == name and source in {"", each.source}]
@@ -137,7 +137,7 @@ class Compiler:
     lambdas: dict[str, Code] = field(default_factory=dict)
 
     def constant(self, value: Any) -> str:
-        """Return a name of the code for a value."""
+        """Return a name in the code for a value."""
         name = f"c{len(self.names)}"
         self.names[name] = value
         return name
@@ -146,7 +146,7 @@ class Compiler:
         """Return the code of an expression.
 
         Raises:
-            SqlError: If it names what does not exist, or its types do not fit.
+            SqlError: If it names something that does not exist, or its types do not fit.
         """
         for kind, write in _WRITERS.items():
             if isinstance(node, kind):
@@ -160,7 +160,7 @@ class Compiler:
         raise SqlError(message, start_of(node))
 
     def typed(self, node: exp.Expr, wanted: SqlType, what: str) -> str:
-        """Return the code of an expression that has to have a type; NULL has any."""
+        """Return the code of an expression that must have a type; NULL fits every type."""
         code = self.code(node)
         if code.type not in {wanted, None}:
             message = f"{what} must be {wanted}, not {code.type}"
@@ -207,7 +207,7 @@ class Compiler:
         return Code("True" if node.this else "False", Primitive.BOOLEAN)
 
     def paren(self, node: exp.Paren) -> Code:
-        """Write what stands in brackets."""
+        """Write an expression in brackets."""
         return self.code(node.this)
 
     def dot(self, node: exp.Dot) -> Code:
@@ -253,7 +253,7 @@ class Compiler:
         return Code(self._whole(sign, left, right, 32 if result is Primitive.INTEGER else 64), result)
 
     def _whole(self, sign: str, left: Code, right: Code, bits: int) -> str:
-        """Write arithmetic of whole numbers; what does not fit is left to a function, and most divisions are done in place."""
+        """Write arithmetic of whole numbers: overflows are left to a function, and most divisions are done in place."""
         divisor = self.names.get(right.text)
         if sign == "/" and isinstance(divisor, int) and divisor > 0:
             held = f"t{len(self.names)}"
@@ -290,12 +290,12 @@ class Compiler:
         return Code(f"(-({value.text}))", value.type)
 
     def comparison(self, node: exp.Binary) -> Code:
-        """Write a comparison; it is false if a side is NULL."""
+        """Write a comparison, which is false if a side is NULL."""
         left, right = self._with_moments(node.this, node.expression)
         return self._compared(left, right, _COMPARISONS[type(node)], node)
 
     def distinction(self, node: exp.Binary) -> Code:
-        """Write IS DISTINCT FROM, for which NULL is a value like others."""
+        """Write IS DISTINCT FROM, which treats NULL as a value like others."""
         left, right = self._alike(*self._with_moments(node.this, node.expression))
         if None not in {left.type, right.type} and not comparable(left.type, right.type, "=="):
             message = f"Cannot compare {left.type} with {right.type}"
@@ -304,7 +304,7 @@ class Compiler:
         return Code(f"({negation}{self.constant(operators.is_distinct)}({left.text}, {right.text}))", Primitive.BOOLEAN)
 
     def _with_moments(self, left: exp.Expr, right: exp.Expr) -> tuple[Code, Code]:
-        """Return both sides of a comparison; a text beside a column of times in ms is one (ksqlDB's `StatementRewriter`)."""
+        """Return both operands; a text next to a column of times in ms becomes one (ksqlDB's `StatementRewriter`)."""
         return (
             self._moment(left) if _is_moment(right) else self.code(left),
             self._moment(right) if _is_moment(left) else self.code(right),
@@ -331,7 +331,7 @@ class Compiler:
         return Code(f"({' and '.join(tests)})", Primitive.BOOLEAN)
 
     def _operand(self, code: Code, letter: str) -> tuple[str, list[str]]:
-        """Return a side of a comparison to be named several times, and the test that it is not NULL; a constant never is."""
+        """Return a side of a comparison as a reusable name, and the test that it is not NULL; constants need no test."""
         if self.names.get(code.text) is not None:
             return code.text, []
         if SIMPLE.fullmatch(code.text):
@@ -341,7 +341,7 @@ class Compiler:
         return held, [f"({held} := {code.text}) is not None"]
 
     def _alike(self, left: Code, right: Code) -> tuple[Code, Code]:
-        """Convert texts and dates that are compared with times, and DOUBLEs with DECIMALs: 1.1 is 1.1, whichever it is."""
+        """Convert texts and dates compared with times, and DOUBLEs compared with DECIMALs, so that 1.1 equals 1.1."""
         if {left.type, right.type} == {Primitive.DATE, Primitive.TIMESTAMP}:
             return self._converted(left, Primitive.TIMESTAMP), self._converted(right, Primitive.TIMESTAMP)
         if left.type in TIMES and right.type is Primitive.STRING:
@@ -393,7 +393,7 @@ class Compiler:
         return Code(f"({first.text} and {second.text})", Primitive.BOOLEAN)
 
     def member(self, node: exp.In) -> Code:
-        """Write IN: all items get one type, and NULL is none of them."""
+        """Write IN: all items get one type, and NULL equals none of them."""
         value, *items = self._unified([node.this, *node.expressions], "IN", node)
         tests = [
             self._compared(value, item, "==", each).text
@@ -437,7 +437,7 @@ class Compiler:
         return Code(text, found[0].type)
 
     def _unified(self, nodes: Sequence[exp.Expr], what: str, parent: exp.Expr) -> list[Code]:
-        """Return values of one type; the first that is not NULL leads (ksqlDB's `CoercionUtil`)."""
+        """Return values of one type, decided by the first that is not NULL (ksqlDB's `CoercionUtil`)."""
         codes = [self.code(each) for each in nodes]
         operands = [Operand(code.type, _constant(node)) for code, node in zip(codes, nodes, strict=True)]
         try:
@@ -466,7 +466,7 @@ class Compiler:
     # Constructors and calls
 
     def _part(self, code: Code) -> str:
-        """Return the code of a part of a value, which is NULL if it cannot be computed: the other parts stay."""
+        """Return the code of a part of a value; a part that cannot be computed is NULL, and the other parts remain."""
         if SIMPLE.fullmatch(code.text):
             return code.text
         return f"{self.constant(operators.value_or_null)}(lambda: {code.text})"
@@ -581,7 +581,7 @@ _WRITERS: Mapping[type[exp.Expr], Callable[[Compiler, Any], Code]] = {
 
 
 def check_known(node: exp.Anonymous) -> None:
-    """Make sure that there is a function of the name, whatever it is called with.
+    """Make sure that a function of the name exists, whatever its arguments.
 
     Raises:
         SqlError: If there is none.
@@ -595,12 +595,12 @@ def check_known(node: exp.Anonymous) -> None:
 
 
 def function_of(compiler: Compiler, codes: Sequence[Code], note: str = "") -> Callable[[Any], Any]:
-    """Return a function that makes a row of another; a value that cannot be computed is NULL.
+    """Return a function that makes a row from another one; values that cannot be computed are NULL.
 
     Args:
-        compiler: Which wrote the code.
-        codes: One for each value of the row.
-        note: What else the digest of the topology depends on.
+        compiler: Compiler that wrote the code.
+        codes: Code for each value of the row.
+        note: Further text that the digest of the topology depends on.
     """
     lines = ["    if row is None:", "        return None"]
     for number, code in enumerate(codes):
@@ -611,7 +611,7 @@ def function_of(compiler: Compiler, codes: Sequence[Code], note: str = "") -> Ca
 
 
 def predicate_of(compiler: Compiler, code: Code) -> Callable[[Any, Any], bool]:
-    """Return a function of key and row that tells whether the row passes; one that cannot be tested does not."""
+    """Return a function of key and row that tells whether the row passes; a row that cannot be tested does not pass."""
     lines = [
         "    try:",
         f"        return row is not None and ({code.text}) is True",
@@ -632,7 +632,7 @@ def _defined(parameters: str, lines: Sequence[str], names: Mapping[str, Any], no
 
 
 def digest_of(value: Any) -> object:
-    """Return what stands for a value in digests: of functions of ours the name, of users' what they do."""
+    """Return an object that stands for a value in digests: the name of a built-in function, the code of a user's."""
     if isinstance(value, _CONSTANTS):
         return repr(value)
     if isinstance(value, functools.partial):

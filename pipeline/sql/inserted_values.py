@@ -1,4 +1,4 @@
-"""INSERT INTO ... VALUES: a row of constants, as the record of a source."""
+"""INSERT INTO ... VALUES: converts a row of constants to a record of a source."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def inserted_row(command: InsertValues, catalog: Catalog) -> InsertedRow:
     """Return the row of a command.
 
     Raises:
-        SqlError: If it names what there is not, a value has a wrong type, or the source takes no values.
+        SqlError: If a name does not exist, a value has a wrong type, or the source takes no values.
     """
     source = catalog.find(command.name, command.start)
     _check(source, command.start)
@@ -81,7 +81,7 @@ def _check(source: Source, start: int) -> None:
 
 
 def _part(columns: Columns, given: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Return the values of columns; None if there are no columns, or a key has no value at all."""
+    """Return the values of columns; None if there are no columns, or a key has no values at all."""
     return tuple(given.get(name) for name, _ in columns) if columns else None
 
 

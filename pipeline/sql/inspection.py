@@ -1,4 +1,4 @@
-"""Answers to commands about statements: what there is, of which columns, and what becomes of it."""
+"""Answers commands about statements: which sources and types there are, their columns, and their queries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Rows under names of columns."""
+    """Rows, with the names of their columns."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -31,7 +31,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """The statements of a file, and the sources that they declare and make."""
+    """The statements of a file, and the sources that they declare and create."""
 
     text: str
     statements: tuple[Statement, ...]
@@ -43,11 +43,11 @@ class Statements:
 
         Args:
             text: The statements.
-            file: Shown in errors.
-            builder: Empty; one without settings if left out.
+            file: File name for errors.
+            builder: An empty builder; one without settings if left out.
 
         Raises:
-            SqlError: If one has a mistake.
+            SqlError: If a statement has a mistake.
         """
         plan = Plan(builder or StreamsBuilder())
         try:
@@ -62,7 +62,7 @@ class Statements:
         """Return the answer to a command.
 
         Raises:
-            SqlError: If it names what there is not.
+            SqlError: If it names something that does not exist.
         """
         match command:
             case Show():
@@ -93,7 +93,7 @@ class Statements:
         return Answer((title, "Kafka Topic", "Key Format", "Value Format", "Windowed"), tuple(rows))
 
     def _types(self) -> Iterable[tuple[Any, ...]]:
-        """Return the types that are left at the end."""
+        """Return the types that exist after the last statement."""
         found = {each.name: each.type for each in self.statements if isinstance(each, CustomType)}
         return ((name, str(type_)) for name, type_ in sorted(found.items()) if type_ is not None)
 
@@ -113,7 +113,7 @@ class Statements:
         return Answer(("Topology",), tuple((line,) for line in str(plan.builder.build().describe()).splitlines()))
 
     def _making(self, command: Explain) -> Statement:
-        """Return the statement that makes a source, which is forgotten, to be made again."""
+        """Return the statement that creates a source; the source is forgotten, so that it can be created again."""
         name = command.name or ""
         made = [each for each in self.statements if isinstance(each, CreateSource) and each.query is not None]
         found = [each for each in made if each.name == name]

@@ -1,4 +1,4 @@
-"""Joins of a query: from the first source to the last, each with what has been joined before it."""
+"""Joins of a query, from the first source to the last, each with the result of the earlier joins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pipeline.sql.types import SqlType
 
 _GRACE_MS = 24 * 3_600_000
-"""Windows of joins have a day of grace if the statement gives none (`JoinWindows.of`)."""
+"""Grace of join windows without GRACE PERIOD: a day (`JoinWindows.of`)."""
 _KEY = "ROWKEY"
 
 
@@ -35,11 +35,11 @@ class _Side:
     """One side of a join's condition.
 
     Args:
-        relation: The rows that it is about.
+        relation: The rows of this side.
         node: The expression.
-        code: What it compiles to.
-        place: Its column, if it is one.
-        names: Values behind the names of the code.
+        code: The compiled expression.
+        place: Index of the column, if the expression is one.
+        names: Values behind the names in the code.
     """
 
     relation: Relation
@@ -50,12 +50,12 @@ class _Side:
 
     @property
     def is_key(self) -> bool:
-        """Whether the rows have it as their key already."""
+        """Return whether the expression is the key of the rows already."""
         keys = self.relation.viable or self.relation.key
         return self.place in keys and len(self.relation.key) <= 1
 
     def value_of(self) -> Callable[[Any], Any]:
-        """Return a function of a row that gives the key; None if it is NULL."""
+        """Return a function that returns a row's join key; None if it is NULL."""
         made = function_of(self.compiler, [self.code])
         return lambda row: None if row is None or (key := made(row)) == (None,) else key
 
@@ -64,7 +64,7 @@ def joined_all(relations: Sequence[Relation], joins: Sequence[Join]) -> Relation
     """Return all sources of a query, joined.
 
     Raises:
-        SqlError: If a join has a mistake, or is of a kind that there is not.
+        SqlError: If a join has a mistake, or is of an unknown kind.
     """
     done = relations[0]
     for other, join in zip(relations[1:], joins, strict=True):
@@ -95,7 +95,7 @@ def _joined(left: Relation, right: Relation, join: Join) -> Relation:
 
 
 def _check_windowed(mine: _Side, theirs: _Side, start: int) -> None:
-    """Refuse sources of unlike windows: their keys would never match (ksqlDB's `JoinNode`)."""
+    """Refuse sources with different windows, whose keys would never match (ksqlDB's `JoinNode`)."""
     left, right = mine.relation, theirs.relation
     problem = None
     if (left.window is None) != (right.window is None):
@@ -126,7 +126,7 @@ def _check_windows(left: Relation, right: Relation, join: Join) -> None:
 
 
 def _sides(left: Relation, right: Relation, join: Join) -> tuple[_Side, _Side]:
-    """Part the condition into what it says of either side."""
+    """Split the condition into its two sides."""
     condition = join.on.this if isinstance(join.on, exp.Paren) else join.on
     if not isinstance(condition, exp.EQ):
         message = "A join has a condition of the form a = b"
@@ -233,7 +233,7 @@ def _by_foreign_key(mine: _Side, theirs: _Side, join: Join) -> Relation:
 
 
 def _stored(relation: Relation) -> Any:
-    """The table with serdes of its own: its rows travel to the other one's tasks."""
+    """Return the table with serdes of its own, because its rows travel to the other table's tasks."""
     assert relation.table is not None  # noqa: S101 - the caller has looked
     rows = row_serde([each.type for each in relation.fields])
     return relation.table.map_values(_same, Materialized(key_serde=relation.key_serde, value_serde=rows))
@@ -253,7 +253,7 @@ def _require_primary(theirs: _Side, join: Join) -> None:
 
 
 def _key_serde(mine: _Side, theirs: _Side, key_type: SqlType) -> Serde[Any]:
-    """The serde of keys: that of a side which is not repartitioned, or partitions would not match."""
+    """Return the serde of keys; that of a side that is not repartitioned, so that partitions match."""
     for side in (theirs, mine):
         if side.is_key:
             return side.relation.key_serde
@@ -281,7 +281,7 @@ def _joiner(left: Relation, right: Relation) -> Callable[[Any, Any], Any]:
 def _result(
     mine: _Side, theirs: _Side, join: Join, keys: Serde[Any], *, stream: Any = None, table: Any = None
 ) -> Relation:
-    """Return the joined rows with the columns of both, and what may be called their key."""
+    """Return the joined rows with the columns of both sides, and the columns that may stand for their key."""
     width = len(mine.relation.fields)
     fields = tuple(replace(each, is_key=False) for each in (*mine.relation.fields, *theirs.relation.fields))
     viable = []
@@ -300,7 +300,7 @@ def _result(
 
 
 def _same_keys(side: _Side) -> list[int]:
-    """Return the places of columns that hold the same: those of an earlier join as well."""
+    """Return the indexes of columns that hold equal values, including those of earlier joins."""
     assert side.place is not None  # noqa: S101 - the caller has looked
     earlier = side.relation.viable
     return [side.place, *(each for each in earlier if each != side.place)] if side.place in earlier else [side.place]

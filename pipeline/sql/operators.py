@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons and casts as ksqlDB has them, for generated code."""
+"""ksqlDB's arithmetic, comparisons and casts, for generated code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def wrapped(bits: int) -> Callable[[int], int]:
-    """Return what keeps whole numbers within so many bits, as Java does.
+    """Return a function that wraps whole numbers to a number of bits, as Java does.
 
     >>> wrapped(32)(2**31)
     -2147483648
@@ -56,7 +56,7 @@ def double_division(left: float, right: float) -> float:
 
 
 def scaled(scale: int) -> Callable[[Any], decimal.Decimal]:
-    """Return what rounds a number to so many digits behind the point."""
+    """Return a function that rounds a number to `scale` digits after the decimal point."""
     step = decimal.Decimal(1).scaleb(-scale)
     return lambda value: decimal.Decimal(value).quantize(step, decimal.ROUND_HALF_UP, CONTEXT)
 
@@ -76,14 +76,14 @@ def _like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
 
 
 def like(text: str | None, pattern: str | None, escape: str = "") -> bool:
-    """Tell whether a text fits a pattern of `%` and `_`."""
+    """Return whether a text matches a pattern of `%` and `_`."""
     if text is None or pattern is None:
         return False
     return _like_pattern(pattern, escape).fullmatch(text) is not None
 
 
 def subscript(value: Any, index: Any) -> Any:
-    """Return an item of an array, counted from 1, or from the end if negative; or of a map. None if it has none."""
+    """Return an item of an array, counted from 1, or from the end if negative; or of a map. None if there is none."""
     if value is None or index is None:
         return None
     if isinstance(value, dict):
@@ -93,17 +93,17 @@ def subscript(value: Any, index: Any) -> Any:
 
 
 def is_distinct(one: Any, other: Any) -> bool:
-    """Tell whether two values differ, NULL being a value like others."""
+    """Return whether two values differ, where NULL is a value like others."""
     return (one is None) != (other is None) or bool(one != other)
 
 
 def exact(value: float | None) -> decimal.Decimal | None:
-    """Return the decimal number that a DOUBLE is written as, for comparisons (Java's `BigDecimal.valueOf`)."""
+    """Return the decimal number as which a DOUBLE is written, for comparisons (Java's `BigDecimal.valueOf`)."""
     return None if value is None else decimal.Decimal(repr(value))
 
 
 def value_or_null(compute: Callable[[], Any]) -> Any:
-    """Return a value; NULL if it cannot be computed."""
+    """Return a value; None, for NULL, if it cannot be computed."""
     try:
         return compute()
     except Exception:  # noqa: BLE001 - whatever it is
@@ -116,13 +116,13 @@ _PARTIAL = re.compile(
 
 
 def partial_timestamp(text: str) -> int:
-    """Return ms since 1970 of a timestamp that may end early, in UTC unless it says otherwise.
+    """Return ms since 1970 of a timestamp that may be incomplete, in UTC unless it has an offset.
 
     >>> partial_timestamp("2018") == partial_timestamp("2018-01-01T01:00+0100")
     True
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If the text is not a timestamp.
     """
     match = _PARTIAL.fullmatch(text)
     if match is None:
@@ -136,7 +136,7 @@ def partial_timestamp(text: str) -> int:
 
 
 def cast(source: SqlType | None, target: SqlType) -> Callable[[Any], Any] | None:
-    """Return what converts values from one type to another, None for NULL; None if there is no such cast."""
+    """Return the function that converts values from one type to another, None to None; None if there is no such cast."""
     if source is None or source == target:
         return lambda value: value
     inner = _cast(source, target)
@@ -199,7 +199,7 @@ def _double_text(value: float) -> str:
 
 
 def date_text(days: int) -> str:
-    """Return a date of days since 1970 as text."""
+    """Return a date, in days since 1970, as text."""
     return (_EPOCH + dt.timedelta(days=days)).date().isoformat()
 
 
@@ -216,7 +216,7 @@ def timestamp_text(time_ms: int) -> str:
 
 
 def parsed_timestamp(text: str) -> int:
-    """Return ms since 1970 of a text of ISO 8601, in UTC unless it says otherwise."""
+    """Return ms since 1970 of an ISO 8601 text, in UTC unless it has an offset."""
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
@@ -240,7 +240,7 @@ _TEXTS: dict[SqlType, Callable[[Any], Any]] = {
 
 
 def _to_text(source: SqlType) -> Callable[[Any], Any] | None:
-    """Return what makes a text of a value; of arrays, maps and structs the one that Java makes."""
+    """Return the function that converts a value to text; arrays, maps and structs become the text that Java makes."""
     if isinstance(source, Array):
         item = _shown(source.item)
         return item and (lambda value: f"[{', '.join(map(item, value))}]")
@@ -282,13 +282,13 @@ def _begins(text: str, *words: str) -> bool:
 
 
 def parsed_boolean(text: str) -> bool:
-    """Return what a text says: it begins `true` or `yes`, or `false` or `no` (ksqlDB's `SqlBooleans`).
+    """Return whether a text begins with `true` or `yes`, rather than with `false` or `no` (ksqlDB's `SqlBooleans`).
 
     >>> parsed_boolean("Y"), parsed_boolean("fal")
     (True, False)
 
     Raises:
-        ValueError: If it says neither.
+        ValueError: If it begins with none of them.
     """
     if not _begins(text, "true", "yes", "false", "no"):
         message = f"{text!r} is no BOOLEAN"

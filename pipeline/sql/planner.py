@@ -1,4 +1,4 @@
-"""Statements become calls of the DSL."""
+"""Translates statements into calls of the DSL."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def build_sql(text: str, builder: StreamsBuilder, *, file: str = "<sql>") -> Top
 
     Args:
         text: Statements, each with a semicolon at its end.
-        builder: Empty; the application's settings are in it.
-        file: Shown in errors.
+        builder: An empty builder with the application's settings.
+        file: File name for errors.
 
     Raises:
-        SqlError: If a statement has a mistake: with file, line and column.
+        SqlError: If a statement has a mistake, with file, line and column.
     """
     plan = Plan(builder)
     try:
@@ -61,7 +61,7 @@ def build_sql(text: str, builder: StreamsBuilder, *, file: str = "<sql>") -> Top
 
 @dataclass(slots=True)
 class Plan:
-    """Statements taken in so far."""
+    """The statements planned so far."""
 
     builder: StreamsBuilder
     catalog: Catalog = field(default_factory=Catalog)
@@ -72,7 +72,7 @@ class Plan:
     properties: dict[str, str] = field(default_factory=dict)
 
     def check_writes(self) -> None:
-        """Make sure that there is something to run.
+        """Make sure that the statements run something.
 
         Raises:
             SqlError: If no statement writes a topic or keeps a table.
@@ -82,10 +82,10 @@ class Plan:
             raise SqlError(message, 0)
 
     def add_all(self, statements: Sequence[Statement]) -> None:
-        """Take in statements, one after the other.
+        """Plan statements in order.
 
         Raises:
-            SqlError: If one has a mistake.
+            SqlError: If a statement has a mistake.
         """
         for statement in statements:
             query = None if isinstance(statement, DropSource | CustomType | SetProperty) else statement.query
@@ -95,12 +95,12 @@ class Plan:
             self.add(statement)
 
     def _note_places(self, query: Query) -> None:
-        """Note the sources of a query that uses the times or places of records: their tables are read for that."""
+        """Note the sources of a query that uses times or places of records, which affect how their tables are read."""
         if _names(query) & set(PLACES):
             self.placed |= {query.source.name, *(join.source.name for join in query.joins)}
 
     def add(self, statement: Statement) -> None:
-        """Take in one more statement.
+        """Plan one more statement.
 
         Raises:
             SqlError: If it has a mistake.
@@ -144,7 +144,7 @@ class Plan:
         self.catalog.sources[statement.name] = source
 
     def _check_unread(self, known: Source, start: int) -> None:
-        """Make sure that no query reads a table as it was declared before: both would be one table."""
+        """Make sure that no query reads the earlier declaration of a table: both would be one table."""
         if known.name in self.tables:
             message = f"Cannot replace {known.name}: a statement before reads it"
             raise SqlError(message, start)
@@ -189,14 +189,14 @@ class Plan:
         return source
 
     def _new_store(self, name: str) -> str | None:
-        """Return a name for the store of a table: its own, unless that is taken or no store can have it."""
+        """Return a name for the store of a table: its own, unless that is taken or not allowed."""
         if name in self.stores or not is_legal_topic(name):
             return None
         self.stores.add(name)
         return name
 
     def _kept(self, source: Source) -> Source:
-        """Return a source table that workers keep in a store, to be asked there, whatever else reads it."""
+        """Return a source table that workers keep in a store for queries, whether or not other queries read it."""
         store, width = self._new_store(source.name), len(source.layout.value)
         if store is None:
             return source
@@ -227,7 +227,7 @@ class Plan:
         self._write(widened, target)
 
     def select(self, query: Query, topic: str) -> Selection:
-        """Take in a query whose rows go to a topic to be shown, in a form of Millrace's own.
+        """Plan a query whose rows go to a topic for display, in a format of Millrace's own.
 
         Raises:
             SqlError: If it has a mistake.
@@ -291,7 +291,7 @@ def _names(query: Query) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Rows of a query in a topic, and how they are read."""
+    """The rows of a query in a topic, and the way to read them."""
 
     topic: str
     result: Result
@@ -299,7 +299,7 @@ class Selection:
     values: Serde[Any]
 
     def row(self, key: bytes | None, value: bytes | None) -> tuple[Any, ...]:
-        """Return the columns in the order of the projection, times as texts; a deleted row has those of its key alone."""
+        """Return the columns in the order of the projection, with times as texts; a deleted row has only those of its key."""
         read = None if key is None else self.keys.deserialize(key)
         found: dict[str, Any] = dict(
             zip(_column_names(self.result.key), getattr(read, "key", read) or (), strict=False)
@@ -319,7 +319,7 @@ def _without_key(_key: Any, _row: Any) -> None:
 
 
 def _null_alone(row: Any) -> Any:
-    """Return no value instead of a NULL that no record stands around."""
+    """Return None for a single NULL value that stands outside a record."""
     return None if row == (None,) else row
 
 
@@ -340,7 +340,7 @@ def _widened(result: Result, layout: Layout) -> Result | None:
 
 
 def _casting(casts: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
-    """Return a function that casts the values of a row; one that its type cannot hold is NULL."""
+    """Return a function that casts the values of a row; values that the new type cannot hold become NULL."""
 
     def cast_row(row: Any) -> Any:
         if row is None:
@@ -358,7 +358,7 @@ def declared(statement: CreateSource, given: Mapping[str, Any]) -> Source:
     """Return the source that CREATE STREAM or TABLE declares.
 
     Raises:
-        SqlError: If something is missing, or does not fit.
+        SqlError: If something is missing or does not fit.
     """
     for name in ("KAFKA_TOPIC", "VALUE_FORMAT"):
         if name not in given:

@@ -1,4 +1,4 @@
-"""Pull queries: SELECTs over a stored table, and what they ask of its store."""
+"""Pull queries: SELECTs over a stored table, and the parts of its store that they read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pipeline.windows import Window
 
 _MAX_KEYS = 1000
-"""Tables are scanned instead of looking up more keys."""
+"""Greatest number of keys to look up; with more, tables are scanned."""
 _MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
     exp.LT: exp.GT,
     exp.LTE: exp.GTE,
@@ -41,12 +41,12 @@ _MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """The part of a store that a query can have rows of.
+    """The part of a store that can contain rows of a query.
 
     Args:
-        keys: The keys; None for all between the bounds.
-        lower: First key, where texts are compared; None is an open end.
-        upper: Last key likewise.
+        keys: The keys; None for all keys between the bounds.
+        lower: First key, for keys that are texts; None if there is no lower bound.
+        upper: Last key, for keys that are texts; None if there is no upper bound.
         time_from: Earliest start of a window, ms.
         time_to: Latest start of a window, ms.
     """
@@ -63,10 +63,10 @@ class PullQuery:
     """A SELECT over a stored table.
 
     Args:
-        table: Where its rows are.
+        table: The table in its store.
         columns: Names and types of its rows.
-        sought: What is asked of the store.
-        limit: At most so many rows.
+        sought: The part of the store to read.
+        limit: Greatest number of rows.
     """
 
     table: StoredTable
@@ -77,12 +77,12 @@ class PullQuery:
     _make: Callable[[Any], Any] = field(repr=False)
 
     def row(self, key: Any, value: Any, timestamp: int | None, window: Window | None) -> tuple[Any, ...] | None:
-        """Return a row of the result as JSON shows it; None if what the store has is no row of it.
+        """Return a row of the result as JSON shows it; None if the entry of the store is no row of the result.
 
         Args:
             key: A key of the store.
-            value: What it has for it.
-            timestamp: When that was updated, ms.
+            value: The stored value.
+            timestamp: Time of its last update, ms.
             window: Its window, if it has one that is not in the key.
         """
         if isinstance(key, Windowed):
@@ -98,7 +98,7 @@ class PullQuery:
 
 
 def is_pull(select: Select, catalog: Catalog) -> bool:
-    """Tell whether workers can answer a SELECT: it reads a table that they store, row by row, as it is now."""
+    """Return whether workers can answer a SELECT: it reads the current rows of one stored table, row by row."""
     query = select.query
     if select.follows or query.joins or query.group_by or query.partition_by or query.having or query.window:
         return False
@@ -109,7 +109,7 @@ def pull_query(select: Select, catalog: Catalog) -> PullQuery:
     """Return the pull query of a SELECT.
 
     Raises:
-        SqlError: If it has a mistake, or is none (`is_pull`).
+        SqlError: If it has a mistake, or is not a pull query (`is_pull`).
     """
     query = select.query
     source = catalog.find(query.source.name, query.source.start)
@@ -127,7 +127,7 @@ def pull_query(select: Select, catalog: Catalog) -> PullQuery:
 
 
 def _fields(source: Source, alias: str) -> tuple[Field, ...]:
-    """Return the columns of a table's rows, as `PullQuery.row` puts them together."""
+    """Return the columns of a table's rows, in the order of `PullQuery.row`."""
     layout = source.layout
     values = [Field(name, type_, alias) for name, type_ in layout.value]
     keys = [Field(name, type_, alias, is_key=True) for name, type_ in layout.key]
@@ -149,7 +149,7 @@ def _condition(query: Query, fields: Sequence[Field], source: Source) -> tuple[C
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """A column compared with constants: any of them for `exp.EQ`, one for other signs."""
+    """A comparison of a column with constants: any of them for `exp.EQ`, a single one for other operators."""
 
     column: str
     sign: type[exp.Expr]
@@ -157,7 +157,7 @@ class _Test:
 
 
 def _tests(node: exp.Expr) -> Iterator[_Test]:
-    """Yield the tests that all rows must pass; others are left out, and only told by the predicate."""
+    """Yield tests that all rows must pass, without those that only the predicate can decide."""
     if isinstance(node, exp.Paren):
         yield from _tests(node.this)
     elif isinstance(node, exp.And):
@@ -188,7 +188,7 @@ def _sought(tests: Sequence[_Test], source: Source) -> Sought:
 
 
 def _keys(tests: Sequence[_Test], columns: Columns) -> tuple[tuple[Any, ...], ...] | None:
-    """Return the keys that tests allow; None if they leave a column of the key open, or allow very many."""
+    """Return the keys that tests allow; None if they leave a column of the key open, or allow too many."""
     choices = []
     for name, type_ in columns:
         equal = next((test for test in tests if test.column == name and test.sign is exp.EQ), None)
@@ -201,7 +201,7 @@ def _keys(tests: Sequence[_Test], columns: Columns) -> tuple[tuple[Any, ...], ..
 
 
 def _constant(node: exp.Expr, type_: SqlType) -> Any:
-    """Return the value of a constant as a column of the type has it; None if that is not known."""
+    """Return a constant as a value of the column's type; None if it is unknown."""
     compiler = Compiler(())
     code = compiler.code(node)
     convert = cast(code.type, type_)
@@ -214,7 +214,7 @@ def _constant(node: exp.Expr, type_: SqlType) -> Any:
 
 
 def _bounds(tests: Sequence[_Test], source: Source) -> tuple[str | None, str | None]:
-    """Return the bounds of keys that are texts: their bytes are in the order of the texts in the format KAFKA alone."""
+    """Return the bounds of text keys; only the format KAFKA orders their bytes like the texts."""
     layout = source.layout
     if layout.key_format != "KAFKA" or [type_ for _, type_ in layout.key] != [Primitive.STRING]:
         return None, None
@@ -230,7 +230,7 @@ def _bounds(tests: Sequence[_Test], source: Source) -> tuple[str | None, str | N
 
 
 def _within(sought: Sought, test: _Test, window_ms: int | None) -> Sought:
-    """Return what is sought within the bounds of windows that a test sets; stores know sessions by start and by end."""
+    """Return the sought part within a test's bounds on windows; stores know sessions by start and by end."""
     back_ms = {"WINDOWSTART": 0, "WINDOWEND": window_ms or 0}.get(test.column)
     times = [_time(each) for each in test.constants]
     if back_ms is None or None in times:

@@ -1,4 +1,4 @@
-"""A SELECT becomes calls of the DSL: filters, keys, aggregations and the projection."""
+"""Translates a SELECT into calls of the DSL: filters, keys, aggregations and the projection."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Rows that a query makes: values under keys of tuples, as a stream of records or of updates.
+    """The rows of a query: values under keys that are tuples, as a stream of records or of updates.
 
-    `shown` are the names of all columns in the order of the projection; `stored` is where a table can be asked.
+    `shown` holds the names of all columns in the order of the projection; `stored` describes the table's store for queries.
     """
 
     stream: KStream[Any, Any]
@@ -46,7 +46,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A column of the projection, and its expression."""
+    """A column of the projection, with its expression."""
 
     name: str
     node: exp.Expr
@@ -59,13 +59,13 @@ _RESERVED = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", *_BOUNDS}
 def planned(
     query: Query, relations: Sequence[Relation], store: str | None = None, settings: Mapping[str, Any] | None = None
 ) -> Result:
-    """Return what a query makes.
+    """Return the result of a query.
 
     Args:
         query: The query.
         relations: Its sources.
-        store: Name of the store to keep a table in; left out, tables are kept as far as queries need it.
-        settings: Properties that functions look at, as SET has set them.
+        store: Name of the store for a table; if left out, tables are stored as far as queries need it.
+        settings: Properties that functions read, from SET.
 
     Raises:
         SqlError: If it has a mistake.
@@ -103,7 +103,7 @@ def _check_functions(query: Query) -> None:
 
 
 def qualified(node: exp.Expr, relation: Relation) -> exp.Expr:
-    """Return an expression whose columns all name their source, so that equal ones compare equal."""
+    """Return an expression whose columns all name their source, so that equal expressions compare equal."""
     found = node.copy()
     bound = {name.name for each in found.find_all(exp.Lambda) for name in each.expressions}
     for column in list(found.find_all(exp.Column)):
@@ -129,10 +129,10 @@ def _filtered(query: Query, relation: Relation) -> Relation:
 
 
 def outputs_of(query: Query, relation: Relation) -> list[Output]:
-    """Return the columns of the projection, stars written out.
+    """Return the columns of the projection, with stars expanded.
 
     Raises:
-        SqlError: If it names what there is not, or one name twice.
+        SqlError: If a column does not exist, or a name occurs twice.
     """
     found: list[Output] = []
     names = _NewNames({each.name for each in relation.fields})
@@ -153,13 +153,13 @@ def outputs_of(query: Query, relation: Relation) -> list[Output]:
 
 
 class _NewNames:
-    """Names of columns that have none of their own, unlike those of the sources (ksqlDB's `ColumnNames`)."""
+    """Generates names for columns without one, different from those of the sources (ksqlDB's `ColumnNames`)."""
 
     def __init__(self, taken: set[str]) -> None:
         self._taken = taken
 
     def of(self, node: exp.Expr) -> str:
-        """Return the name of a column, of a field of a struct, or a generated one."""
+        """Return the name of a column or of a field of a struct, or a generated name."""
         if isinstance(node, exp.Column):
             return str(node.name)
         if isinstance(node, exp.Dot):
@@ -179,13 +179,13 @@ def _star(item: Item, relation: Relation, *, is_keyed_anew: bool) -> list[Output
         raise SqlError(message, item.start)
     if relation.is_joined:
         return _joined_star(item, relation)
-    shown = (each for each in relation.fields if not each.is_pseudo)  # keys are the last, and lead while they are keys
+    shown = (each for each in relation.fields if not each.is_pseudo)  # keys are last, but lead while they are keys
     ordered = sorted(shown, key=lambda each: not each.is_key or is_keyed_anew)
     return [Output(each.name, _column(each.source, each.name)) for each in ordered]
 
 
 def _joined_star(item: Item, relation: Relation) -> list[Output]:
-    """Return the columns of joined sources: a star alone puts the source's name before each, that of a source does as well."""
+    """Return the columns of joined sources; a star prefixes each with its source's name, with or without a qualifier."""
     shown = [each for each in relation.fields if item.source in {None, each.source} and _is_shown(each)]
     sources = list(dict.fromkeys(each.source for each in shown))
     shown.sort(key=lambda each: (sources.index(each.source), not each.is_source_key))
@@ -214,7 +214,7 @@ def _fields_of(node: exp.Dot, relation: Relation) -> list[Output]:
 
 
 def _shared_name(node: exp.Expr, relation: Relation) -> str | None:
-    """Return the name of a column that several joined sources have: it begins with that of its source."""
+    """Return the name of a column that several joined sources have, which begins with its source's name."""
     if not relation.is_joined or not isinstance(node, exp.Column):
         return None
     field = relation.fields[find_field(relation.fields, node)]
@@ -274,7 +274,7 @@ def _plain(query: Query, relation: Relation, store: str | None) -> Result:
 
 
 def _materialized(relation: Relation, value: Columns, store: str | None) -> Materialized[Any, Any] | None:
-    """Return how a table is kept, to be asked: without a cache, so that it sends what it would send if it were not kept."""
+    """Return how to store a table for queries, without a cache, so that it sends the updates of a table without a store."""
     if store is None:
         return None
     return Materialized(store, relation.key_serde, row_serde([type_ for _, type_ in value]), caching=False)
@@ -283,7 +283,7 @@ def _materialized(relation: Relation, value: Columns, store: str | None) -> Mate
 def _key_of(keys: Sequence[exp.Expr], relation: Relation) -> Callable[[Any, Any], Any]:
     """Return a function of key and row that makes a new key.
 
-    Of a record without a value only columns of its key are known: what refers to others is NULL.
+    For a record without a value, only the columns of its key are known; other columns are NULL.
     """
     compiler, key_compiler = Compiler(relation.fields), Compiler(relation.fields)
     key_of = function_of(compiler, [compiler.code(each) for each in keys])
@@ -297,7 +297,7 @@ def _is_of_key(node: exp.Expr, relation: Relation) -> bool:
 
 
 def _row_of_key(relation: Relation) -> Callable[[Any], Any]:
-    """Return a function that makes a row of the key of a record without a value: all but its columns is NULL."""
+    """Return a function that makes a row from the key of a record without a value: only the key's columns are not NULL."""
     places, width = relation.key, len(relation.fields)
 
     def row_of(key: Any) -> Any:
@@ -310,7 +310,7 @@ def _row_of_key(relation: Relation) -> Callable[[Any], Any]:
 
 
 def _key_or_none(key: Any) -> Any:
-    return key if key != (None,) and key else None  # a key of several columns is one of NULLs
+    return key if key != (None,) and key else None  # a key of several columns is a key of NULLs
 
 
 def _key_type(type_: SqlType | None) -> SqlType:
@@ -336,7 +336,7 @@ def _keys(query: Query, relation: Relation) -> list[exp.Expr]:
 
 
 def _viable(query: Query, relation: Relation) -> exp.Expr:
-    """Return the column that stands for the key of joined sources: the first one that the projection has."""
+    """Return the column that represents the key of joined sources: the first candidate in the projection."""
     columns = [_column(relation.fields[place].source, relation.fields[place].name) for place in relation.viable]
     if any(item.expression is None and item.source is None for item in query.items):
         return columns[0]
@@ -362,10 +362,10 @@ def checked(compiler: Compiler, output: Output) -> Code:
 def split(
     outputs: Sequence[Output], nodes: Sequence[exp.Expr], keys: Sequence[exp.Expr], *, is_needed: bool = True
 ) -> tuple[list[str], list[Output]]:
-    """Part the projection into names of the key's columns, none if it is not needed, and the columns of the value.
+    """Split the projection into the names of the key's columns, none if no key is needed, and the value's columns.
 
     Raises:
-        SqlError: If a column of the key is missing, or there more than once.
+        SqlError: If a column of the key is missing or repeated.
     """
     names, taken = [], set()
     if not is_needed and not all(key in nodes for key in keys):

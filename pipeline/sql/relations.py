@@ -1,4 +1,4 @@
-"""Rows of the sources of a query: all columns at once, so that expressions find them by their places."""
+"""Rows of the sources of a query, with all columns in one row, so that expressions find them by index."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Relation:
     """A stream or table of rows. Keys are tuples of the values of the key's columns, windowed or not.
 
-    Of joined sources, `viable` are the places of columns that hold the key: any of them may stand for it.
+    For joined sources, `viable` holds the indexes of columns that contain the key: any of them may represent it.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Relation:
 
     @property
     def key(self) -> tuple[int, ...]:
-        """Places of the key's columns."""
+        """Return the indexes of the key's columns."""
         return tuple(number for number, each in enumerate(self.fields) if each.is_key)
 
     def with_stream(self, stream: KStream[Any, Any], used: Collection[str]) -> Relation:
@@ -79,7 +79,7 @@ class Relation:
         return relation.stream.to_table(Materialized(store, self.key_serde, rows))
 
     def with_placed_table(self, table: KTable[Any, Any]) -> Relation:
-        """Return the relation with the rows of such a table."""
+        """Return the relation with the rows of a table from `placed_table`."""
         return replace(self, fields=self._with_columns([*self._headers, *map(_Place, PLACES)]), table=table)
 
     @property
@@ -103,12 +103,12 @@ class Relation:
 
 PLACES = ("ROWTIME", "ROWPARTITION", "ROWOFFSET")
 HEADERS = Array(Struct((("KEY", Primitive.STRING), ("VALUE", Primitive.BYTES))))
-"""Type of a column of all headers."""
+"""Type of a column that holds all headers."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A column that is neither in key nor in value: a pseudo column, or one of headers."""
+    """A column outside key and value: a pseudo column, or one of headers."""
 
     name: str
     header: str | None = None
@@ -143,7 +143,7 @@ def _row_of(values: int, width: int, *, is_windowed: bool) -> Callable[[Any, Any
 
 
 class _Places:
-    """Adds to the rows of records what their values do not have."""
+    """Adds the columns outside their values to the rows of records."""
 
     def __init__(self, columns: Sequence[_Place]) -> None:
         self._columns = columns
@@ -154,7 +154,7 @@ class _Places:
         self._context = context
 
     def process(self, record: Any) -> None:
-        """Send the row on with what it lacks."""
+        """Forward the row with these columns added."""
         if record.value is not None:
             metadata = self._context.record_metadata
             made = (each.value_of(record, metadata) for each in self._columns)
@@ -162,7 +162,7 @@ class _Places:
         self._context.forward(record)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
 
 def _supplier(columns: Sequence[_Place]) -> Callable[[], _Places]:
@@ -171,7 +171,7 @@ def _supplier(columns: Sequence[_Place]) -> Callable[[], _Places]:
 
 
 class _Timed:
-    """Sets the event time of records to that of a column."""
+    """Sets the event time of records to a column's value."""
 
     def __init__(self, place: int, values: int, time_of: Callable[[Any], int]) -> None:
         self._place = place
@@ -184,7 +184,7 @@ class _Timed:
         self._context = context
 
     def process(self, record: Any) -> None:
-        """Send the record on at its new time; one without a time is dropped."""
+        """Forward the record at its new time; drop it if it has none."""
         if record.value is None:
             self._context.forward(record)
             return
@@ -195,14 +195,14 @@ class _Timed:
             self._context.forward(record.with_timestamp(time_ms))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
 
 def time_by(pattern: str | None) -> Callable[[Any], int]:
-    """Return a function that makes ms since 1970 of a column's value; -1 if it has none.
+    """Return a function that converts a column's value to ms since 1970; -1 if there is no time.
 
     Args:
-        pattern: How texts are written, as Java's DateTimeFormatter has it; None for numbers and timestamps.
+        pattern: Pattern of texts, as of Java's DateTimeFormatter; None for numbers and timestamps.
     """
 
     def time_of(value: Any) -> int:
@@ -217,12 +217,12 @@ def time_by(pattern: str | None) -> Callable[[Any], int]:
 def timed_stream(
     stream: KStream[Any, Any], place: int, values: int, time_of: Callable[[Any], int]
 ) -> KStream[Any, Any]:
-    """Return a stream whose records have the time of a column.
+    """Return a stream whose records have a column's values as their times.
 
     Args:
         stream: Rows of values.
-        place: Of the column, in values and then keys.
+        place: Index of the column among values, followed by keys.
         values: Number of columns of values.
-        time_of: Makes ms of its value; below 0 for none.
+        time_of: Converts a value to ms; below 0 if there is no time.
     """
     return stream.process_values(lambda: _Timed(place, values, time_of))

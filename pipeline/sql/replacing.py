@@ -1,4 +1,4 @@
-"""CREATE OR REPLACE: a declared source gets more columns; what else it is, it stays."""
+"""CREATE OR REPLACE: adds columns to a declared source, which must not change otherwise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HINT = "A file has one statement for each result: edit that, and release the fi
 
 
 def check_replacement(statement: CreateSource, known: Source | None) -> None:
-    """Make sure that a statement can make a source of that name.
+    """Make sure that a statement can create or replace a source.
 
     Args:
         statement: The statement.
@@ -40,7 +40,7 @@ def check_columns(known: Source, source: Source, start: int) -> None:
     """Make sure that a source only adds columns to the one that it replaces.
 
     Raises:
-        SqlError: If it differs otherwise.
+        SqlError: If there is any other difference.
     """
     before, after = known.layout, source.layout
     problem = None

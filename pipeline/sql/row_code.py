@@ -1,6 +1,6 @@
-"""Functions of rows as lines for generated functions: rows are taken apart there, and no expression is a call.
+"""Functions of rows as lines for generated functions: rows are unpacked there, and no expression is a call.
 
-The code of expressions has names of its own only (`pipeline.sql.expressions`): here each gets one that no other operator has.
+The code of expressions has only generated names (`pipeline.sql.expressions`). Here each gets one that no other operator uses.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ SIMPLE = re.compile(r"(row\[\d+\]|[clpt]?\d+(_\d+)?|None|True|False)")
 
 @dataclass(frozen=True, slots=True)
 class Expressions:
-    """Expressions over a row, as `Compiler` writes them: an item of another row each (`WritesRow`).
+    """Expressions over a row, as `Compiler` writes them, one for each item of the new row (`WritesRow`).
 
     Args:
-        texts: Their code.
-        names: Things behind the names of constants.
+        texts: Code of the expressions.
+        names: Objects behind the names of constants.
     """
 
     texts: Sequence[str]
     names: Mapping[str, Any]
 
     def row(self, at: Site) -> Row:
-        """Return the row; a value that cannot be computed is NULL."""
+        """Return the row; values that cannot be computed are NULL."""
         items, lines = [], []
         for number, text in enumerate(self.texts):
             shown = self._placed(text, at)
@@ -49,7 +49,7 @@ class Expressions:
         return Row(tuple(items), "\n".join(lines))
 
     def test(self, at: Site) -> Row:
-        """Return whether the only one is TRUE; one that cannot be computed is not."""
+        """Return whether the only expression is TRUE; one that cannot be computed is not."""
         shown = self._placed(self.texts[0], at)
         if SIMPLE.fullmatch(self.texts[0]):
             return Row((f"{shown} is True",))
@@ -58,7 +58,7 @@ class Expressions:
         return Row((f"{passes} is True",), f"{tried}\n{failed}")
 
     def _placed(self, text: str, at: Site) -> str:
-        """Return the code with the names that a place has for what it names."""
+        """Return the code with its names replaced by those of a place."""
 
         def name(found: re.Match[str]) -> str:
             place, constant = found["place"], found["constant"]
@@ -71,7 +71,7 @@ class Expressions:
 
 @dataclass(frozen=True, slots=True)
 class WithKey:
-    """A row, and behind it the columns of its key, which is a tuple or None (`WritesRow`).
+    """A row, followed by the columns of its key, which is a tuple or None (`WritesRow`).
 
     Args:
         values: Number of items of the row.
@@ -82,7 +82,7 @@ class WithKey:
     keys: int
 
     def row(self, at: Site) -> Row:
-        """Return both."""
+        """Return the row and the key's columns."""
         items = tuple(at.item(number) for number in range(self.values))
         if not self.keys:
             return Row(items)
@@ -94,10 +94,10 @@ class WithKey:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The first items of a row: the group that it belongs to (`WritesRow`), and whether all of these are there (`WritesTest`).
+    """The first items of a row, which name its group (`WritesRow`), and the test that none is missing (`WritesTest`).
 
     Args:
-        width: How many.
+        width: Number of items.
     """
 
     width: int
@@ -107,13 +107,13 @@ class First:
         return Row(tuple(at.item(number) for number in range(self.width)))
 
     def test(self, at: Site) -> Row:
-        """Tell whether none of them is NULL."""
+        """Return whether none of them is NULL."""
         return Row((" and ".join(f"{at.item(number)} is not None" for number in range(self.width)) or "True",))
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A row, and the items of another one behind it (`WritesJoin`).
+    """A row, followed by the items of another one (`WritesJoin`).
 
     Args:
         own: Number of items of the row.
@@ -124,19 +124,19 @@ class Beside:
     width: int
 
     def joined(self, at: Site, other: Callable[[int], str]) -> Row:
-        """Return both."""
+        """Return both rows."""
         return Row((*map(at.item, range(self.own)), *map(other, range(self.width))))
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """One call of an aggregate, and the places of its arguments in a grouped row."""
+    """One call of an aggregate, and the indexes of its arguments in a grouped row."""
 
     function: Aggregate
     places: tuple[int, ...]
 
     def adding(self, state: str, named: Callable[[Any], str], item: Callable[[int], str]) -> str:
-        """Return an expression for a state with a row more."""
+        """Return an expression for a state with a row added."""
         arguments = [item(place) for place in self.places]
         if self.function.code is not None:
             return self.function.code(state, named, *arguments)
@@ -152,11 +152,11 @@ class States:
 
     @property
     def reads_records(self) -> bool:
-        """Whether an aggregate has arguments."""
+        """Return whether an aggregate has arguments."""
         return any(each.places for each in self.calls)
 
     def expressions(self, named: Named, item: Callable[[int], str]) -> tuple[str, str]:
-        """Return the states of the first row of a group, and those with a row more."""
+        """Return the states of the first row of a group, and states with a row added."""
         first, more = [], []
         for number, each in enumerate(self.calls):
 
@@ -178,7 +178,7 @@ class Results:
     is_windowed: bool
 
     def row(self, at: Site) -> Row:
-        """Return that row, of a tuple of states."""
+        """Return the group's row, made from a tuple of states."""
         columns = tuple(at.own(f"k{number}") for number in range(self.width))
         key = f"{at.key}.key" if self.is_windowed else at.key
         results = tuple(self._result(at, number) for number in range(len(self.calls)))

@@ -41,7 +41,7 @@ def cases(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the names and cases of a file, one for each format.
 
     Raises:
-        ConfigError: If it is no file of cases.
+        ConfigError: If it is not a file of cases.
     """
     try:
         text = re.sub(r"^\s*(//|/\*|\*).*$", "", path.read_text("utf-8"), flags=re.MULTILINE)
@@ -78,7 +78,7 @@ def run(case: dict[str, Any]) -> str:
 
 
 def _is_refused(verdict: str, message: str, expected: dict[str, Any] | None) -> bool:
-    """Tell whether statements are refused that have to be: not for a property or function that is only missing here."""
+    """Return whether statements are refused as expected, and not because a property or function is missing here."""
     if expected is None:
         return False
     wanted = str(expected.get("message", "")).replace("`", "")
@@ -127,13 +127,13 @@ def _header(text: str | None) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a case writes the records of a topic, and the topic has them."""
+    """The form of a topic's records, in a case and in the topic."""
 
     topic: str
     layout: Layout
 
     def encoded(self, value: Any, *, is_key: bool) -> bytes:
-        """Return the bytes of what a case has."""
+        """Return the bytes of a value of a case."""
         format_, columns = self._format(is_key=is_key)
         if format_ == "KAFKA" and columns:
             is_bytes = columns[0][1] is Primitive.BYTES
@@ -147,7 +147,7 @@ class _Form:
         return self._serde(is_key=is_key).serialize(row)
 
     def decoded(self, data: bytes, *, is_key: bool) -> Any:
-        """Return what a case has for bytes."""
+        """Return the value of a case for bytes."""
         format_, columns = self._format(is_key=is_key)
         if format_ == "KAFKA" and columns:
             value = key_serde(columns, "KAFKA").deserialize(data)[0]
@@ -210,10 +210,10 @@ def _unlike(wanted: dict[str, Any], found: dict[str, Any]) -> str | None:
 
 
 def _is_alike(wanted: Any, found: Any) -> bool:
-    """Tell whether two values are one; names have any case, and cases write decimals of some formats as texts."""
+    """Return whether two values are equal, with names in any case, and decimals of some formats possibly as texts."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         one, other = ({name.upper(): value for name, value in each.items()} for each in (wanted, found))
-        return all(_is_alike(one.get(name), other.get(name)) for name in one.keys() | other.keys())  # left out is NULL
+        return all(_is_alike(one.get(name), other.get(name)) for name in one.keys() | other.keys())  # NULL if absent
     if isinstance(wanted, list) and isinstance(found, list):
         return len(wanted) == len(found) and all(map(_is_alike, wanted, found))
     if isinstance(wanted, str) and isinstance(found, int | float) and not isinstance(found, bool):
@@ -246,7 +246,11 @@ def _shown(form: _Form, record: Any) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the cases of files; 1 if one failed, 2 if a file has none."""
+    """Run the cases of files.
+
+    Returns:
+        1 if a case failed, 2 if a file has none, otherwise 0.
+    """
     parser = argparse.ArgumentParser(prog="python -m pipeline.sql.run_case", description=__doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--name", help="only the cases whose names hold this")

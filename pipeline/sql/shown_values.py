@@ -1,4 +1,4 @@
-"""Values of columns as people are shown them."""
+"""Formats values of columns for people."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TEXTS: Mapping[SqlType, Callable[[int], str]] = {
 
 
 def shown(value: Any, type_: SqlType) -> Any:
-    """Return a value as JSON shows it: times as texts.
+    """Return a value as JSON shows it, with times as texts.
 
     >>> shown(0, Primitive.DATE)
     '1970-01-01'

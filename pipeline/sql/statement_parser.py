@@ -1,4 +1,4 @@
-"""ksqlDB's statements and queries."""
+"""Parses ksqlDB's statements and queries."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ UNITS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, 
 
 
 class KsqlParser(ExpressionParser):
-    """Takes statements, one after the other."""
+    """Parses statements in order."""
 
     def statements(self, text: str, tokens: list[Token]) -> list[Statement]:
         """Return all statements of a text.
 
         Raises:
-            SqlError: If it has a mistake.
+            SqlError: If there is a mistake.
         """
         self.begin(text, tokens)
         found = []
@@ -48,7 +48,7 @@ class KsqlParser(ExpressionParser):
         return found
 
     def statement(self) -> Statement:
-        """Take one statement, with the semicolon at its end."""
+        """Take one statement, including the semicolon at its end."""
         token = self._curr
         if self.word("CREATE"):
             found: Statement = self._create(token)
@@ -83,7 +83,7 @@ class KsqlParser(ExpressionParser):
         return SetProperty(name, self.setting(), start)
 
     def setting(self) -> str:
-        """Take a text in quotes."""
+        """Take a quoted text."""
         token = self._curr
         if not token or token.token_type != TokenType.STRING:
             message = "Expected a text in quotes"
@@ -326,6 +326,6 @@ def parse(text: str) -> list[Statement]:
     """Return the statements of a text.
 
     Raises:
-        SqlError: If it has a mistake, or cannot be parted into words, such as one with a quote that is never closed.
+        SqlError: If there is a mistake, or the text cannot be split into words, such as one with an unclosed quote.
     """
     return KsqlParser(dialect=Ksql()).statements(text, words(text))

@@ -1,4 +1,4 @@
-"""Statements as the parser reads them."""
+"""Statements, as returned by the parser."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Column:
     """A column of a source.
 
     Args:
-        name: Its name, as it is compared.
-        type: Its type.
+        name: The column's name in the form used for comparisons.
+        type: The column's type.
         is_key: Whether it is in the key of records.
         is_primary: Whether it is declared as a table's key.
         header: Name of the header it holds; an empty text for all of them; None for other columns.
@@ -44,7 +44,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class From:
-    """A source that a query reads, under its alias."""
+    """A source that a query reads, with its alias."""
 
     name: str
     alias: str
@@ -78,7 +78,7 @@ class WindowClause:
 class Query:
     """A SELECT.
 
-    `needs_key` is whether its projection has to hold the key of its rows: it does where they are written.
+    `needs_key` tells whether the projection must contain the key of its rows, as it must when they are written.
     """
 
     items: tuple[Item, ...]
@@ -95,7 +95,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class CreateSource:
-    """CREATE STREAM or TABLE, declared or as the result of a query."""
+    """CREATE STREAM or TABLE, either declared or created from a query."""
 
     name: str
     is_table: bool
@@ -119,7 +119,7 @@ class InsertInto:
 
 @dataclass(frozen=True, slots=True)
 class DropSource:
-    """DROP STREAM or TABLE; `deletes` is whether with its topic."""
+    """DROP STREAM or TABLE; `deletes` tells whether its topic is deleted, too."""
 
     name: str
     if_exists: bool
@@ -130,7 +130,7 @@ class DropSource:
 
 @dataclass(frozen=True, slots=True)
 class SetProperty:
-    """SET of a property for the statements behind it, or UNSET, where the value is None."""
+    """SET of a property for later statements, or UNSET, whose value is None."""
 
     name: str
     value: str | None
@@ -139,7 +139,7 @@ class SetProperty:
 
 @dataclass(frozen=True, slots=True)
 class CustomType:
-    """CREATE TYPE, or DROP TYPE, where the type is None. The parser alone needs it."""
+    """CREATE TYPE, or DROP TYPE, whose type is None. Only the parser needs it."""
 
     name: str
     type: SqlType | None

@@ -1,4 +1,4 @@
-"""Tables that a worker keeps in stores, and how their rows are made of what is there."""
+"""Tables that workers keep in stores, and the way their rows are made from store entries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class StoredTable:
 
     Args:
         store: Name of the store.
-        row_of: Makes the values of a row, or None if it is not in the table, of a key of the store and what it has. Keys of
+        row_of: Makes the values of a row from a key of the store and its value; None if the row is not in the table. Keys of
             windows are `Windowed`.
     """
 
@@ -24,7 +24,7 @@ class StoredTable:
 
 
 def chained(*steps: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a function of key and value that takes steps, each with the value of the one before, until there is none."""
+    """Return a function of key and value that chains steps: each gets the value of the one before, until a value is None."""
 
     def made(key: Any, value: Any) -> Any:
         for step in steps:

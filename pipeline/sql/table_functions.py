@@ -1,4 +1,4 @@
-"""Table functions of a projection: a row becomes several, one for each item of the longest list."""
+"""Table functions of a projection: a row becomes several rows, one for each item of the longest list."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MADE = "KSQL_SYNTH_"
 
 
 def table_calls(nodes: Sequence[exp.Expr | None]) -> list[exp.Anonymous]:
-    """Return the calls of table functions within expressions, outermost first; equal ones once."""
+    """Return the calls of table functions within expressions, outermost first, equal ones once."""
     found: list[exp.Anonymous] = []
     for node in nodes:
         for call in node.find_all(exp.Anonymous) if node is not None else ():
@@ -37,9 +37,9 @@ def table_calls(nodes: Sequence[exp.Expr | None]) -> list[exp.Anonymous]:
 
 
 def exploded(nodes: Sequence[exp.Expr], relation: Relation) -> tuple[list[exp.Expr], Relation]:
-    """Return expressions without table functions, and a relation with the columns that stand in their place.
+    """Return expressions without table functions, and a relation with columns that replace them.
 
-    A shorter list is filled up with NULLs (ksqlDB's `KudtfFlatMapper`). A function that fails makes no rows.
+    A shorter list is padded with NULLs (ksqlDB's `KudtfFlatMapper`). A function that fails makes no rows.
 
     Raises:
         SqlError: If the relation is a table, or a function does not take its arguments.
@@ -63,7 +63,7 @@ def exploded(nodes: Sequence[exp.Expr], relation: Relation) -> tuple[list[exp.Ex
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call, and the places of its arguments among those of all calls."""
+    """A call, and the indexes of its arguments among those of all calls."""
 
     function: TableFunction
     first: int
@@ -82,7 +82,7 @@ class _Explosion:
     calls: tuple[_Call, ...]
 
     def rows_by(self, arguments_of: Callable[[Any], Any]) -> Callable[[Any], Iterator[Any]]:
-        """Return a function that makes rows of a row."""
+        """Return a function that makes rows from a row."""
         calls = self.calls
 
         def rows(row: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""ksqlDB's words and signs, for sqlglot."""
+"""Splits ksqlDB's words and signs for sqlglot."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ RESERVED = frozenset(
     """SELECT FROM WHERE GROUP HAVING PARTITION EMIT JOIN LEFT RIGHT INNER OUTER FULL ON WITHIN WINDOW AND OR NOT IN IS LIKE
     BETWEEN CASE WHEN THEN ELSE END CREATE INSERT DROP AS BY GRACE LIMIT""".split()  # noqa: SIM905 - a list of words
 )
-"""Words that no name is, unless it stands in backquotes."""
+"""Reserved words, which are names only in backquotes."""
 
 
 class KsqlTokenizer(Tokenizer):
-    """Words and signs of ksqlDB; a word that is no operator is a name."""
+    """ksqlDB's words and signs; words that are not operators are names."""
 
     QUOTES: ClassVar = ["'"]
     IDENTIFIERS: ClassVar = ["`", '"']
@@ -53,7 +53,7 @@ class KsqlTokenizer(Tokenizer):
 
 
 class Ksql(Dialect):
-    """The dialect."""
+    """sqlglot's dialect with ksqlDB's words and signs."""
 
     Tokenizer = KsqlTokenizer
 
@@ -62,7 +62,7 @@ def words(text: str) -> list[Token]:
     """Return the words and signs of a text.
 
     Raises:
-        SqlError: If it cannot be parted into them.
+        SqlError: If it cannot be split into them.
     """
     try:
         return Ksql().tokenize(text)

@@ -1,13 +1,13 @@
-"""Types of SQL's columns and expressions, with the Python values that stand for them.
+"""Types of SQL's columns and expressions, with the Python types of their values.
 
-A NULL is None. Times are integers, as formats and Kafka have them:
+A NULL is None. Times are integers, as in formats and Kafka:
 
 | Type | Python value |
 |---|---|
 | BOOLEAN | bool |
 | INTEGER, BIGINT | int |
 | DOUBLE | float |
-| DECIMAL(precision, scale) | decimal.Decimal of just that scale |
+| DECIMAL(precision, scale) | decimal.Decimal of exactly that scale |
 | STRING | str |
 | BYTES | bytes |
 | DATE | int, days since 1970-01-01 |
@@ -40,7 +40,7 @@ class Primitive(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decimal:
-    """Exact numbers: `precision` digits in all (1 to 64), `scale` of them behind the point.
+    """Exact numbers: `precision` digits in all (1 to 64), `scale` of them after the decimal point.
 
     >>> print(Decimal(4, 2))
     DECIMAL(4, 2)
@@ -55,7 +55,7 @@ class Decimal:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Lists of one type.
+    """Lists of values of one type.
 
     >>> print(Array(Primitive.STRING))
     ARRAY<STRING>
@@ -69,7 +69,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Maps of one type of keys and one of values.
+    """Maps with one type of keys and one of values.
 
     >>> print(Map(Primitive.STRING, Primitive.BIGINT))
     MAP<STRING, BIGINT>
@@ -107,7 +107,7 @@ Columns = tuple[tuple[str, SqlType], ...]
 
 
 def columns_text(columns: Columns) -> str:
-    """Return names and types as statements have them.
+    """Return names and types as written in statements.
 
     >>> columns_text((("ID", Primitive.BIGINT), ("TAGS", Array(Primitive.STRING))))
     'ID BIGINT, TAGS ARRAY<STRING>'

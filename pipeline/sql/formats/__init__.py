@@ -1,4 +1,4 @@
-"""Formats of topics and of state: bytes to rows of SQL, and back."""
+"""Formats of topics and state, which convert between bytes and rows of SQL."""
 
 from __future__ import annotations
 

@@ -48,18 +48,18 @@ _SIMPLE: dict[SqlType, Any] = {
 
 
 def avro_serde(columns: Columns, full_name: str | None, *, wrapped: bool) -> Serde[Any]:
-    """Return the serde of rows as Avro: a record of all columns, or the value of the only one where it is not wrapped.
+    """Return the serde of rows as Avro: a record of all columns, or a single unwrapped value.
 
-    Records are read by the schema that they were written with; columns are found by their names in any case.
+    Records are read by the schema that they were written with; columns are matched by name in any case.
 
     Args:
         columns: Names and types.
-        full_name: Of the record; ksqlDB's if left out.
-        wrapped: Whether a single value stands in a record.
+        full_name: Full name of the record; ksqlDB's if left out.
+        wrapped: Whether a single value is wrapped in a record.
 
     Raises:
         MissingExtraError: If the extra `schemas` is not installed.
-        SqlError: If Avro does not have a column's name or type.
+        SqlError: If Avro does not support a column's name or type.
     """
     require_extra("schemas")
     if wrapped:
@@ -75,7 +75,7 @@ def _again(columns: Columns, full_name: str | None, wrapped: bool) -> Serde[Any]
 
 @dataclass(frozen=True, slots=True)
 class AvroRows:
-    """The format of such a serde (`SchemaFormat`)."""
+    """The format of Avro serdes (`SchemaFormat`)."""
 
     columns: Columns
     full_name: str
@@ -83,23 +83,23 @@ class AvroRows:
 
     @property
     def form(self) -> str | None:
-        """Schemas are asked for as they were registered."""
+        """Return the requested form of schemas: as they were registered."""
         return None
 
     def schema(self) -> Any:
-        """The schema of what is written, as JSON is read to."""
+        """Return the writer's schema, as parsed JSON."""
         if self.wrapped:
             return _record(self.full_name, self.columns)
         return _schema(self.columns[0][1], self.full_name)
 
     def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
-        """The schema, which refers to no other."""
+        """Return the schema, which refers to no other."""
         from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - of an extra
 
         return Schema(json.dumps(self.schema()), "AVRO")
 
     def record_name(self, schema: Any) -> str | None:
-        """The full name of its record; None for single values."""
+        """Return the full name of its record; None for single values."""
         found = json.loads(schema.schema_str)
         if not isinstance(found, dict) or "name" not in found:
             return None
@@ -151,7 +151,7 @@ def _check(columns: Columns) -> None:
 
 
 def _plain_times(schema: Any) -> Any:
-    """Return a schema whose dates and times are read as the numbers that they are: SQL's own, and of any size."""
+    """Return a schema that reads dates and times as plain numbers, which SQL uses and whose range is not limited."""
     if isinstance(schema, list):
         return [_plain_times(each) for each in schema]
     if not isinstance(schema, dict):
@@ -210,7 +210,7 @@ def _same(value: Any) -> Any:
 
 
 def _to_avro(type_: SqlType) -> Callable[[Any], Any] | None:
-    """Return what makes a value of Avro; None if it is one already."""
+    """Return the function that converts a value to Avro; None if no conversion is needed."""
     if isinstance(type_, Array):
         item = _to_avro(type_.item)
         return item and (lambda value: None if value is None else [item(each) for each in value])
@@ -226,7 +226,7 @@ def _to_avro(type_: SqlType) -> Callable[[Any], Any] | None:
 
 
 def _of_avro(type_: SqlType) -> Callable[[Any], Any]:
-    """Return what makes a value of SQL of one of Avro."""
+    """Return the function that converts a value from Avro."""
     inner = _inner_of_avro(type_)
     return lambda value: None if value is None else inner(value)
 
@@ -262,7 +262,7 @@ def _fields_of_avro(columns: Columns) -> Callable[[Any], dict[str, Any]]:
 
 
 def _entries(value: Any) -> Any:
-    """Return the entries of a map, or of the array of records that stands for one."""
+    """Return the entries of a map, or of the array of records that represents one."""
     return value.items() if isinstance(value, dict) else ((each["key"], each["value"]) for each in value)
 
 

@@ -1,4 +1,4 @@
-"""Rows as lines of CSV, as Apache Commons CSV writes them."""
+"""Rows as lines of CSV in the style of Apache Commons CSV."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _delimited_text(type_: SqlType) -> Callable[[Any], str]:
 
 
 def _needs_quotes(text: str, delimiter: str, *, is_first: bool) -> bool:
-    """Tell whether Apache Commons CSV, which ksqlDB writes with, puts a text into quotes."""
+    """Return whether Apache Commons CSV, with which ksqlDB writes, quotes a text."""
     begins_oddly = not (text[0].isascii() and text[0].isalnum()) if is_first else text[0] <= "#"
     return begins_oddly or text[-1] <= " " or any(sign in text for sign in (delimiter, '"', "\n", "\r"))
 
@@ -37,7 +37,7 @@ def delimited_serde(columns: Columns, delimiter: str) -> Serde[Any]:
     """Return the serde of rows as a line of CSV.
 
     Raises:
-        SqlError: If a column is no single value.
+        SqlError: If a column's type is not a single value.
     """
     sign = _DELIMITERS.get(delimiter, delimiter)
     for name, type_ in columns:

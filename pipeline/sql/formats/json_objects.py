@@ -1,4 +1,4 @@
-"""Reads rows of JSON at once, as objects of a class made of the names that records were seen to have."""
+"""Reads rows of JSON in one step, as objects of a class made from the names seen in records."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 _MOST_NAMES = 256
 _MOST_CLASSES = 32
 _MOST_ODD = 1000
-"""A topic with more of these - names, classes, records that no class reads - is left to the plain reader."""
+"""Limit of names, classes and records that no class reads; topics that exceed it are left to the plain reader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """One column.
 
-    Args:
-        name: Its name.
+    kind: The class of its values, if JSON values need no conversion.
+    read: Converts a value from JSON.
         kind: The class of its values, if JSON has such values as they are.
         read: Makes a value of what JSON has.
     """
@@ -33,16 +33,18 @@ class Part:
 
 @dataclass(slots=True)
 class ObjectReader:
-    """Reads the values of columns of objects, whatever the case of their names.
+    """Reads the values of columns from objects, with names in any case.
 
-    The names of a record are unknown until one was read. A class of those seen so far, with types of columns where all records
-    have these, reads records of no other names; what it refuses is left to the plain reader, and looked at for the next class.
+    The names of a record are unknown until one is read. A class of the names seen so far reads records without other names. It
+    has the types of columns whose values had these types in all records.
+
+    Records that the class refuses are left to the plain reader, and examined for the next class.
 
     Args:
         parts: The columns.
         plain: Reads any object, name by name.
         decode: Reads any JSON.
-        options: Of msgspec's decoder.
+        options: Options of msgspec's decoder.
     """
 
     parts: Sequence[Part]
@@ -55,7 +57,7 @@ class ObjectReader:
     _odd: int = 0
 
     def reader(self) -> Callable[[bytes], Any]:
-        """Return the function that reads a row; None for JSON's null."""
+        """Return the function that reads a row, or None from JSON's null."""
         known: Callable[[bytes], Any] | None = None
         finish: Callable[[tuple[Any, ...]], Any] | None = None
         width, values_of = len(self.parts), msgspec.structs.astuple
@@ -67,7 +69,7 @@ class ObjectReader:
                     row = values_of(known(data))[:width]
                     return row if finish is None else finish(row)
                 except (msgspec.DecodeError, TypeError, ValueError, ArithmeticError):
-                    pass  # another name, or another type: or a mistake, which the plain reader finds again
+                    pass  # a new name or type, or a mistake, which the plain reader finds again
             found = self.decode(data)
             if found is None:
                 return None
@@ -79,7 +81,7 @@ class ObjectReader:
         return read
 
     def _learns(self, found: dict[str, Any]) -> bool:
-        """Tell whether a record has made a difference to the class."""
+        """Return whether a record has changed the class."""
         before = len(self._names) + len(self._loose)
         self._names.update(dict.fromkeys(found))
         spelled = self._spelled()
@@ -99,7 +101,7 @@ class ObjectReader:
         return {name.upper(): name for name in self._names}
 
     def _known(self) -> Callable[[bytes], Any] | None:
-        """Return the function that reads records of known names as objects; None if names do not tell the columns."""
+        """Return the function that reads records of known names as objects; None if names do not identify the columns."""
         spelled, columns = self._spelled(), {each.name.upper() for each in self.parts}
         alike = [name.upper() for name in self._names if name.upper() in columns]
         if len(columns) < len(self.parts) or len(set(alike)) < len(alike) or len(self._names) > _MOST_NAMES:
@@ -119,7 +121,7 @@ class ObjectReader:
         return decode
 
     def _finish(self) -> Callable[[tuple[Any, ...]], Any] | None:
-        """Return the function that makes values of columns whose types the class does not have; None if there are none."""
+        """Return the function that converts columns whose types the class lacks; None if there are none."""
         loose = [(n, each.kind, each.read) for n, each in enumerate(self.parts) if each.name in self._loose]
 
         def finish(values: tuple[Any, ...]) -> Any:

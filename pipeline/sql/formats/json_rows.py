@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def reader_of(type_: SqlType) -> Callable[[Any], Any]:
-    """Return what makes a value of SQL of one of JSON."""
+    """Return the function that converts a value from JSON."""
     inner = _inner_reader(type_)
     return lambda value: None if value is None else inner(value)
 
@@ -70,7 +70,7 @@ def _refuse(value: Any, *kinds: type) -> Any:
 
 
 _SHAPES = 1000
-"""So many sets of names are remembered, with the columns that they stand for."""
+"""Greatest number of remembered sets of names, with their columns."""
 
 
 _PLAIN: dict[SqlType, type] = {
@@ -83,11 +83,11 @@ _PLAIN: dict[SqlType, type] = {
     Primitive.TIME: int,
     Primitive.TIMESTAMP: int,
 }
-"""Classes of values of JSON that are values of SQL as they are."""
+"""Classes of JSON values that need no conversion to SQL."""
 
 
 def _fields_reader(columns: Columns) -> Callable[[Any], list[Any]]:
-    """Return a function that makes the values of columns of an object, whatever the case of its names."""
+    """Return a function that returns the values of columns from an object, with names in any case."""
     readers = [(name, _PLAIN.get(type_), reader_of(type_)) for name, type_ in columns]
     known: dict[tuple[str, ...], list[tuple[str | None, type | None, Callable[[Any], Any]]]] = {}
 
@@ -116,7 +116,7 @@ def _struct_reader(columns: Columns) -> Callable[[Any], dict[str, Any]]:
 
 
 def writer_of(type_: SqlType) -> Callable[[Any], Any] | None:
-    """Return what makes a value of JSON; None if it is one already."""
+    """Return the function that converts a value to JSON; None if no conversion is needed."""
     if isinstance(type_, Array):
         item = writer_of(type_.item)
         return item and (lambda value: None if value is None else [item(each) for each in value])
@@ -136,7 +136,7 @@ def writer_of(type_: SqlType) -> Callable[[Any], Any] | None:
 
 
 def _double_json(value: float | None) -> float | str | None:
-    """Return a number, or the text that stands for one that JSON does not have."""
+    """Return a number, or the text that represents one that JSON does not support."""
     if value is None or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
@@ -147,7 +147,7 @@ def _itself(value: Any) -> Any:
 
 
 def json_serde(columns: Columns, *, wrapped: bool) -> Serde[Any]:
-    """Return the serde of rows as JSON: an object of all columns, or the value of the only one where it is not wrapped."""
+    """Return the serde of rows as JSON: an object of all columns, or a single unwrapped value."""
     write, read = json_functions(columns, wrapped=wrapped)
     return Serde(f"sql-json[{columns_text(columns)}]", write, read, remake=(_again, (columns, wrapped)))
 
@@ -157,7 +157,7 @@ def _again(columns: Columns, wrapped: bool) -> Serde[Any]:  # noqa: FBT001 - pic
 
 
 def json_functions(columns: Columns, *, wrapped: bool) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """Return the functions that write rows as JSON, and read them."""
+    """Return the functions that write and read rows as JSON."""
     options: dict[str, Any] = {"float_hook": decimal.Decimal} if "DECIMAL" in types_text(columns) else {}
     decode = msgspec.json.Decoder(**options).decode
     if not wrapped:
@@ -168,12 +168,12 @@ def json_functions(columns: Columns, *, wrapped: bool) -> tuple[Callable[[Any], 
 
 
 def types_text(columns: Columns) -> str:
-    """Return the types of columns, and of all within them."""
+    """Return the types of columns, including nested types."""
     return " ".join(str(type_) for _, type_ in columns)
 
 
 def _writer(columns: Columns) -> Callable[[Any], bytes]:
-    """Return the function that writes rows as objects: those of a class are written faster than dictionaries."""
+    """Return the function that writes rows as objects of a class, which is faster than dictionaries."""
     writers = [writer_of(type_) for _, type_ in columns]
     names = {f"f{number}": name for number, (name, _) in enumerate(columns)}
     try:

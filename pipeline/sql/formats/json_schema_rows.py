@@ -39,7 +39,7 @@ _SIMPLE: dict[SqlType, dict[str, Any]] = {
 
 
 def json_schema_serde(columns: Columns, *, wrapped: bool) -> Serde[Any]:
-    """Return the serde of rows as JSON with a schema: an object of all columns, or the only value where it is not wrapped.
+    """Return the serde of rows as JSON with a schema: an object of all columns, or a single unwrapped value.
 
     Raises:
         MissingExtraError: If the extra `schemas` is not installed.
@@ -55,28 +55,28 @@ def _again(columns: Columns, wrapped: bool) -> Serde[Any]:  # noqa: FBT001 - pic
 
 @dataclass(frozen=True, slots=True)
 class JsonSchemaRows:
-    """The format of such a serde (`SchemaFormat`)."""
+    """The format of JSON serdes with a schema (`SchemaFormat`)."""
 
     columns: Columns
     wrapped: bool
 
     @property
     def form(self) -> str | None:
-        """Schemas are asked for as they were registered."""
+        """Return the requested form of schemas: as they were registered."""
         return None
 
     def schema(self) -> dict[str, Any]:
-        """The schema of what is written. That of a single value names its draft: registries tell it from other formats so."""
+        """Return the writer's schema. That of a single value names its draft, by which registries recognise the format."""
         return _object(self.columns) if self.wrapped else {"$schema": _DRAFT, **_schema(self.columns[0][1])}
 
     def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
-        """The schema, which refers to no other."""
+        """Return the schema, which refers to no other."""
         from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - of an extra
 
         return Schema(json.dumps(self.schema()), "JSON")
 
     def record_name(self, schema: Any) -> str | None:
-        """The title of its schema."""
+        """Return the title of its schema."""
         title = json.loads(schema.schema_str).get("title")
         return None if title is None else str(title)
 
@@ -89,7 +89,7 @@ class JsonSchemaRows:
         """Return the function that reads rows, whatever schema they were written with.
 
         Raises:
-            SchemaError: If it is none of JSON.
+            SchemaError: If it is not a JSON Schema.
         """
         if schema.schema_type != "JSON":
             message = (

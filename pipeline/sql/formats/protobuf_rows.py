@@ -1,7 +1,7 @@
-"""Rows as Protobuf, with a schema in a registry or without, as ksqlDB writes them through Connect's data types.
+"""Rows as Protobuf, with or without a schema in a registry, as ksqlDB writes them through Connect's data types.
 
-Protobuf has no NULL in single values, arrays and maps: a NULL comes back as 0, an empty text or nothing in it, unless single
-values are `OPTIONAL` or stand in a `WRAPPER` (`VALUE_PROTOBUF_NULLABLE_REPRESENTATION`).
+Protobuf has no NULL as a single value or in arrays and maps: NULL is read back as 0, or as an empty text or collection. That
+changes if single values are `OPTIONAL` or have a `WRAPPER` (`VALUE_PROTOBUF_NULLABLE_REPRESENTATION`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MESSAGES: dict[SqlType, tuple[str, str]] = {
     Primitive.TIME: ("google.type.TimeOfDay", "google/type/timeofday.proto"),
     Primitive.TIMESTAMP: ("google.protobuf.Timestamp", "google/protobuf/timestamp.proto"),
 }
-"""Messages that stand for times, and their files."""
+"""Messages that represent times, and their files."""
 
 
 def protobuf_serde(
@@ -58,17 +58,17 @@ def protobuf_serde(
 ) -> Serde[Any]:
     """Return the serde of rows as Protobuf messages.
 
-    Messages of a registry are read by the schema that they were written with; columns are found by their names in any case.
+    Messages of a registry are read by the schema that they were written with; columns are matched by name in any case.
 
     Args:
         columns: Names and types.
-        full_name: Of the message; Connect's if left out.
-        nullable: `OPTIONAL` or `WRAPPER`: how NULLs of single values are told from 0.
+        full_name: Full name of the message; Connect's if left out.
+        nullable: `OPTIONAL` or `WRAPPER`, which distinguish NULLs of single values from 0.
         has_registry: Whether the schema is in a registry.
 
     Raises:
         MissingExtraError: If the extra `schemas` is not installed.
-        SqlError: If Protobuf does not have a column's name or type.
+        SqlError: If Protobuf does not support a column's name or type.
     """
     require_extra("schemas")
     if nullable is not None and nullable not in _NULLABLE:
@@ -94,7 +94,7 @@ def _again(columns: Columns, full_name: str | None, nullable: str | None, has_re
 
 @dataclass(frozen=True, slots=True)
 class ProtobufRows:
-    """The format of such a serde (`SchemaFormat`)."""
+    """The format of Protobuf serdes (`SchemaFormat`)."""
 
     columns: Columns
     full_name: str
@@ -102,12 +102,12 @@ class ProtobufRows:
 
     @property
     def kind(self) -> Any:
-        """The class of its messages."""
+        """Return the class of its messages."""
         return _class(self.columns, self.full_name, self.nullable)
 
     @property
     def form(self) -> str | None:
-        """Schemas are asked for as protoc writes their files."""
+        """Return the requested form of schemas: as files of protoc."""
         return self._messages.form
 
     @property
@@ -115,11 +115,11 @@ class ProtobufRows:
         return ProtobufFormat(self.kind, is_plain=False)
 
     def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:
-        """The schema; registries have what it imports."""
+        """Return the schema; registries have the files that it imports."""
         return self._messages.prepared(registry, place, registration)
 
     def record_name(self, schema: Any) -> str | None:
-        """The full name of the message."""
+        """Return the full name of the message."""
         return self._messages.record_name(schema)
 
     def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
@@ -165,7 +165,7 @@ def _check_type(name: str, type_: SqlType, *, is_inner: bool) -> None:
 
 @functools.cache
 def _class(columns: Columns, full_name: str, nullable: str | None) -> Any:
-    """Return the class of messages with these fields; one per process."""
+    """Return the class of messages with these fields, one per process."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415 - of an extra
     from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415
     from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415
@@ -192,7 +192,7 @@ def _imported() -> list[Any]:
 
     modules = (timestamp_pb2, wrappers_pb2, date_pb2, timeofday_pb2, decimal_pb2)
     files: list[Any] = [FileDescriptorProto.FromString(each.DESCRIPTOR.serialized_pb) for each in modules]
-    files[-1].name = _DECIMAL_FILE  # as registries know it
+    files[-1].name = _DECIMAL_FILE  # the name that registries use
     return files
 
 
@@ -206,7 +206,7 @@ class _Descriptors:
         self._package = f".{file.package}" if file.package else ""
 
     def fill(self, message: Any, columns: Columns, around: str = "") -> None:
-        """Add the fields of columns to a message, which stands in others."""
+        """Add the fields of columns to a message, which may be nested in others."""
         path = f"{around}.{message.name}"
         for number, (name, type_) in enumerate(columns, 1):
             field = message.field.add(name=name, number=number, label="LABEL_OPTIONAL")
@@ -321,7 +321,7 @@ def _map_setter(type_: SqlType, *, is_wrapped: bool) -> Callable[[Any, str, Any]
 
 
 def _message_filler(type_: SqlType, *, is_wrapped: bool) -> Callable[[Any, Any], None]:
-    """Return a function that fills the message which stands for a value; of NULL it stays empty."""
+    """Return a function that fills the message of a value; for NULL it stays empty."""
     fill: Callable[[Any, Any], Any]
     if isinstance(type_, Struct):
         fields = _filler(type_.fields, "WRAPPER" if is_wrapped else None)
@@ -384,7 +384,7 @@ _EMPTY: dict[SqlType, Any] = {
 
 
 def _of_protobuf(type_: SqlType) -> Callable[[Any], Any]:
-    """Return what makes a value of SQL of a plain one of Protobuf."""
+    """Return the function that converts a plain value from Protobuf."""
     inner = _inner_of_protobuf(type_)
     return lambda value: None if value is None else inner(value)
 

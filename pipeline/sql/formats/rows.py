@@ -1,4 +1,4 @@
-"""Rows within a topology: state, and topics of its own."""
+"""The format of rows within a topology: in state, and in internal topics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _python_type(type_: SqlType) -> Any:
 
 
 def _restored(type_: SqlType) -> Callable[[Any], Any] | None:
-    """Return what completes a value of a struct read from state: decimals come as text."""
+    """Return the function that completes values read from state, such as decimals, which are stored as text."""
     if isinstance(type_, Array):
         item = _restored(type_.item)
         return item and (lambda value: None if value is None else [item(each) for each in value])
@@ -60,11 +60,11 @@ def _inner_restored(type_: SqlType) -> Callable[[Any], Any] | None:
 
 
 def row_serde(types: Sequence[SqlType], *, is_exact: bool = False) -> Serde[Any]:
-    """Return the serde of rows within a topology: state, and topics of its own.
+    """Return the serde of rows within a topology, in state and internal topics.
 
     Args:
-        types: Of their values.
-        is_exact: Whether values are of just these types, so that stores may hand out rows again: no whole numbers for DOUBLE.
+        types: Types of the values.
+        is_exact: Whether values have exactly these types, so that stores may return the written rows: a DOUBLE is never an int.
     """
     kinds = tuple(types)
     decoder: Any = msgspec.msgpack.Decoder(tuple[tuple(_python_type(each) for each in kinds)] if kinds else tuple[()])  # type: ignore[misc]

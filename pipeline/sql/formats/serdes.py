@@ -47,7 +47,7 @@ def _nothing() -> Serde[Any]:
 
 
 def _no_key() -> Serde[Any]:
-    """Return the serde of a source without a key: whatever its records have is NULL, and stays so."""
+    """Return the serde of a source without a key: all keys of its records are read as NULL."""
     return Serde("sql-no-key", lambda _row: b"", lambda _data: None, remake=(_no_key, ()))
 
 
@@ -76,10 +76,10 @@ def value_serde(
     Args:
         columns: Names and types of the values.
         format_: Name of the format.
-        wrapped: Whether a single value stands within a record or an object.
-        delimiter: Between values of DELIMITED; the sign, `SPACE` or `TAB`.
+        wrapped: Whether a single value is wrapped in a record or an object.
+        delimiter: Delimiter of DELIMITED: the character, `SPACE` or `TAB`.
         schema_name: Full name of the schema's record, for formats of a registry; ksqlDB's if left out.
-        nullable: How Protobuf tells NULLs of single values from 0: `OPTIONAL` or `WRAPPER`; it does not if left out.
+        nullable: How Protobuf distinguishes NULLs of single values from 0: `OPTIONAL` or `WRAPPER`; if left out, it does not.
 
     Raises:
         SqlError: If there is no such format, or it cannot hold the columns.
@@ -107,7 +107,7 @@ def value_serde(
 
 
 def _check_maps(format_: str, columns: Columns) -> None:
-    """Make sure that the keys of maps are texts, as names are in JSON, and in the messages that ksqlDB makes of Protobuf."""
+    """Make sure that the keys of maps are texts, as JSON and ksqlDB's Protobuf messages require."""
     for name, type_ in columns:
         if any(each.key is not Primitive.STRING for each in _maps(type_)):
             message = (

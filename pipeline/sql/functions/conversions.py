@@ -1,4 +1,4 @@
-"""Values of one type as values of a wider one."""
+"""Conversions of values to wider types."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ DIGITS = decimal.Context(prec=128, rounding=decimal.ROUND_HALF_UP)
 
 
 def scaled(value: decimal.Decimal | int, scale: int) -> decimal.Decimal:
-    """Return an exact number with `scale` digits behind the point."""
+    """Return an exact number with `scale` digits after the decimal point."""
     return DIGITS.quantize(decimal.Decimal(value), decimal.Decimal(1).scaleb(-scale))
 
 
 def conversion(given: SqlType, wanted: SqlType) -> Callable[[Any], Any] | None:
-    """Return how to turn values of one type into values of another; None if they are alike."""
+    """Return the function that converts values of one type to another; None if no conversion is needed."""
     if given == wanted:
         return None
     if wanted == Primitive.DOUBLE:

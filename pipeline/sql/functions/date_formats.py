@@ -1,9 +1,24 @@
-"""Patterns of Java's DateTimeFormatter: how they write and read dates and times.
+"""Patterns of Java's DateTimeFormatter, which write and read dates and times.
 
-Letters: `y` and `u` (year), `M` and `L` (month), `d` (day), `D` (day of the year), `E` (day of the week), `a` (AM or PM),
-`H` and `k` (hours of a day), `h` and `K` (hours of half a day), `m`, `s`, `S` (fraction of a second), `A` (milliseconds of a
-day), `n` (nanoseconds), `X`, `x`, `Z` and `O` (offsets), `V` and `z` (zones). Text stands in single quotes, optional parts in
-brackets. Names are English.
+| Letters | Field |
+|---|---|
+| `y`, `u` | year |
+| `M`, `L` | month |
+| `d` | day |
+| `D` | day of the year |
+| `E` | day of the week |
+| `a` | AM or PM |
+| `H`, `k` | hours of a day |
+| `h`, `K` | hours of half a day |
+| `m` | minute |
+| `s` | second |
+| `S` | fraction of a second |
+| `A` | milliseconds of a day |
+| `n` | nanoseconds |
+| `X`, `x`, `Z`, `O` | offset |
+| `V`, `z` | zone |
+
+Literal text has single quotes, and optional parts have brackets. Names are English.
 """
 
 from __future__ import annotations
@@ -34,7 +49,7 @@ _FULL = 4
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of one letter: how it is written and what reads it."""
+    """A run of one letter, with the function that writes it and the pattern that reads it."""
 
     write: Callable[[dt.datetime], str]
     pattern: str
@@ -43,7 +58,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """Text that stands as it is, or a bracket."""
+    """Literal text, or a bracket."""
 
     text: str
     pattern: str
@@ -51,7 +66,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class DateFormat:
-    """A pattern that has been read."""
+    """A parsed pattern."""
 
     pieces: tuple[Piece | Literal, ...]
     reader: re.Pattern[str]
@@ -61,14 +76,14 @@ class DateFormat:
         return "".join(piece.text if isinstance(piece, Literal) else piece.write(moment) for piece in self.pieces)
 
     def read(self, text: str, *, is_whole: bool = True) -> dict[str, Any]:
-        """Return the fields in a text.
+        """Return the fields of a text.
 
         Args:
-            text: What is read.
-            is_whole: Whether the pattern says all of it; otherwise something may follow.
+            text: The text to read.
+            is_whole: Whether the pattern must cover the whole text; otherwise more may follow.
 
         Raises:
-            ValueError: The text is written otherwise.
+            ValueError: The text does not match.
         """
         found = self.reader.fullmatch(text) if is_whole else self.reader.match(text)
         if found is None:
@@ -84,16 +99,16 @@ class DateFormat:
 
 @lru_cache(maxsize=256)
 def date_format(pattern: str) -> DateFormat:
-    """Read a pattern.
+    """Parse a pattern.
 
     Args:
-        pattern: As Java's DateTimeFormatter has it.
+        pattern: A pattern of Java's DateTimeFormatter.
 
     Returns:
-        How to write and read.
+        The format, which writes and reads.
 
     Raises:
-        ValueError: A letter is not known here.
+        ValueError: A letter is not supported.
 
     >>> date_format("dd.MM.yyyy").write(dt.datetime(2024, 2, 29, tzinfo=dt.UTC))
     '29.02.2024'
@@ -140,7 +155,7 @@ def _year(count: int) -> Piece:
 
 
 def _named(name: str, names: tuple[str, ...], value: Callable[[dt.datetime], int]) -> Callable[[int], Piece]:
-    """Names in full, or their first three letters."""
+    """Return the maker of names, in full or as their first three letters."""
 
     def make(count: int) -> Piece:
         shown = [each if count == _FULL else each[:3] for each in names]
@@ -180,7 +195,7 @@ def _offset_text(moment: dt.datetime, separator: str, *, minutes: bool = True) -
 
 
 def _offset(zero: str | None, colons: tuple[str, ...]) -> Callable[[int], Piece]:
-    """Offsets as X, x and Z have them: by the count of letters, with or without colon."""
+    """Return the maker of offsets like X, x and Z, with or without a colon, by the number of letters."""
 
     def make(count: int) -> Piece:
         separator = colons[min(count, len(colons)) - 1]
@@ -264,7 +279,7 @@ def zone(name: str) -> dt.tzinfo:
         The zone.
 
     Raises:
-        ValueError: There is no such zone.
+        ValueError: The zone does not exist.
     """
     if name in {"Z", "UTC", "GMT", "UT"}:
         return dt.UTC
@@ -280,10 +295,10 @@ def zone(name: str) -> dt.tzinfo:
 
 
 def moment_of(fields: dict[str, Any], default_zone: dt.tzinfo) -> dt.datetime:
-    """Return the moment that fields of a text describe; what is missing is as in 1970-01-01T00:00.
+    """Return the moment that fields of a text describe; missing fields are those of 1970-01-01T00:00.
 
     Raises:
-        ValueError: There is no such date or time.
+        ValueError: The date or time does not exist.
     """
     rest, milliseconds = divmod(fields.get("day_millisecond", 0), 1000)
     day = dt.datetime(

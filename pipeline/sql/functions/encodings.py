@@ -15,7 +15,7 @@ THEME = "Bytes"
 
 
 def _from_hexadecimal(text: str) -> bytes:
-    """Read digits with or without a prefix: 0x1F, where the first zero may be left out, x'1F', X'1F'."""
+    """Convert digits to bytes, with or without a prefix: 0x1F, whose first zero may be left out, x'1F' or X'1F'."""
     if text.startswith("0x"):
         return bytes.fromhex("0" * (len(text) % 2) + text[2:])
     quoted = text[:2].lower() == "x'" and text.endswith("'") and len(text) > len("x'")

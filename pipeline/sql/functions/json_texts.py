@@ -23,7 +23,7 @@ _STEP = re.compile(r"""\.(?P<name>[^.\[\]]+)|\[\s*(?:(?P<index>-?\d+)|'(?P<singl
 
 
 def _parsed(text: str | None) -> Any:
-    """Read JSON, with all digits of its numbers."""
+    """Parse JSON, with all digits of its numbers."""
     if text is None:
         return _INVALID
     try:
@@ -33,7 +33,7 @@ def _parsed(text: str | None) -> Any:
 
 
 def _first(text: str) -> Any:
-    """Read the JSON that a text begins with."""
+    """Parse the JSON at the beginning of a text."""
     try:
         return _DECODER.raw_decode(text.lstrip())[0]
     except ValueError:
@@ -46,7 +46,7 @@ def _as_text(value: Any) -> str:
 
 @lru_cache(maxsize=256)
 def _steps(path: str) -> tuple[str | int, ...]:
-    """Read a path: names, and positions in arrays."""
+    """Parse a path: names, and positions in arrays."""
     if not path.startswith("$"):
         message = f"a path to a JSON field begins with $: {path}"
         raise ValueError(message)
@@ -149,7 +149,7 @@ _PREPARED: dict[SqlType, Callable[[Any], Any]] = {
 
 
 def _preparation(type_: SqlType | None) -> Callable[[Any], Any]:
-    """Return how a value of a type becomes what JSON can write."""
+    """Return the function that prepares values of a type for JSON."""
     match type_:
         case Array():
             item = _preparation(type_.item)

@@ -63,7 +63,7 @@ _TRUNC = "The number cut off behind so many digits, towards zero; without digits
 
 
 def _rounded(value: decimal.Decimal, digits: int, rounding: str | None) -> decimal.Decimal:
-    """Round; without a rounding, halves go towards positive infinity."""
+    """Round a number; without a rounding mode, halves go towards positive infinity."""
     chosen = rounding or (decimal.ROUND_HALF_DOWN if value < 0 else decimal.ROUND_HALF_UP)
     return value.quantize(decimal.Decimal(1).scaleb(-digits), chosen, DIGITS)
 

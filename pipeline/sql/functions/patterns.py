@@ -12,13 +12,13 @@ THEME = "Regular expressions"
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """Translate Java's names of groups; everything else that both languages have is alike."""
+    """Compile a pattern of Java's: names of groups are translated, and the rest is common to both languages."""
     return re.compile(re.sub(r"\(\?<([A-Za-z]\w*)>", r"(?P<\1>", pattern))
 
 
 @lru_cache(maxsize=256)
 def _template(new: str) -> str:
-    """Translate references to groups: Java writes $1."""
+    """Translate Java's references to groups, such as $1."""
     escaped = re.sub(r"\\(?![$\\])", r"\\\\", new)
     return re.sub(r"(?<!\\)\$(\d)", r"\\g<\1>", escaped).replace("\\$", "$")
 

@@ -1,4 +1,4 @@
-"""The reference page of all functions: `python -m pipeline.sql.functions.reference` prints it."""
+"""Prints the reference page of all functions: `python -m pipeline.sql.functions.reference`."""
 
 from __future__ import annotations
 

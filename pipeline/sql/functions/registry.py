@@ -1,4 +1,4 @@
-"""Functions by name: declared by decorators, found by the types of their arguments."""
+"""Functions by name: decorators declare them, and the types of arguments select them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from pipeline.sql.types import Primitive, SqlType
 
 F = TypeVar("F", bound=Callable[..., Any])
 Literals = Mapping[int, Any] | Sequence[Any]
-"""Constant arguments by position; None, or no entry, for the others."""
+"""Constant arguments by position; None, or no entry, for other arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
     """A function of the values of one row.
 
-    `apply` takes and returns Python values, None for NULL. It raises where values allow no result, such as text that is no
-    date; ksqlDB logs that and goes on with NULL.
+    `apply` takes and returns Python values, with None for NULL. It raises if values allow no result, such as a text that is no
+    date; ksqlDB logs that and continues with NULL.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Scalar:
 class Aggregate:
     """A function of the values of many rows, folded into a state that a serde of `intermediate` can write.
 
-    `undo` takes a row out of the state again, as tables need; None where the function cannot. No function changes its
+    `undo` subtracts a row from the state, as tables require; None if the function cannot do that. No function changes its
     arguments.
     """
 
@@ -60,7 +60,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class TableFunction:
-    """A function that makes rows: `apply` returns a value for each."""
+    """A function that makes rows; `apply` returns a list with a value for each."""
 
     returns: SqlType
     apply: Callable[..., list[Any]]
@@ -68,7 +68,7 @@ class TableFunction:
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """Facts about one call that an aggregate is made for."""
+    """The facts about one call from which an aggregate is made."""
 
     types: tuple[SqlType, ...]
     returns: SqlType
@@ -86,7 +86,7 @@ class AggregateCall:
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """A signature with what runs behind it."""
+    """A signature with the function that implements it."""
 
     kind: str
     theme: str
@@ -101,7 +101,7 @@ class Overload:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An overload that takes the arguments at hand."""
+    """An overload that takes the given arguments."""
 
     overload: Overload
     distance: int
@@ -109,13 +109,13 @@ class Match:
     given: tuple[Argument, ...]
 
     def returns(self) -> SqlType | None:
-        """Return the type of the result; None if the arguments do not say."""
+        """Return the type of the result; None if the arguments do not determine it."""
         if self.overload.returns is not None:
             return self.overload.returns(self.given)
         return resolved(self.overload.signature.returns, self.bound)
 
     def wanted(self) -> tuple[SqlType | None, ...]:
-        """Return the type each argument has to have."""
+        """Return the type that each argument must have; None if it is not determined."""
         patterns = self.overload.signature.patterns(len(self.given)) or ()
         return tuple(resolved(pattern, self.bound) for pattern in patterns)
 
@@ -136,12 +136,12 @@ def _step(given: Argument, wanted: Argument) -> Callable[[Any], Any] | None:
 
 @dataclass(slots=True)
 class Registry:
-    """All functions that are known."""
+    """All known functions."""
 
     overloads: dict[tuple[str, str], list[Overload]] = field(default_factory=dict)
 
     def add(self, overload: Overload) -> None:
-        """Take in an overload; a user's function may be declared again, as notebooks do."""
+        """Add an overload; a user's function may be declared again, as in notebooks."""
         known = self.overloads.setdefault((overload.kind, overload.signature.name.upper()), [])
         alike = [each for each in known if _parameters(each) == _parameters(overload)]
         for each in alike:
@@ -156,15 +156,15 @@ class Registry:
 
         Args:
             kind: `scalar`, `aggregate` or `table`.
-            name: In upper or lower case.
-            types: Of the arguments; None for a bare NULL.
+            name: The name, in upper or lower case.
+            types: Types of the arguments; None for a bare NULL.
 
         Returns:
-            The overload, with what its variables stand for.
+            The overload, with the types that its variables stand for.
 
         Raises:
-            UnknownFunction: There is none of this name.
-            WrongArguments: None takes these arguments.
+            UnknownFunction: If no function has this name.
+            WrongArguments: If no overload takes these arguments.
         """
         found: list[Match] = []
         for overload in self.named(kind, name):
@@ -183,13 +183,13 @@ class Registry:
 
         Args:
             kind: `scalar`, `aggregate` or `table`.
-            name: In upper or lower case.
+            name: The name, in upper or lower case.
 
         Returns:
             One or more.
 
         Raises:
-            UnknownFunction: There is none.
+            UnknownFunction: If there is none.
         """
         overloads = self.overloads.get((kind, name.upper()))
         if overloads is None:
@@ -214,7 +214,7 @@ def _parameters(overload: Overload) -> tuple[str, ...]:
 
 
 REGISTRY = Registry()
-"""Functions of ksqlDB's, and those of users whose modules are imported."""
+"""Functions of ksqlDB, and those of users whose modules are imported."""
 
 
 def scalar(
@@ -229,11 +229,12 @@ def scalar(
     """Declare a function of the values of one row.
 
     Args:
-        signature: As `pipeline.sql.functions.signatures` describes it.
-        theme: The heading it stands under in the reference.
-        description: One sentence or two; the function's docstring if it is empty.
-        returns: Computes the type of the result where the signature cannot say it.
-        nulls: Whether the function sees NULLs, or which of its arguments may be NULL. Otherwise a NULL makes the result NULL.
+        signature: The signature, as `pipeline.sql.functions.signatures` describes it.
+        theme: Heading of the function in the reference.
+        description: One or two sentences; the function's docstring if empty.
+        returns: Computes the type of the result if the signature cannot express it.
+        nulls: Whether the function accepts NULLs, or which of its arguments may be NULL. Otherwise a NULL makes the result
+            NULL.
         typed: Whether the decorated function takes the types of the arguments, and returns the function of their values.
     """
     return _declare("scalar", signature, theme, description, returns, nulls=nulls, typed=typed)
@@ -245,7 +246,7 @@ def aggregate(signature: str, *, theme: str = "Aggregates", description: str = "
 
 
 def table_function(signature: str, *, theme: str = "Table functions", description: str = "") -> Callable[[F], F]:
-    """Declare a function that returns a list: a row for each item."""
+    """Declare a function that returns a list, with a row for each item."""
     return _declare("table", signature, theme, description, None, nulls=True)
 
 
@@ -279,12 +280,12 @@ def _declare(
 
 
 def is_aggregate(name: str) -> bool:
-    """Return whether a name is an aggregate's."""
+    """Return whether a name is that of an aggregate."""
     return REGISTRY.has("aggregate", name)
 
 
 def is_table_function(name: str) -> bool:
-    """Return whether a name is a table function's."""
+    """Return whether a name is that of a table function."""
     return REGISTRY.has("table", name)
 
 
@@ -292,15 +293,15 @@ def find_scalar(name: str, argument_types: Sequence[Argument]) -> Scalar:
     """Return the function that takes arguments of these types.
 
     Args:
-        name: In upper or lower case.
-        argument_types: Of the arguments; None for a bare NULL.
+        name: The name, in upper or lower case.
+        argument_types: Types of the arguments; None for a bare NULL.
 
     Returns:
-        The function, which widens its arguments where it has to.
+        The function, which widens its arguments if necessary.
 
     Raises:
-        UnknownFunction: There is none of this name.
-        WrongArguments: It does not take these arguments.
+        UnknownFunction: If no function has this name.
+        WrongArguments: If it does not take these arguments.
 
     >>> from pipeline.sql.types import Primitive
     >>> find_scalar("ucase", [Primitive.STRING]).apply("abc")
@@ -317,7 +318,7 @@ def find_scalar(name: str, argument_types: Sequence[Argument]) -> Scalar:
 
 
 def _guarded(run: Callable[..., Any], *, nulls: frozenset[int] | bool) -> Callable[..., Any]:
-    """Return NULL for NULL, for functions that do not ask for them."""
+    """Wrap a function that does not accept NULLs, so that NULL arguments make the result NULL."""
     if nulls is True:
         return run
     if nulls is False:
@@ -335,14 +336,14 @@ def lambda_parameters(name: str, other_types: Sequence[Argument]) -> tuple[tuple
 
     Args:
         name: The function that takes the lambdas.
-        other_types: Of its arguments that are no lambdas.
+        other_types: Types of its other arguments.
 
     Returns:
         A tuple for each lambda.
 
     Raises:
-        UnknownFunction: There is none of this name.
-        WrongArguments: It does not take these arguments.
+        UnknownFunction: If no function has this name.
+        WrongArguments: If it does not take these arguments.
 
     >>> from pipeline.sql.types import Array, Primitive
     >>> lambda_parameters("FILTER", [Array(Primitive.BIGINT)])
@@ -370,8 +371,8 @@ def find_aggregate(
     """Return the aggregate for arguments of these types.
 
     Args:
-        name: In upper or lower case.
-        argument_types: Of all arguments, constants included.
+        name: The name, in upper or lower case.
+        argument_types: Types of all arguments, constants included.
         literals: Values of the constants by position, such as the 3 of TOPK(x, 3).
         settings: ksqlDB's limits, such as `ksql.functions.collect_list.limit`.
 
@@ -379,8 +380,8 @@ def find_aggregate(
         The aggregate. Its `add` and `undo` take the values of all arguments; those of constants may be left out at the end.
 
     Raises:
-        UnknownFunction: There is none of this name.
-        WrongArguments: It does not take these arguments.
+        UnknownFunction: If no function has this name.
+        WrongArguments: If it does not take these arguments.
     """
     match = REGISTRY.find("aggregate", name, tuple(argument_types))
     returns = match.returns()
@@ -401,7 +402,7 @@ def find_aggregate(
 
 
 def _widening_values(run: Callable[..., Any], steps: list[Callable[[Any], Any] | None]) -> Callable[..., Any]:
-    """Return a function of a state that widens the values behind it."""
+    """Return a function of a state and values that widens the values first."""
     return lambda state, *values: run(
         state, *(value if step is None else step(value) for value, step in zip(values, steps, strict=False))
     )
@@ -411,15 +412,15 @@ def find_table_function(name: str, argument_types: Sequence[Argument]) -> TableF
     """Return the table function for arguments of these types.
 
     Args:
-        name: In upper or lower case.
-        argument_types: Of the arguments.
+        name: The name, in upper or lower case.
+        argument_types: Types of the arguments.
 
     Returns:
         The function.
 
     Raises:
-        UnknownFunction: There is none of this name.
-        WrongArguments: It does not take these arguments.
+        UnknownFunction: If no function has this name.
+        WrongArguments: If it does not take these arguments.
     """
     match = REGISTRY.find("table", name, tuple(argument_types))
     returns = match.returns()

@@ -1,8 +1,13 @@
-"""Signatures of functions as text, and how arguments match them.
+"""Signatures of functions as text, and their matching with arguments.
 
-`SUBSTRING(text STRING, position INTEGER, [length INTEGER]) -> STRING` is a signature. In square brackets stand optional
-parameters, and `...` behind one lets it repeat. Single letters are types that the arguments decide: `N` is a number, `D` a
-DECIMAL, `C` a type with an order, `X` another type each time, any other letter any one type. `(K, V) => T` is a lambda.
+An example is `SUBSTRING(text STRING, position INTEGER, [length INTEGER]) -> STRING`. Square brackets enclose optional
+parameters, and `...` after a parameter lets it repeat. `(K, V) => T` is a lambda.
+
+Single letters are types that the arguments determine:
+
+- `N` is a number, `D` a DECIMAL, `C` a type with an order.
+- `X` may be another type each time.
+- Any other letter is any one type.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from pipeline.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
 
 @dataclass(frozen=True, slots=True)
 class LambdaType:
-    """Lambdas: the types of their parameters and of their result."""
+    """Type of a lambda, with the types of its parameters and of its result."""
 
     parameters: tuple[SqlType, ...]
     returns: SqlType
@@ -26,7 +31,7 @@ class LambdaType:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A type that the arguments decide."""
+    """A type that the arguments determine."""
 
     name: str
 
@@ -121,10 +126,10 @@ _NUMBERS = (Primitive.INTEGER, Primitive.BIGINT, Primitive.DOUBLE)
 
 
 def parse_signature(text: str) -> Signature:
-    """Read a signature.
+    """Parse a signature.
 
     Args:
-        text: As the module describes it.
+        text: The signature, in the form that the module describes.
 
     Returns:
         Its parts.
@@ -153,7 +158,7 @@ def parse_signature(text: str) -> Signature:
 
 
 class _Tokens:
-    """Words and signs of a signature, one after the other."""
+    """Words and signs of a signature, in order."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _TOKEN.findall(text)
@@ -161,22 +166,22 @@ class _Tokens:
 
     @property
     def next(self) -> str | None:
-        """The word or sign ahead."""
+        """Return the next word or sign."""
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
     def take(self) -> str:
-        """Return the word or sign ahead and go on."""
+        """Take and return the next word or sign."""
         self._at += 1
         return self._tokens[self._at - 1]  # type: ignore[no-any-return]
 
     def skip(self, sign: str) -> bool:
-        """Go on if this sign is ahead."""
+        """Take the next sign if it is this one, and return whether it was."""
         ahead = self.next == sign
         self._at += ahead
         return ahead
 
     def pattern(self) -> Pattern:
-        """Read a type."""
+        """Parse a type."""
         if self.skip("("):
             parameters = self._until(")")
             self.take()
@@ -210,7 +215,7 @@ class _Tokens:
 
 
 def widened(first: SqlType, second: SqlType) -> SqlType | None:
-    """Return the type that takes both; None if there is none.
+    """Return the type that holds values of both; None if there is none.
 
     >>> print(widened(Primitive.BIGINT, Decimal(4, 2)))
     DECIMAL(21, 2)
@@ -229,14 +234,14 @@ def widened(first: SqlType, second: SqlType) -> SqlType | None:
 
 
 def as_decimal(type_: SqlType) -> Decimal | None:
-    """Return the DECIMAL that holds all values of an exact number's type."""
+    """Return the DECIMAL that holds all values of an exact type of numbers."""
     if isinstance(type_, Decimal):
         return type_
     return _WHOLE.get(type_) if isinstance(type_, Primitive) else None
 
 
 def is_number(type_: Argument) -> bool:
-    """Return whether a type is one of numbers."""
+    """Return whether a type is a type of numbers."""
     return isinstance(type_, Decimal) or type_ in _NUMBERS
 
 
@@ -256,11 +261,11 @@ def fits(patterns: tuple[Pattern, ...], arguments: tuple[Argument, ...]) -> tupl
     """Match arguments with patterns.
 
     Args:
-        patterns: One for each argument.
+        patterns: One pattern for each argument.
         arguments: Their types; None for a bare NULL.
 
     Returns:
-        How far the arguments have to be widened, and what variables stand for; None if they do not match.
+        How far the arguments must be widened, and the types of variables; None if they do not match.
     """
     bound: Bound = {}
     distance = 0
@@ -338,7 +343,7 @@ def _rung(type_: SqlType) -> int:
 
 
 def resolved(pattern: Pattern, bound: Bound) -> SqlType | None:
-    """Return the type a pattern stands for; None if the arguments do not say."""
+    """Return the type of a pattern; None if the arguments do not determine it."""
     match pattern:
         case Variable():
             return bound.get(pattern.name)

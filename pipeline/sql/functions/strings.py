@@ -93,7 +93,7 @@ def position_of(text: str, part: str, position: int = 1, occurrence: int = 1) ->
 
 
 def _before(text: str, part: str, at: int) -> int:
-    """Return where a part begins that begins before `at`."""
+    """Return the last position before `at` where a part begins."""
     return text.rfind(part, 0, at - 1 + len(part)) if at > 0 else -1
 
 
@@ -119,7 +119,7 @@ def split_to_map(text: str, entries: str, pair: str) -> dict[str, str] | None:
 
 
 def _padding(text: Any, size: int, padding: Any) -> Any:
-    """Return what is to be added; None if there is no result."""
+    """Return the padding to add; None if there is no result."""
     if size < 0 or not padding:
         return None
     missing = max(size - len(text), 0)

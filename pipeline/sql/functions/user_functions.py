@@ -1,4 +1,4 @@
-"""Functions of users in Python, typed by their annotations."""
+"""Users' functions in Python, typed by their annotations."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ _HINT = (
 
 
 def udf(function: F) -> F:
-    """Let statements call a function by its name in any case.
+    """Let statements call a function by its name, in any case.
 
     Parameters and result have annotations: int for BIGINT, float for DOUBLE, str, bool, bytes, list[X], dict[str, X], or
-    `Annotated[decimal.Decimal, Decimal(precision, scale)]`; any type of `pipeline.sql.types` may stand in `Annotated`. A NULL
-    makes the result NULL, except where a parameter is annotated `X | None`: it gets None.
+    `Annotated[decimal.Decimal, Decimal(precision, scale)]`. `Annotated` may contain any type of `pipeline.sql.types`.
+
+    A NULL makes the result NULL, except for parameters annotated `X | None`, which get None.
 
     Args:
-        function: Free of side effects: it may run again for a record.
+        function: The function. It must have no side effects, because it may run again for a record.
 
     Returns:
-        The function as it is.
+        The function itself.
 
     Raises:
-        TopologyError: An annotation is missing or has no type in SQL.
+        TopologyError: If an annotation is missing or has no type in SQL.
     """
     hints = _hints(function, function.__name__)
     parameters = _parameters(function, hints)
@@ -56,13 +57,13 @@ def udtf(function: F) -> F:
     """Let statements call a function that makes a row for each item of the list it returns.
 
     Args:
-        function: With annotations as `udf` takes them; it returns list[X]. NULLs come as None.
+        function: The function, with annotations as for `udf`; it returns list[X]. NULLs are passed as None.
 
     Returns:
-        The function as it is.
+        The function itself.
 
     Raises:
-        TopologyError: An annotation is missing or has no type in SQL, or the function returns no list.
+        TopologyError: If an annotation is missing or has no type in SQL, or the function does not return a list.
     """
     hints = _hints(function, function.__name__)
     if get_origin(hints["return"]) is not list:
@@ -76,24 +77,24 @@ C = TypeVar("C", bound=type)
 
 
 def udaf(kind: C) -> C:
-    """Let statements call an aggregate by the name of its class in any case.
+    """Let statements call an aggregate by the name of its class, in any case.
 
-    The class has methods, with annotations as `udf` takes them:
+    The class has methods, with annotations as for `udf`:
 
     * `initial(self)` returns the state of no rows.
-    * `add(self, state, *values)` returns the state with a row taken in; it leaves its arguments as they are.
-    * `merge(self, first, second)` returns the state of both, for windows of sessions.
+    * `add(self, state, *values)` returns the state with a row added; it does not change its arguments.
+    * `merge(self, first, second)` returns the combined state, for session windows.
     * `result(self, state)` returns the value; without it, the state is the value.
-    * `undo(self, state, *values)` returns the state with a row taken out; without it, tables cannot use the aggregate.
+    * `undo(self, state, *values)` returns the state with a row subtracted; without it, tables cannot use the aggregate.
 
     Args:
-        kind: The class; it is made without arguments.
+        kind: The class; instances are created without arguments.
 
     Returns:
-        The class as it is.
+        The class itself.
 
     Raises:
-        TopologyError: A method or an annotation is missing, or a type is none of SQL's.
+        TopologyError: If a method or an annotation is missing, or a type is not in SQL.
     """
     name = kind.__name__
     missing = [each for each in ("initial", "add", "merge") if not hasattr(kind, each)]

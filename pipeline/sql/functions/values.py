@@ -1,4 +1,4 @@
-"""Values as keys of sets and dictionaries."""
+"""Converts values to keys of sets and dictionaries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def key_of(value: Any) -> Any:
-    """Return something hashable that is equal for equal values."""
+    """Return a hashable object that is equal for equal values."""
     if isinstance(value, list):
         return ("array", *map(key_of, value))
     if isinstance(value, dict):
@@ -18,7 +18,7 @@ def key_of(value: Any) -> Any:
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
-    """Return each value once, in the order they come."""
+    """Return each value once, in order of first appearance."""
     found: dict[Any, Any] = {}
     for value in values:
         found.setdefault(key_of(value), value)

@@ -13,7 +13,7 @@ _NULLS = "[ignore_nulls BOOLEAN]"
 
 
 def _limit(call: AggregateCall) -> int | None:
-    """Return how many values are asked for; None for a single one."""
+    """Return how many values are requested; None for a single one."""
     if len(call.types) == 1 or call.types[1] == Primitive.BOOLEAN:
         return None
     limit = call.literal(1)

@@ -1,7 +1,7 @@
-"""How many different values there are: exactly while they are few, then by HyperLogLog.
+"""Counts of distinct values: exact for few values, then by HyperLogLog.
 
-The state is bytes. The first byte says which of two forms follows: hashes of 8 bytes, sorted, up to 512 of them; or 4096
-registers of HyperLogLog, whose standard error is 1.6 percent.
+The state is bytes. The first byte tells which of two forms follows: up to 512 sorted hashes of 8 bytes, or 4096 registers of
+HyperLogLog, whose standard error is 1.6 percent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _sparse_or_dense(hashes: set[bytes]) -> bytes:
 
 
 def _take(registers: bytearray, hashed: bytes) -> bool:
-    """Take in a hash; return whether a register changed."""
+    """Add a hash; return whether a register changed."""
     number = int.from_bytes(hashed)
     at, rest = number & (_REGISTERS - 1), number >> _BITS
     rank = 65 - _BITS - rest.bit_length()

@@ -9,7 +9,7 @@ from pipeline.sql.functions.values import distinct
 from pipeline.sql.types import Array, Primitive, Struct
 
 _ENTRIES = 1000
-"""Entries that a histogram counts, as in ksqlDB."""
+"""Greatest number of entries in a histogram, as in ksqlDB."""
 
 
 def _limit(call: AggregateCall, name: str) -> int | None:
@@ -18,7 +18,7 @@ def _limit(call: AggregateCall, name: str) -> int | None:
 
 
 def _without_last(items: list[Any], item: Any) -> list[Any]:
-    """Return the items without the last one that is equal."""
+    """Return the items without the last one that equals `item`."""
     for at in range(len(items) - 1, -1, -1):
         if items[at] == item:
             return items[:at] + items[at + 1 :]

@@ -75,7 +75,7 @@ def sample_deviation(call: AggregateCall) -> Aggregate:
 
 
 def _moved(state: State, x: float | None, y: float | None, sign: int) -> State:
-    """Take a pair into the sums, or out of them."""
+    """Add a pair to the sums, or subtract it."""
     if x is None or y is None:
         return state
     parts = (x, y, x * x, y * y, x * y)

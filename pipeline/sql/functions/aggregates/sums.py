@@ -43,7 +43,7 @@ def count(call: AggregateCall) -> Aggregate:
 
 
 def _checked(total: Any, type_: SqlType) -> Any:
-    """Refuse a sum that its type cannot hold."""
+    """Return a sum; raise if its type cannot hold it."""
     if isinstance(type_, Decimal):
         too_large = total.adjusted() >= type_.precision - type_.scale and bool(total)
     else:
@@ -78,7 +78,7 @@ def total(call: AggregateCall) -> Aggregate:
 
 
 def _sum_code(type_: SqlType) -> Callable[..., str]:
-    """Return what writes the addition to a sum; one that is too large is checked by a call, which refuses it."""
+    """Return the writer of an addition; a sum that is too large goes to a function that refuses it."""
 
     def code(state: str, named: Callable[[Any], str], value: str, *_: str) -> str:
         if type_ not in _LARGEST:

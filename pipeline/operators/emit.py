@@ -57,7 +57,7 @@ class ClosingWindows:
             window = heappop(waiting)
             if window[0] != closes:
                 closes, given = window[0], set()
-            if window not in given:  # reopened windows, and sessions that have merged, are announced twice
+            if window not in given:  # reopened windows and merged sessions are announced again
                 given.add(window)
                 yield window[0], window[1], self._key_of(window[2])
         self.last_close = close_ms

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class MappedGetter:
     """Opens the lookup of a table without a store, which computes `compute(key, value)` from the parent's value.
 
-    The table lacks values for which it returns None.
+    Values for which it returns None are not in the table.
     """
 
     open_parent: Callable[[OperatorContext], ValueGetter]

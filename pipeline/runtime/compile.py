@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 OPERATOR_ARGUMENTS = 4
-"""Takes key, value, timestamp and headers; a user's processor takes one record instead."""
+"""Number of arguments of an operator: key, value, timestamp, headers. A user's processor takes one record instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipeline.state.api import Place
 
 KEPT_BYTES = 10 * 1024 * 1024
-"""Bytes of decoded values that each store may keep at least: about 18,000 small values."""
+"""Smallest allowance of a store for decoded values, bytes: enough for about 18,000 small values."""
 
 NO_RECORD = (None, -1, -1)
 """Topic, partition and offset of records that were not read from a topic."""

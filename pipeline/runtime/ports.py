@@ -56,7 +56,7 @@ class Clock(Protocol):
 
 
 class Watch(Protocol):
-    """Observes calls of nodes and the stores, for a host for tests. Other hosts have none."""
+    """Observes calls of nodes and the stores, for hosts that run tests. Other hosts have none."""
 
     def opened(self, builder: StoreBuilder, store: StateStore) -> None:
         """Observe that a store was opened; it is not in use yet."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Forward = Callable[[Any, Any, int, Headers], None]
 
 Decoded: TypeAlias = "tuple[Any, Any, int, int, Headers]"
-"""A record that a source has decoded: key, value, event time (ms), offset, headers. A tuple, as every record needs one."""
+"""A record that a source has decoded: key, value, event time (ms), offset, headers. A plain tuple, for speed."""
 _TIMESTAMP: Final = 2
 _OFFSET: Final = 3
 

@@ -312,7 +312,7 @@ def _of_stream(
     is_keyed: bool,
 ) -> KTable[Any, Any]:
     keys, rows, states = serdes
-    assert relation.stream is not None  # noqa: S101 - the caller has looked
+    assert relation.stream is not None  # noqa: S101 - checked by the caller
     stream, options = relation.stream.map_values(row_of).filter(fold.grouped()), Grouped(keys, rows)
     grouped = stream.group_by_key(options) if is_keyed else stream.group_by(fold.group(), options)
     kept = None if window is None or window.retention is None else timedelta(milliseconds=window.retention)
@@ -350,7 +350,7 @@ def _of_table(
         if each.function.undo is None:
             message = "The aggregation function(s) cannot be applied to a table source, only to a stream source."
             raise SqlError(message, start_of(groups[0]))
-    assert relation.table is not None  # noqa: S101 - the caller has looked
+    assert relation.table is not None  # noqa: S101 - checked by the caller
 
     is_grouped = fold.grouped()
 

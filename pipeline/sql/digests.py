@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipeline.sql.statements import Statement
 
 _AS_WRITTEN = frozenset({TokenType.STRING, TokenType.IDENTIFIER})
-"""Words whose letters are significant."""
+"""Words whose case is significant."""
 
 
 def statement_digests(text: str, file: str) -> dict[str, str]:

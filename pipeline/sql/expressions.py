@@ -49,7 +49,7 @@ _CONSTANTS = (str, int, float, decimal.Decimal)
 _MOMENTS = {"ROWTIME", "WINDOWSTART", "WINDOWEND"}
 """Columns of times in ms that may be compared with texts."""
 _OF_ONE_TYPE = frozenset({"GREATEST", "LEAST"})
-"""Functions that accept texts for times if other arguments are times."""
+"""Functions that read texts among times as times."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class Statements:
         return Answer((title, "Kafka Topic", "Key Format", "Value Format", "Windowed"), tuple(rows))
 
     def _types(self) -> Iterable[tuple[Any, ...]]:
-        """Return the types that exist after the last statement."""
+        """Return the custom types that remain after the last statement."""
         found = {each.name: each.type for each in self.statements if isinstance(each, CustomType)}
         return ((name, str(type_)) for name, type_ in sorted(found.items()) if type_ is not None)
 

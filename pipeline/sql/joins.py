@@ -183,7 +183,7 @@ def _swapped(joiner: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 def _with_table(mine: _Side, theirs: _Side, join: Join, key_type: SqlType) -> Relation:
     table = theirs.relation.table
-    assert table is not None  # noqa: S101 - the caller has looked
+    assert table is not None  # noqa: S101 - checked by the caller
     _require_primary(theirs, join)
     if join.kind not in {"INNER", "LEFT"}:
         message = f"{join.kind} OUTER joins of a stream and a table are not supported"
@@ -199,8 +199,8 @@ def _with_table(mine: _Side, theirs: _Side, join: Join, key_type: SqlType) -> Re
 def _of_tables(mine: _Side, theirs: _Side, join: Join, key_type: SqlType) -> Relation:
     _require_primary(theirs, join)
     left, right = mine.relation.table, theirs.relation.table
-    assert left is not None  # noqa: S101 - the caller has looked
-    assert right is not None  # noqa: S101 - likewise
+    assert left is not None  # noqa: S101 - checked by the caller
+    assert right is not None  # noqa: S101 - checked by the caller
     joiner = _joiner(mine.relation, theirs.relation)
     if not mine.is_key:
         return _by_foreign_key(mine, theirs, join)
@@ -234,7 +234,7 @@ def _by_foreign_key(mine: _Side, theirs: _Side, join: Join) -> Relation:
 
 def _stored(relation: Relation) -> Any:
     """Return the table with serdes of its own, because its rows travel to the other table's tasks."""
-    assert relation.table is not None  # noqa: S101 - the caller has looked
+    assert relation.table is not None  # noqa: S101 - checked by the caller
     rows = row_serde([each.type for each in relation.fields])
     return relation.table.map_values(_same, Materialized(key_serde=relation.key_serde, value_serde=rows))
 
@@ -262,7 +262,7 @@ def _key_serde(mine: _Side, theirs: _Side, key_type: SqlType) -> Serde[Any]:
 
 def _keyed(side: _Side) -> KStream[Any, Any]:
     stream = side.relation.stream
-    assert stream is not None  # noqa: S101 - the caller has looked
+    assert stream is not None  # noqa: S101 - checked by the caller
     if side.is_key:
         return stream
     value_of = side.value_of()
@@ -301,7 +301,7 @@ def _result(
 
 def _same_keys(side: _Side) -> list[int]:
     """Return the indexes of columns that hold equal values, including those of earlier joins."""
-    assert side.place is not None  # noqa: S101 - the caller has looked
+    assert side.place is not None  # noqa: S101 - checked by the caller
     earlier = side.relation.viable
     return [side.place, *(each for each in earlier if each != side.place)] if side.place in earlier else [side.place]
 

@@ -106,7 +106,7 @@ def value_or_null(compute: Callable[[], Any]) -> Any:
     """Return a value; None, for NULL, if it cannot be computed."""
     try:
         return compute()
-    except Exception:  # noqa: BLE001 - whatever it is
+    except Exception:  # noqa: BLE001 - any failure
         return None
 
 

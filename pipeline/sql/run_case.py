@@ -70,7 +70,7 @@ def run(case: dict[str, Any]) -> str:
         return "passed" if _is_refused(verdict, error.message, expected) else f"{verdict}: {error.message}"
     except StreamsError as error:
         return "passed" if expected is not None else f"failed: {error.message.splitlines()[0]}"
-    except Exception as error:  # noqa: BLE001 - a fault of ours is a failed case
+    except Exception as error:  # noqa: BLE001 - a bug here is a failed case
         return f"failed: {type(error).__name__}: {error}"
     if expected is not None:
         return f"failed: no error, but expected {expected.get('message', expected)}"

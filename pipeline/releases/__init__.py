@@ -1,10 +1,10 @@
-"""Releases: how a new version of an application is computed, proven, put in the place of the old one, and taken back.
+"""Releases: compute a new version of an application, judge it, make it live, and roll it back.
 
-`releaser` takes the steps, and `switch` the one that puts a version in the place of another. `registry` is where it is noted
-how far a release is; `versions` and `tables` are what it deals with. Every step looks before it acts, says what it did, and may
-be run again after a crash at any point of it.
+`releaser` takes the steps; `switch` makes a version live in place of another. `registry` records how far a release has come.
+`versions` and `tables` are the objects it works on. Every step checks before it acts and says what it did. After a crash at
+any point it can be run again.
 
-May import the hosts and everything below; the shell and Airflow are the two ways in.
+May import the hosts and everything below. The command line and Airflow are the two ways in.
 """
 
 from __future__ import annotations

@@ -27,10 +27,10 @@ class VersionedJob(Protocol):
 
 
 def build_topology(job: VersionedJob) -> Topology:
-    """The topology of a job's application and version.
+    """Return the topology of a job's application and version.
 
     Raises:
         ConfigError: If there is no such function, or it raises.
-        TopologyError: If it does not give a topology.
+        TopologyError: If it does not return a topology.
     """
     return topology_of(job.config, job.version, StreamsBuilder)

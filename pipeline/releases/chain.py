@@ -1,4 +1,4 @@
-"""Several steps of a release in a row: each begins where the one before has ended, and a person is asked where it must be."""
+"""Takes several steps of a release in a row. Each begins where the one before ended; a person is asked where required."""
 
 from __future__ import annotations
 
@@ -28,16 +28,19 @@ class Through(Enum):
 
 
 def take_through(releaser: Releaser, candidate: str, last: Through, tell: Callable[[str], None]) -> Release:
-    """Take a release from its start through a step.
+    """Take the steps of a release, from its start through a given step.
 
     Args:
         releaser: Takes the steps.
         candidate: The version that is to go live.
-        last: The last step.
-        tell: Is told of each step that is done.
+        last: The last step to take.
+        tell: Called with a message after each step.
+
+    Returns:
+        The state of the release after the last step.
 
     Raises:
-        ApprovalNeededError: If the gate has warnings: a person approves them, and cuts.
+        ApprovalNeededError: If the gate has warnings. A person has to approve them, then cut.
         StreamsError: If a step fails; those before it are done.
     """
     release = releaser.start(candidate)
@@ -56,11 +59,13 @@ def take_through(releaser: Releaser, candidate: str, last: Through, tell: Callab
 
 
 def await_workers(releaser: Releaser, tell: Callable[[str], None]) -> None:
-    """Wait for workers of the candidate to catch up. Without any it stands where it was brought, and the gate brings it on.
+    """Wait for workers of the candidate to catch up.
+
+    If none run, return at once: the candidate stays at its position, and the gate processes the rest.
 
     Args:
         releaser: Knows the candidate.
-        tell: Is told now and then how far they are.
+        tell: Called now and then with the workers' progress.
 
     Raises:
         ReleaseError: If nothing is being released.

@@ -1,4 +1,4 @@
-"""The history of checks of live topics: when they were judged, up to where, and what was found; in a compacted topic."""
+"""Keeps the history of checks of live topics in a compacted topic: time, offsets and findings of each check."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ log = logging.getLogger(__name__)
 
 CHECKS_TOPIC = "millrace-checks"
 CHECKS_KEPT = 200
-"""Of each application; older ones are forgotten."""
+"""Checks kept per application; older ones are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRecord:
-    """One check of what a live version has published.
+    """Records one check of the output of a live version.
 
     Args:
-        id: Names it; the run of its Data Docs is called so.
+        id: Identifies the check, and its run in Data Docs.
         app: The application.
         version: The version that was live.
-        by: Who asked for it.
-        at_ms: When, ms since the epoch.
+        by: The person who asked for it.
+        at_ms: Time of the check, ms since the epoch.
         since: Offsets from which records were judged, as text; empty if all were.
         at: Offsets up to which they were judged, as text.
         outcomes: Expectation to outcome, in words.
-        critical: Expectations that failed, of critical severity.
-        warnings: Expectations that failed, of severity warning.
-        pages: Pages of Data Docs by what they are about, relative to the application's directory of Data Docs.
+        critical: Expectations of critical severity that failed.
+        warnings: Expectations of severity warning that failed.
+        pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
     """
 
     id: str
@@ -81,7 +81,7 @@ class CheckLog:
         return sorted(found, key=lambda each: (each.at_ms, each.id), reverse=True)
 
     def put(self, record: CheckRecord) -> None:
-        """Note a check, and forget the oldest. A check does not fail because nobody can be told of it."""
+        """Record a check and delete the oldest ones. If brokers cannot store the record, the check does not fail."""
         try:
             older = self.checks(record.app)[CHECKS_KEPT - 1 :]
             forgotten: dict[str, bytes | None] = dict.fromkeys(f"{each.app}/{each.id}" for each in older)

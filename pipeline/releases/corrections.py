@@ -1,4 +1,4 @@
-"""Publishes for a switch: corrections of public tables, and copies of what was public for the way back."""
+"""Publishes corrections of public tables during a switch, and keeps copies of the public rows for a rollback."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Corrections:
-    """Brings public tables to what a version has computed, and a version's staging tables to what is public.
+    """Makes public tables equal to a version's staging tables, or staging tables equal to the public ones.
 
     Args:
         app: The application.
-        registry: Where the release is noted.
+        registry: Where the release is recorded.
         admin: Asks the brokers.
     """
 
@@ -32,24 +32,24 @@ class Corrections:
         self._admin = admin
 
     def read_ahead(self, new: Application) -> None:
-        """Take in what the public tables and those of a version hold now, so that little is left to read at the switch."""
+        """Read the public tables and those of a version as they are now, so that little is left to read at the switch."""
         for topic in tables(new):
             with Differ.of(new, topic, self._admin) as differ:
                 differ.advance(*differ.stable_ends())
 
     def publish(self, new: Application, mine: Release, scope: Scope | None = None) -> int:
-        """Bring the public tables to those of a version; logs go on as they are.
+        """Make the public tables equal to those of a version. Logs are not changed.
 
         Args:
             new: The version.
             mine: The release, as it was written last.
-            scope: The rows that are brought; all if left out.
+            scope: The rows to correct; all by default.
 
         Returns:
-            Number of records that this switch has published, in earlier attempts as well.
+            Number of records that this switch has published, including earlier attempts.
 
         Raises:
-            VersionConflictError: If somebody else has taken the release over.
+            VersionConflictError: If another process has taken the release over.
         """
         kinds = outputs(new)
         chosen = [topic for topic in tables(new) if scope is None or scope.is_about(topic, kinds)]
@@ -59,15 +59,15 @@ class Corrections:
         )
 
     def keep(self, old: Application, mine: Release, *, is_settled: bool = True) -> None:
-        """Bring a version's staging tables to what it has published so far: what a way back starts from.
+        """Make a version's staging tables equal to what it has published so far. A rollback starts from them.
 
         Args:
             old: The version.
             mine: The release, as it was written last.
-            is_settled: Whether nobody publishes at present. If somebody does, this only leaves less to do later.
+            is_settled: Whether nothing publishes at present. If something does, this call only leaves less to do later.
 
         Raises:
-            VersionConflictError: If somebody else has taken the release over.
+            VersionConflictError: If another process has taken the release over.
         """
         create_staging(self._admin, old)
         for topic in tables(old):
@@ -84,7 +84,7 @@ class Corrections:
         is_settled: bool = True,
         scope: Scope | None = None,
     ) -> int:
-        """Bring a public topic, the old side, to the content of a version's staging topic; or the other way round."""
+        """Make a public topic, the old side, equal to a version's staging topic; or the other way round."""
         sink = application.topology.sink_of(topic)
         covers = everything if scope is None or sink is None else scope.covers(sink, topic)
         try:

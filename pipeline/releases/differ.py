@@ -1,6 +1,6 @@
-"""Keeps the difference of two topics: reads what is new in both into an index on disk, and brings one to the other's content.
+"""Keeps the difference of two topics in an index on disk, and makes one topic equal to the other.
 
-The index is a cache of the topics. One that is damaged, lost, or of topics that were made anew is built again.
+The index is a cache of the topics. It is rebuilt if it is damaged or lost, or if the topics were created again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _DIRECTORY = "differences"
-"""Below a version's directory: the indexes of what its staging topics and the public ones hold, by topic."""
+"""The indexes of staging and public topics, by topic, below a version's directory."""
 _READ_AT = "read at"
 _FIRST = "first of "
 _FOREVER_MS = 2**63 - 1
@@ -49,15 +49,15 @@ def everything(_pair: Pair) -> bool:
 
 
 class Differ:
-    """Compares what two topics hold per key, and brings one to the content of the other.
+    """Compares the rows of two topics by key, and makes one topic equal to the other.
 
-    It remembers how far it has read, so that it reads only the tail of both topics when it is asked again.
+    It remembers how far it has read, so later calls read only the tail of both topics.
 
     Args:
-        name: Names whoever publishes these corrections, in whatever process: transactional id and group.
+        name: Identifies the publisher of these corrections in every process: transactional id and group.
         topic: The public topic: `old`.
         wanted: The staging topic of a version: `new`. It has as many partitions.
-        directory: Where the index is kept. While another process uses it, an index of its own is built beside it.
+        directory: Where the index is kept. While another process uses it, a separate index is built next to it.
         admin: Asks the brokers.
     """
 
@@ -72,13 +72,13 @@ class Differ:
 
     @classmethod
     def of(cls, application: Application, topic: str, admin: Admin, name: str = "") -> Self:
-        """Return the one of a version's output, whose index is below the version's directory.
+        """Return the differ of a version's output, whose index is below the version's directory.
 
         Args:
             application: The version.
             topic: The public topic.
             admin: Asks the brokers.
-            name: Names whoever publishes; needed for that alone.
+            name: Identifies the publisher; needed only for publishing.
         """
         staging, directory = staging_name(application.id, topic), application.directory / _DIRECTORY / topic
         return cls(name, topic, staging, directory, admin)
@@ -100,7 +100,7 @@ class Differ:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def stable_ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Return the ends of both topics, once the transactions that are open now have ended. Others may go on writing.
+        """Return the ends of both topics once all transactions that are open now have ended. Others may go on writing.
 
         Raises:
             OpenTransactionError: If one stays open.
@@ -109,16 +109,16 @@ class Differ:
         return old, new
 
     def advance(self, ends: Ends, wanted_ends: Ends) -> None:
-        """Take in the records of both topics up to the given ends, and none beyond.
+        """Read the records of both topics into the index, exactly up to the given ends.
 
         Args:
-            ends: Of the topic that is to change, as `end_offsets` or a mark tells them.
-            wanted_ends: Of the other topic.
+            ends: Ends of the topic that is to change, as returned by `end_offsets` or stored in a mark.
+            wanted_ends: Ends of the other topic.
 
         Raises:
-            RangeError: If more has been taken in already: a point in the past cannot be told from compacted topics.
-            ReleaseError: If a record has no key: the topic is no table.
-            StateError: If the index cannot be written: the disk is full. What was taken in stays.
+            RangeError: If more has been read already: compacted topics cannot show an earlier state.
+            ReleaseError: If a record has no key: the topic is not a table.
+            StateError: If the index cannot be written because the disk is full. Records read so far stay in it.
             BrokerError: If brokers do not answer.
         """
         try:
@@ -148,25 +148,27 @@ class Differ:
         is_settled: bool = True,
         covers: Covers = everything,
     ) -> int:
-        """Bring one topic to the content of the other, all or nothing. Nobody else may write to the one meanwhile.
+        """Make one topic equal to the other, all or nothing. Nothing else may write to it meanwhile.
 
-        Writes the rows that differ, and tombstones for those that are gone. Others who do this are shut out first: what a
-        predecessor has left open is aborted, and one that lives can commit nothing more. Running it again after a crash at any
-        point publishes what is missing, and nothing twice.
+        Writes the rows that differ, and tombstones for keys that are gone. First fences other publishers: a transaction that
+        a
+        predecessor left open is aborted, and a live one can commit nothing more. After a crash at any point, another call
+        publishes what is missing, and nothing twice.
 
         Args:
-            check: Called when others are shut out; what it raises ends the attempt.
-            switch: Names the switch that this belongs to; attempts of one switch have one name.
+            check: Called after other publishers are fenced; if it raises, the attempt ends.
+            switch: Identifies the switch; all its attempts use one name.
             side: The topic that is changed: by default the public one.
-            is_settled: Whether nobody writes to the other one either. Otherwise it is taken as it is when this is called.
-            covers: Which rows are brought; all others stay as they are.
+            is_settled: Whether nothing writes to the other topic either. Otherwise its content at the time of the call is
+                used.
+            covers: Selects the rows to change; all others stay as they are.
 
         Returns:
-            Number of records that were published for this switch, by earlier attempts as well.
+            Number of records published for this switch, including earlier attempts.
 
         Raises:
-            TaskMigratedError: If somebody else does the same just now. Nothing was written.
-            UnknownOutcomeError: If it cannot be said whether it was committed: call it again.
+            TaskMigratedError: If another process is publishing right now. Nothing was written.
+            UnknownOutcomeError: If it is not known whether the transaction was committed: call again.
             StateError: If the index cannot be written. Nothing was written to the topic.
         """
         try:
@@ -207,7 +209,7 @@ class Differ:
         return count
 
     def _published(self, switch: str, side: Side) -> int:
-        """Number of records that earlier attempts of a switch have published: it was committed with them."""
+        """Return the number of records that earlier attempts of a switch published. It was committed with them."""
         for found in self._admin.committed(self._name, self._partitions(side)).values():
             noted, _, count = found.metadata.rpartition(":")
             if noted == switch and count.isdecimal():
@@ -225,10 +227,10 @@ class Differ:
         for tp, records in counted_batches(f"compare {self._topics[Side.OLD]}", batches, everything):
             if records:
                 self._index.apply(sides[tp.topic], tp, records, records[-1][RAW_OFFSET] + 1)
-        self._backend.write({}, upto)  # behind the last record there may be ends of transactions, and gaps
+        self._backend.write({}, upto)  # transaction markers and gaps may follow the last record
 
     def _starts(self, upto: Ends) -> dict[TopicPartition, int]:
-        """Return where reading goes on: what was read is kept if the topics are still those that were read.
+        """Return the positions to read from. Rows read earlier are kept if the topics are still the ones that were read.
 
         Raises:
             RangeError: If more was read than is asked for.
@@ -252,9 +254,9 @@ class Differ:
         return {tp: known.get(tp, min(offset, upto[tp])) for tp, offset in first.items()}
 
     def _is_of(self, ids: Mapping[str, str], first: Ends) -> bool:
-        """Whether the index was read from these topics, and nothing has been deleted from them since that it holds.
+        """Return whether the index was read from these topics and none of its records has been deleted from them since.
 
-        After the clock was set back nobody knows its age, and tombstones may be gone.
+        If the clock was set back, the index's age is unknown and tombstones may be gone.
         """
         read_at, known = self._index.noted(_READ_AT), self._index.positions()
         age_ms = SystemClock().now_ms() - (read_at or 0)
@@ -270,7 +272,7 @@ class Differ:
         self._backend.wipe()
 
     def _forgotten_after_ms(self, topic: str) -> int:
-        """After this brokers may have deleted tombstones of a topic, and the index would keep what they have deleted."""
+        """Return the time after which brokers may have deleted a topic's tombstones. An older index could keep deleted rows."""
         config = self._admin.topic_config(topic)
         return int(config["delete.retention.ms"]) if "compact" in config["cleanup.policy"] else _FOREVER_MS
 
@@ -279,7 +281,7 @@ class Differ:
         return [TopicPartition(topic, number) for number in range(self._admin.partitions([topic])[topic])]
 
     def _opened(self, directory: Path) -> RocksDbBackend:
-        """Open the index. What is damaged is begun anew; while somebody else has it, another one is made."""
+        """Open the index. A damaged one is rebuilt from scratch; while another process uses it, a separate one is created."""
         try:
             return RocksDbBackend(directory)
         except CorruptStateError as error:

@@ -1,7 +1,8 @@
-"""Rows of two topics per key, side by side: an index on disk that is fed with their records, and knows where they differ.
+"""Index on disk of the rows of two topics, side by side by key. It knows where the topics differ.
 
-It reads nothing itself. Each batch of records is written with the position behind it, so whatever ends the process leaves the
-index at some point of both topics. Three tables: the rows of either side, and the keys under which these differ.
+It reads nothing itself: callers feed it records. Each batch is written together with the position behind it. However the
+process ends, the index matches some point of both topics. It has three tables: the rows of either side, and the keys under
+which they differ.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pipeline.state.api import StateBackend
 
 RANGES = 16
-"""Into so many parts the keys of a partition are cut for digests, by their hashes."""
+"""Number of parts into which the keys of a partition are divided for digests, by their hashes."""
 _DIFFERING, _NOTES = "differing", "notes"
 _PARTITION = struct.Struct(">I")
 _ROW = struct.Struct(">qI")
@@ -33,7 +34,7 @@ _WHOLE = (1 << 64) - 1
 
 
 class Side(Enum):
-    """One of the two topics: `old` is to become what `new` is."""
+    """One of the two topics: `old` is to become equal to `new`."""
 
     OLD = "old"
     NEW = "new"
@@ -49,7 +50,7 @@ class Change(Enum):
 
 
 class Row(NamedTuple):
-    """The last value of a key, when (ms) it was last changed, and the headers it came with."""
+    """The last value of a key, the time (ms) of its last change, and its headers."""
 
     value: bytes
     timestamp: int
@@ -66,7 +67,7 @@ class Pair(NamedTuple):
 
     @property
     def change(self) -> Change:
-        """How they compare. Equal values at different times, or with other headers, count as equal."""
+        """How the rows compare. Equal values with different times or headers count as equal."""
         if self.old is None:
             return Change.NEW
         if self.new is None:
@@ -76,11 +77,11 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """Sums over the rows of both topics that do not depend on their order: equal sums mean equal rows.
+    """Sums over the rows of both topics, independent of their order: equal sums mean equal rows.
 
     Args:
-        old: By partition and range of keys' hashes.
-        new: By partition and range of keys' hashes.
+        old: Digests of the old topic by partition and range of keys' hashes.
+        new: Digests of the new topic by partition and range of keys' hashes.
     """
 
     old: Mapping[tuple[int, int], int]
@@ -92,37 +93,37 @@ class Digests:
         return tuple(sorted(w for w in self.old.keys() | self.new.keys() if self.old.get(w) != self.new.get(w)))
 
     def of(self, side: Side) -> str:
-        """Return one digest of a whole topic, 16 hex digits."""
+        """Return one digest of a whole topic: 16 hex digits."""
         sums = self.old if side is Side.OLD else self.new
         return hashlib.sha256(repr(sorted(sums.items())).encode()).hexdigest()[:16]
 
 
 class DifferenceIndex:
-    """Rows of two topics by partition and key.
+    """Stores the rows of two topics by partition and key.
 
     Args:
         backend: Where they are kept.
     """
 
     def __init__(self, backend: StateBackend) -> None:
-        """Take what the backend holds."""
+        """Open an index on the rows that the backend already holds."""
         self._backend = backend
         self._tables = {side: backend.table(side.value) for side in Side}
         self._differing = backend.table(_DIFFERING)
         self._notes = backend.table(_NOTES)
 
     def apply(self, side: Side, tp: TopicPartition, records: Iterable[RawFields], position: int) -> None:
-        """Take in records of one partition, in the order of its log.
+        """Add records of one partition, in the order of its log.
 
         Args:
-            side: Which of the topics they are of.
+            side: The topic that they come from.
             tp: Their partition.
             records: The records.
             position: The offset behind them.
 
         Raises:
-            ReleaseError: If one has no key: its topic is no table.
-            StateError: If the index cannot be written: the disk is full. It stays at its last position.
+            ReleaseError: If a record has no key: its topic is not a table.
+            StateError: If the index cannot be written because the disk is full. It stays at its last position.
         """
         prefix = _PARTITION.pack(tp.partition)
         rows: dict[bytes, bytes | None] = {}
@@ -174,11 +175,11 @@ class DifferenceIndex:
         return Digests(sums[Side.OLD], sums[Side.NEW])
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the offset of each partition up to which its records have been taken in."""
+        """Return the offset of each partition up to which its records have been added."""
         return self._backend.positions()
 
     def note(self, name: str, value: int) -> None:
-        """Keep a number beside the rows.
+        """Store a number next to the rows.
 
         Raises:
             StateError: If it cannot be written.
@@ -186,7 +187,7 @@ class DifferenceIndex:
         self._backend.write({_NOTES: {name.encode(): str(value).encode()}}, {})
 
     def noted(self, name: str) -> int | None:
-        """Return a number that was kept; None if there is none."""
+        """Return a stored number; None if there is none."""
         found = self._notes.get(name.encode())
         return None if found is None else int(found)
 
@@ -217,7 +218,7 @@ def _pair(where: bytes, old: bytes | None, new: bytes | None) -> Pair:
 
 
 def _hashes(where: bytes, value: bytes) -> tuple[int, int]:
-    """The range that a key belongs to, and the number that stands for its row."""
+    """Return the range that a key belongs to, and the number that represents its row."""
     key = hashlib.blake2b(where, digest_size=8)
     part = key.digest()[0] % RANGES
     key.update(value)

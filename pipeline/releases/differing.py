@@ -1,4 +1,4 @@
-"""The rows that differ between the live version's tables and a candidate's, with old and new values, for people."""
+"""Lists rows that differ between the live version's tables and a candidate's, with old and new values, for people."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DifferentRow:
-    """A row of a table that is not the same in both versions.
+    """A row of a table that differs between the two versions.
 
     Args:
         topic: The public topic.
         change: `changed`, `new` or `gone`.
-        key: The columns that name the row.
-        old: The live version's value, by field; `""` if it has no fields; empty if it has no such row.
-        new: The candidate's value, alike.
+        key: The columns that identify the row.
+        old: The live version's value, by field; the field is `""` if the value has none; empty if there is no such row.
+        new: The candidate's value, likewise.
     """
 
     topic: str
@@ -43,13 +43,13 @@ class DifferentRow:
 
 
 def different_rows(live: Application, candidate: Application, admin: Admin, limit: int) -> list[DifferentRow]:
-    """Return rows that differ as far as both versions have written them by now, sorted by topic, partition and key.
+    """Return rows that differ in what both versions have written so far, sorted by topic, partition and key.
 
     Args:
         live: The live version.
         candidate: The candidate.
         admin: Asks the brokers.
-        limit: How many rows at most.
+        limit: Maximum number of rows.
 
     Raises:
         DeserializationError: If a row of the candidate cannot be read.
@@ -72,7 +72,7 @@ def _all(live: Application, candidate: Application, admin: Admin) -> Iterator[Di
 
 
 def row_of(topic: str, row: Mapping[str, Any]) -> DifferentRow:
-    """A row of a difference's frame, with fields by version."""
+    """Return a row of a difference's frame, with fields by version."""
     key = {name: row[name] for name in ("key", "window_start", "window_end") if name in row}
     change = row["change"]
     old, new = ({} if change == missing else _fields(row, side) for side, missing in (("old", "new"), ("new", "gone")))

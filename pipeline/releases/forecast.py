@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from pipeline.spark.planning.runs import RunRecord
 
 _LOOKS = 16
-"""Moments of a reprocessing at which its place is compared with that of retention."""
+"""Number of moments of a reprocessing at which its position is compared with that of retention."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast a bounded run of the application was.
+    """Speed of a bounded run of the application.
 
     Args:
-        records_per_s: Records of inputs per second, its start included.
+        records_per_s: Input records per second; the run's start counts as well.
         run: The run.
     """
 
@@ -61,13 +61,13 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The cost of a reprocessing.
+    """Cost of a reprocessing.
 
     Args:
         bytes: Bytes to read, as they are stored on brokers; None where brokers do not tell.
-        rate: The measured rate that times are estimated by; None if no bounded run of the application has read anything.
-        seconds: About how long it will take; None without a rate.
-        races: Partitions that lose records before these are read, at the moment at which most are lost.
+        rate: The measured rate behind the estimated times; None if no bounded run of the application has read anything.
+        seconds: Estimated duration; None without a rate.
+        races: Partitions that may lose records before they are read, at the moment of the largest loss.
     """
 
     bytes: int | None = None
@@ -77,7 +77,7 @@ class Forecast:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """In words, line by line."""
+        """Describe it in words, line by line."""
         size = "" if self.bytes is None else f"{_size(self.bytes)} on the brokers' disks"
         if self.rate is None or self.seconds is None:
             time = "how long it takes is not known: no bounded run of the application has been measured"
@@ -91,7 +91,7 @@ def forecast(app: str, wanted: RunRange, admin: Admin) -> Forecast:
     """Estimate a reprocessing.
 
     Args:
-        app: The application, whose runs tell how fast it is.
+        app: The application, whose runs show how fast it is.
         wanted: What is to be processed.
         admin: Asks the brokers.
 
@@ -104,7 +104,7 @@ def forecast(app: str, wanted: RunRange, admin: Admin) -> Forecast:
 
 
 def measured_rate(runs: Iterable[RunRecord]) -> Rate | None:
-    """Return the rate of the run that has read most; shorter ones tell more of Spark's start than of records.
+    """Return the rate of the run that read the most; shorter runs mostly measure the start of Spark.
 
     Args:
         runs: Runs of an application, of all versions.
@@ -120,7 +120,7 @@ def _records(run: RunRecord) -> int:
 
 
 def _bytes(wanted: RunRange, admin: Admin) -> int | None:
-    """The part of each partition's bytes that its range is of all its offsets."""
+    """Estimate the bytes of each partition's range as its share of the partition's offsets."""
     sizes = log_sizes(admin.kafka, {tp.topic for tp in wanted.ranges})
     if wanted.ranges.keys() - sizes.keys():
         return None
@@ -141,7 +141,7 @@ def _races(wanted: RunRange, seconds: float, admin: Admin) -> tuple[Race, ...]:
 
 
 def _retention_ms(configs: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
-    """The topics that delete by time, with the time."""
+    """Return the topics that delete by time, with their retention in ms."""
     return {
         topic: int(config["retention.ms"])
         for topic, config in configs.items()
@@ -156,17 +156,17 @@ def races(
     now_ms: int,
     offsets_for_time: Callable[[Iterable[TopicPartition], int], Mapping[TopicPartition, int]],
 ) -> tuple[Race, ...]:
-    """Find the partitions whose records grow older than their topic keeps them before they are read.
+    """Find the partitions whose records may exceed their topic's retention before they are read.
 
-    All partitions are taken to be read evenly. Brokers delete whole segments, never the newest, so what is found may be lost,
-    and need not be.
+    Assumes that all partitions are read evenly. Brokers delete whole segments, never the newest, so the records found may be
+    lost, but need not be.
 
     Args:
         wanted: What is to be read.
-        seconds: How long that takes.
-        retention_ms: How long each topic keeps records, ms.
+        seconds: Duration of the reading.
+        retention_ms: Retention of each topic, ms.
         now_ms: Now, ms since the epoch.
-        offsets_for_time: The first offset of each partition at or after a time.
+        offsets_for_time: Returns the first offset of each partition at or after a time.
     """
     worst: dict[TopicPartition, Race] = {}
     for look in range(1, _LOOKS + 1):
@@ -187,7 +187,7 @@ def _lost(race: Race) -> int:
 
 
 def span(seconds: float) -> str:
-    """A time, in the unit that suits it.
+    """Return a time in a suitable unit.
 
     >>> span(0.2), span(90), span(5_400), span(200_000)
     ('1 s', '90 s', '90 min', '56 h')

@@ -1,4 +1,4 @@
-"""Judges a candidate at one point: both versions as they were when they had processed the same offsets."""
+"""Judges a candidate at one point: both versions at the moment when they had processed the same offsets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pipeline.topology.nodes import SinkNode
 
 _ATTEMPTS = 5
-"""So often the live version may have moved on while the ends of its outputs were noted."""
+"""Number of times that the live version may move on while the ends of its outputs are recorded."""
 _FRAMES = "gate"
 
 
@@ -51,7 +51,7 @@ class Point:
 
     Args:
         vector: The source offsets that both have processed, exactly.
-        ends: Of each partition of their public and staging topics the end, as it was when they stood there.
+        ends: End of each partition of their public and staging topics at that point.
     """
 
     vector: OffsetVector
@@ -66,16 +66,16 @@ class Gate:
     """Judges candidates of one application.
 
     Args:
-        quality: Where the expectations are, as `AppConfig.quality`; None if there are none.
+        quality: Reference to the expectations, as `AppConfig.quality`; None if there are none.
         versions: The application's versions.
         admin: Asks the brokers.
-        spark: Gives a Spark session when one is needed: for frames that are large.
+        spark: Returns a Spark session when large frames need one.
     """
 
     def __init__(
         self, quality: str | PickledFunction | None, versions: Versions, admin: Admin, spark: Callable[[], Any]
     ) -> None:
-        """Take what is needed for judging."""
+        """Hold what judging needs."""
         self._quality = quality
         self._versions = versions
         self._admin = admin
@@ -83,7 +83,7 @@ class Gate:
         self._report = Report()
 
     def point(self, live: Application, candidate: Application) -> Point:
-        """Find a point at which both versions stand. A candidate that is behind follows first.
+        """Find a point at which both versions stand. A candidate that is behind is first brought up to the live version.
 
         Raises:
             UnderWayError: If the live version goes on meanwhile.
@@ -110,17 +110,17 @@ class Gate:
         scope: Scope | None = None,
         check: str = "",
     ) -> Verdict:
-        """Judge a candidate's outputs, and how they differ from the public ones, as they were at a point.
+        """Judge a candidate's outputs, and their difference from the public ones, at a point.
 
         Args:
             live: The live version.
             candidate: The candidate.
-            point: Where both stood: of `point`, or of a mark of running versions.
-            scope: The rows of tables that are judged, and no others; all outputs, stores and runs if left out.
-            check: Names the check in Data Docs.
+            point: Where both stood: from `point`, or from a mark of running versions.
+            scope: The only rows of tables to judge; by default all outputs, stores and runs.
+            check: Identifies the check in Data Docs.
 
         Raises:
-            ConfigError: If the expectations cannot be had, or are of an output that there is not.
+            ConfigError: If the expectations cannot be loaded, or name an output that does not exist.
             RangeError: If the outputs were compared at a later point already.
             DeserializationError: If a record of the candidate cannot be read.
             StateError: If the disk is full.
@@ -192,7 +192,7 @@ class Gate:
         return verdict
 
     def _digests(self, candidate: Application, topic: str) -> Verdict:
-        """Note digests of both tables as they were judged: what is published later can be held against them."""
+        """Record digests of both tables as they were judged, to compare with what is published later."""
         with Differ.of(candidate, topic, self._admin) as differ:
             digests = differ.digests()
         ranges = counted(len(digests.old.keys() | digests.new.keys()), "range")
@@ -219,7 +219,7 @@ class Gate:
         return judge(name, frame, list(expectations), self._spark, keys=keys, report=self._report, **options)
 
     def _is_at(self, live: Application, candidate: Application, vector: OffsetVector) -> bool:
-        """Whether both versions are still there, with nothing left between their sub-topologies."""
+        """Return whether both versions still stand at the vector, with nothing left between their sub-topologies."""
         return (
             self._versions.are_at_one_place(live, candidate)
             and self._versions.place(live, candidate) == vector

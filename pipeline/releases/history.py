@@ -1,7 +1,7 @@
-"""The history of an application's releases: one record per revision, beside that of where the release stands.
+"""The history of an application's releases: one record per revision, next to the record of the release's current state.
 
 Records are kept under `<app>/<revision>`; names of applications have no slash. No record is written twice, so compaction
-keeps all of them. There are as many as steps that people and schedules take, each of some hundred bytes.
+keeps all of them. There is one per step that a person or a schedule takes, each a few hundred bytes.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write of a release: who did what, and when.
+    """One write of a release: the change, its author and its time.
 
     Args:
         app: The application.
-        revision: Orders the changes; times do not, since machines' clocks differ.
-        by: Who made it: `user@host`, or a run of a DAG.
-        at_ms: When, by the clock of the machine it was made on, ms since the epoch.
-        millrace: The version of Millrace that made it.
-        before: The step the release was at before.
-        step: The step it is at since.
-        live: The version that is live since.
+        revision: Orders the changes. Times cannot, since machines' clocks differ.
+        by: The author: `user@host`, or a run of a DAG.
+        at_ms: Time by the clock of the author's machine, ms since the epoch.
+        millrace: The version of Millrace that made the change.
+        before: The step of the release before the change.
+        step: The step after the change.
+        live: The version that is live after the change.
         candidate: The version that is released.
         epoch: The number of switches so far.
-        digests: Of the versions' code.
+        digests: Digests of the versions' code.
         cut: The offset vector, as text.
         verdict: The id of the gate's verdict; empty if there is none.
-        corrections: Records that the last switch published.
+        corrections: Number of records that the last switch published.
         repaired: The last repair of the public tables.
-        changed: Fields of the release that are different since.
+        changed: Fields of the release that the change modified.
     """
 
     app: str
@@ -71,7 +71,7 @@ class Change:
 
 
 def encoded(one: Change) -> dict[str, bytes | None]:
-    """A change under the name it is kept under."""
+    """Return a change under the name it is kept under."""
     return {f"{one.app}/{one.revision}": msgspec.json.encode(asdict(one))}
 
 
@@ -96,7 +96,7 @@ def names_of(app: str, notes: Mapping[str, bytes]) -> list[str]:
 
 
 def last_revision(app: str, notes: Mapping[str, bytes]) -> int:
-    """The revision of the last change that is known; 0 if none is."""
+    """Return the revision of the last known change; 0 if there is none."""
     names = names_of(app, notes)
     return int(names[-1].rpartition("/")[2]) if names else 0
 

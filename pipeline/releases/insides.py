@@ -1,4 +1,4 @@
-"""Judges what outputs do not show: rows of state stores, and how much bounded runs have dropped."""
+"""Judges what outputs do not show: rows of state stores, and the number of records that bounded runs dropped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pipeline.spark.planning.runs import RunRecord
 
 _OWN = ("key", "window_start", "window_end", "timestamp", "valid_from", "valid_to", "partition")
-"""Columns of a store that are no part of its values; in the frame they begin with an underscore."""
+"""Columns of a store that are not part of its values; in the frame they begin with an underscore."""
 
 
 def judge_insides(
@@ -43,10 +43,10 @@ def judge_insides(
     Args:
         connected: The version.
         checks: The expectations.
-        directory: Where frames may be written; it is removed afterwards.
-        spark: Gives a Spark session, for frames that are large.
+        directory: Where frames may be written; the directory is removed afterwards.
+        spark: Returns a Spark session, for large frames.
         report: Where results go.
-        since_ms: Only runs that began since then count, ms since the epoch.
+        since_ms: Only runs that began at or after this time count, ms since the epoch.
 
     Raises:
         InvalidStateStoreError: If a store cannot be read as a table.
@@ -75,7 +75,7 @@ def judge_insides(
 
 
 def store_rows(connected: ConnectedApplication, store: str) -> Iterator[dict[str, Any]]:
-    """Return the rows of a store, of what is committed now, with the fields of its values as columns.
+    """Return the committed rows of a store, with the fields of its values as columns.
 
     Raises:
         InvalidStateStoreError: If it cannot be read as a table.
@@ -89,7 +89,7 @@ def store_rows(connected: ConnectedApplication, store: str) -> Iterator[dict[str
 
 
 def run_rows(runs: Iterable[RunRecord]) -> Iterator[dict[str, Any]]:
-    """Return a row for each run that is done: records read, written and dropped, by reason as well.
+    """Return a row for each completed run: records read, written and dropped, in total and by reason.
 
     >>> from pipeline.spark.planning.runs import RunRecord
     >>> run = RunRecord("7-a", "clicks", "v1", "ann", 0, "", state="done", ended_ms=0, records_in=4, dropped={"late": 1})

@@ -37,7 +37,7 @@ class DifferentRow:
     new: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Say it on one line."""
+        """Describe it on one line."""
         key = " ".join(str(each) for each in self.key.values())
         return f"{self.topic} {key} is {self.change}: {_text(self.old)} -> {_text(self.new)}"
 

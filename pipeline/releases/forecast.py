@@ -51,7 +51,7 @@ class Race:
     read_below: int
 
     def __str__(self) -> str:
-        """In words."""
+        """Describe it in words."""
         when = span(self.within_s)
         return (
             f"{self.tp} may lose offsets below {self.deleted_below} to retention within {when}, "

@@ -60,7 +60,7 @@ class Change:
     changed: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Say it on one line."""
+        """Describe it on one line."""
         at = datetime.fromtimestamp(self.at_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
         step = self.step if self.before == self.step else f"{self.before} -> {self.step}"
         release = f"{self.live} is live" + (f", {self.candidate} is released" if self.candidate else "")
@@ -76,7 +76,7 @@ def encoded(one: Change) -> dict[str, bytes | None]:
 
 
 def history(app: str, notes: Mapping[str, bytes]) -> list[Change]:
-    """The changes of an application, first to last.
+    """Return the changes of an application, first to last.
 
     Args:
         app: The application.
@@ -89,7 +89,7 @@ def history(app: str, notes: Mapping[str, bytes]) -> list[Change]:
 
 
 def names_of(app: str, notes: Mapping[str, bytes]) -> list[str]:
-    """The names of an application's changes, first to last."""
+    """Return the names of an application's changes, first to last."""
     prefix = f"{app}/"
     numbers = [name.removeprefix(prefix) for name in notes if name.startswith(prefix)]
     return [f"{prefix}{number}" for number in sorted(map(int, filter(str.isdecimal, numbers)))]

@@ -1,4 +1,4 @@
-"""Judges what a live version has published, by the expectations of its gate. No topic of users is written."""
+"""Judges what a live version has published, by the expectations of its gate. It writes to no topic of users."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from pipeline.topology.nodes import SinkNode
 
 LAST = "last"
-"""Where a check begins that judges what is new since the one before."""
+"""Start of a check that judges only records that are new since the last check."""
 _DIRECTORY = "quality"
-"""Below the version's directory: what its public tables hold, so that the next check reads only what is new."""
+"""Content of the public tables, below the version's directory, so that the next check reads only new records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class LiveVerdict:
 
     Args:
         at: The ends of the topics up to which they were judged.
-        verdict: What was found.
-        id: Names the check in the history.
+        verdict: The findings.
+        id: Identifies the check in the history.
         docs: The directory of Data Docs; None if none are built.
     """
 
@@ -61,8 +61,8 @@ class LiveCheck:
 
     Args:
         connected: The live version.
-        spark: Gives a Spark session, for frames that are large.
-        clock: Says when.
+        spark: Returns a Spark session, for large frames.
+        clock: Returns the time.
     """
 
     def __init__(self, connected: ConnectedApplication, spark: Callable[[], Any], clock: Clock) -> None:
@@ -75,15 +75,19 @@ class LiveCheck:
         self._directory = connected.application.directory / _DIRECTORY
 
     def run(self, since: str, by: str) -> LiveVerdict:
-        """Judge, and note what was found in the history. Expectations of differences do not apply.
+        """Judge the public topics, and record the findings in the history. Expectations of differences do not apply.
 
         Args:
-            since: `last`, for records that are new since the last check; a vector of the public topics, or a time. Empty for
-                everything: then tables are judged by their rows.
-            by: Who asks.
+            since: `last`, for records that are new since the last check; a vector of the public topics; or a time. If it is
+                empty,
+                everything is judged: then tables are judged by their rows.
+            by: The person who asks.
+
+        Returns:
+            The findings.
 
         Raises:
-            ConfigError: If the expectations cannot be had, or are of an output or a store that there is not.
+            ConfigError: If the expectations cannot be loaded, or name an output or a store that does not exist.
             RangeError: If `since` is no point of the public topics.
             DeserializationError: If a record cannot be read.
             ReleaseError: If a record of a table has no key.
@@ -137,7 +141,7 @@ class LiveCheck:
         start: OffsetVector,
         is_log: bool,  # noqa: FBT001 - as above
     ) -> Iterator[dict[str, Any]]:
-        """The records of a range; those that delete a row of a table are none of its rows."""
+        """Return the rows of a range of records, without records that delete a row of a table."""
         first = self._admin.beginning_offsets(ends)
         ranges = {tp: OffsetRange(min(max(first[tp], start.offsets.get(tp, 0)), end), end) for tp, end in ends.items()}
         batches = read_fields(self._admin, ranges)
@@ -162,7 +166,7 @@ class LiveCheck:
             shutil.rmtree(written, ignore_errors=True)
 
     def _start(self, since: str, ends: Mapping[TopicPartition, int]) -> tuple[OffsetVector | None, int]:
-        """Return the point from which records are judged, None for everything, and the time from which runs count."""
+        """Return the point from which records are judged (None for everything), and the time from which runs count."""
         if not since:
             return None, 0
         if since == LAST:

@@ -1,4 +1,4 @@
-"""The switch between versions that run: both hold at one vector, public tables are corrected, and the right changes hands."""
+"""Switches between running versions: both hold at one vector, public tables are corrected, and the other version publishes."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ log = logging.getLogger(__name__)
 
 
 class LiveSwitch:
-    """Puts a version in the place of the live one while workers of one of them, or of both, go on.
+    """Replaces the live version while workers of one or both versions run.
 
-    Until the record says that the switch is under way, a crash has changed nothing: the mark is given up, by whoever comes next
-    or by the workers. From then on the versions hold until somebody completes the switch.
+    A crash changes nothing until the record says that the switch is under way: the next attempt or the workers give the mark
+    up.
+    From then on the versions hold until the switch is completed.
 
     Args:
         versions: The application's versions.
-        registry: Where the release is noted.
-        marks: Has them hold.
-        corrections: Brings the public tables to the new version's.
-        on_step: Told what was done, after each step that a crash may follow.
+        registry: Where the release is recorded.
+        marks: Makes the versions hold.
+        corrections: Makes the public tables equal to the new version's.
+        on_step: Called with what was done, after each step that a crash may follow.
     """
 
     def __init__(
@@ -52,34 +53,37 @@ class LiveSwitch:
         self._on_step = on_step
 
     def is_wanted(self, release: Release, old: Application, new: Application, during: Step) -> bool:
-        """Whether workers run or, of a switch that was begun, whether it was begun with workers that hold."""
+        """Return whether workers run or, if a switch has begun, whether it began with workers that hold."""
         if release.step is during:
             return release.mark is not None
         return self._marks.is_running(old) or self._marks.is_running(new)
 
     def check(self, old: Application) -> None:
-        """Make sure that the live version may be left while it runs.
+        """Make sure that the live version may be replaced while it runs.
 
         Raises:
-            ReleaseError: If it runs and commits at least once: nothing shuts out what it has sent.
+            ReleaseError: If it runs and commits at least once: nothing can fence the records it has sent.
         """
         if self._marks.is_running(old):
             _require_transactions(old)
 
     def to(self, release: Release, old: Application, new: Application, during: Step, after: Step) -> Release:
-        """Make `new` live in the place of `old`. Run again after a crash, it completes what was begun.
+        """Make `new` live in place of `old`. After a crash, another call completes the switch.
 
         Args:
-            release: Where it stands, as it was written last.
+            release: The release, as it was written last.
             old: The version that is live.
-            new: The version that is to be; it writes to staging topics.
+            new: The version to make live; it writes to staging topics.
             during: The step that says that the switch is under way.
             after: The step that says that it is done.
 
+        Returns:
+            The release after the switch.
+
         Raises:
-            ReleaseError: If a version that runs commits at least once: nothing shuts out what it has sent.
-            UnderWayError: If they do not come to one place in time.
-            VersionConflictError: If somebody else does the same.
+            ReleaseError: If a running version commits at least once: nothing can fence the records it has sent.
+            UnderWayError: If the versions do not reach one point in time.
+            VersionConflictError: If another process switches as well.
         """
         began = time.monotonic()
         if release.step is not during:
@@ -104,22 +108,22 @@ class LiveSwitch:
         return written
 
     def _prepared(self, release: Release, old: Application, new: Application) -> Release:
-        """Do whatever can be done while both go on, so that the pause is short."""
+        """Do everything that is possible while both versions run, to shorten the pause."""
         self._versions.staged(old.version)  # it writes there from the switch on
         if not self._marks.is_running(new) and not self._versions.is_ahead(new, old):
             self._versions.follow(new, old)
-        mine = self._registry.write(replace(release, mark=None))  # nobody holds for one whose coordinator has died
+        mine = self._registry.write(replace(release, mark=None))  # the coordinator of an old mark has died
         self._corrections.keep(old, mine, is_settled=False)
         self._corrections.read_ahead(new)
         self._on_step("prepared")
         return mine
 
     def _held(self, release: Release, old: Application, new: Application, during: Step) -> Release:
-        """Have both hold at one vector, and note that the switch is under way."""
+        """Make both versions hold at one vector, and record that the switch is under way."""
         marked = self._marks.take(release, [old, new])
         self._on_step("marked")
         try:
-            # Not later: what is public is the old version's only until corrections are published.
+            # Not later: the public tables are the old version's only until corrections are published.
             self._corrections.keep(old, marked.release)
             self._on_step("kept")
             cut = self._registry.write(

@@ -1,7 +1,7 @@
 """Marks: one offset vector that running versions of an application have processed exactly, and hold at.
 
-The record of the application asks for it, phase by phase (`hosting.control.publication.Mark`), and the owners of tasks answer
-in the metadata of the offsets they commit. Versions of which no worker runs are brought to the vector by bounded runs.
+The application's record asks for it phase by phase (`hosting.control.publication.Mark`). The owners of tasks answer in the
+metadata of the offsets they commit. Bounded runs bring versions without workers to the vector.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.02
 _ANSWER_SECONDS = 30.0
-"""How long workers may take to answer a phase: to commit, and to process what lies before the vector."""
+"""Time that workers have to answer a phase: to commit, and to process records before the vector."""
 _ATTEMPTS = 3
 _HOLD_MS = 120_000
 _HOLD_FOR_RUNS_MS = 300_000
-"""With a version that has no workers: the others hold as long as its bounded run takes, over what has come since the last."""
+"""Time that other versions hold while a bounded run brings a version without workers up to date."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A mark that is complete: its versions hold.
+    """A complete mark: its versions hold.
 
     Args:
         release: The record that says so.
@@ -58,7 +58,7 @@ class _Inputs:
 
 
 class Marks:
-    """Has versions stop at one vector, and go on.
+    """Makes versions stop at one vector, and go on.
 
     Args:
         registry: Where the record is.
@@ -69,25 +69,28 @@ class Marks:
     def __init__(
         self, registry: Registry, admin: Admin, bring: Callable[[Application, Mapping[TopicPartition, int]], None]
     ) -> None:
-        """Nobody is asked to hold."""
+        """Begin without a mark."""
         self._registry = registry
         self._admin = admin
         self._bring = bring
 
     def is_running(self, application: Application) -> bool:
-        """Whether workers of a version are at work."""
+        """Return whether workers of a version run."""
         return bool(self._admin.group(application.id).members)
 
     def take(self, release: Release, versions: Sequence[Application]) -> Marked:
-        """Have versions hold at one vector. If that fails, nobody holds any more, and nothing has changed.
+        """Make versions hold at one vector. If that fails, all of them go on, and nothing has changed.
 
         Args:
             release: The record as it was read or written last.
-            versions: Which; those without workers must be idle.
+            versions: The versions; those without workers must be idle.
+
+        Returns:
+            The mark, once all versions hold.
 
         Raises:
-            UnderWayError: If they do not come to one place in time.
-            VersionConflictError: If somebody else has written the record meanwhile.
+            UnderWayError: If they do not reach one point in time.
+            VersionConflictError: If another process has written the record meanwhile.
         """
         inputs = [_inputs_of(ConnectedApplication(application, self._admin)) for application in versions]
         for _ in range(_ATTEMPTS):
@@ -107,22 +110,22 @@ class Marks:
         raise UnderWayError(message, hint="Try again once they run.")
 
     def end(self, release: Release) -> Release:
-        """Let all that hold go on.
+        """Let all versions that hold go on.
 
         Raises:
-            VersionConflictError: If somebody else has written the record meanwhile: a worker has given the mark up.
+            VersionConflictError: If another process has written the record meanwhile: a worker has given the mark up.
         """
         return self._registry.write(replace(release, mark=None))
 
     def give_up(self, release: Release) -> None:
-        """Let all that hold go on, unless somebody else has written the record meanwhile."""
+        """Let all versions that hold go on, unless another process has written the record meanwhile."""
         try:
             self.end(release)
         except VersionConflictError as error:
             log.warning("the mark is not given up here: %s", error.message)
 
     def _take(self, attempt: _Attempt, inputs: list[_Inputs], running: list[_Inputs]) -> Marked | None:
-        """Take it; None if workers of a version have come that had none."""
+        """Try to take the mark; return None if workers of a version appeared that had none."""
         attempt.ask(0, {each.application.version: {} for each in running})
         attempt.wait([(each.application, each.sources) for each in running])
         vector = self._vector(inputs)
@@ -140,7 +143,7 @@ class Marks:
         return Marked(attempt.release, OffsetVector(vector))
 
     def _drain(self, attempt: _Attempt, inputs: list[_Inputs], limits: dict[str, dict[TopicPartition, int]]) -> None:
-        """Wait until nothing is left between sub-topologies; each phase goes one level down at least."""
+        """Wait until nothing is left between sub-topologies; each phase advances at least one level."""
         draining = [each for each in inputs if each.internal and self.is_running(each.application)]
         known: dict[str, dict[TopicPartition, int]] = {}
         phase = 2
@@ -154,7 +157,7 @@ class Marks:
             phase += 1
 
     def _vector(self, inputs: Iterable[_Inputs]) -> dict[TopicPartition, int]:
-        """How far the one has come that is furthest ahead, per source partition."""
+        """Return the position of the version that is furthest ahead, per source partition."""
         vector: dict[TopicPartition, int] = {}
         for each in inputs:
             for tp, offset in self._positions(each).items():
@@ -174,7 +177,7 @@ class Marks:
 
 
 class _Attempt:
-    """One mark, from the first phase on."""
+    """One mark, from its first phase on."""
 
     def __init__(self, registry: Registry, admin: Admin, release: Release, hold_ms: int) -> None:
         self.release = release
@@ -195,7 +198,7 @@ class _Attempt:
         """Wait until all owners have answered.
 
         Raises:
-            UnderWayError: If they have not in time.
+            UnderWayError: If they do not answer in time.
         """
         deadline = time.monotonic() + _ANSWER_SECONDS
         for application, tps in wanted:

@@ -1,4 +1,4 @@
-"""Meanings of a version's outputs: tables, which a release corrects, or logs, of which it sends nothing again."""
+"""Kinds of a version's outputs. A release corrects tables; it sends no record of a log again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FORMS = _WINDOWED | {
 
 
 def outputs(application: Application) -> dict[str, Output]:
-    """Return the outputs of a version by topic: what `streams.toml` says of them, or else what its topology does."""
+    """Return the outputs of a version by topic, as `streams.toml` declares them, or else as its topology implies."""
     return _declared(application.config, application.topology)
 
 
@@ -45,10 +45,10 @@ def tables(application: Application) -> list[str]:
 
 
 def require_same_kinds(one: Application, other: Application) -> None:
-    """Make sure that two versions mean the same by the records of each topic that both write.
+    """Make sure that two versions agree, for each topic that both write, whether it is a table or a log.
 
     Raises:
-        ReleaseError: If they do not: what the one has published could not be corrected, or would be sent again.
+        ReleaseError: If they do not: the records of one could not be corrected, or would be sent again.
     """
     theirs = outputs(other)
     for topic, mine in outputs(one).items():
@@ -63,13 +63,13 @@ def require_same_kinds(one: Application, other: Application) -> None:
 
 
 def require_same_keys(one: Application, other: Application) -> None:
-    """Make sure that two versions write the keys of each topic that both write in bytes of one form.
+    """Make sure that two versions encode the keys of each topic that both write in one form.
 
-    Names of serdes are compared, as far as they say how a key is written: classes may be renamed, and serdes of a user's own
-    are trusted. Sizes of windows are not compared, since bytes do not have them.
+    Compares names of serdes, as far as they tell how a key is written: classes may be renamed, and users' own serdes are
+    trusted. Sizes of windows are not compared, since the bytes do not contain them.
 
     Raises:
-        ReleaseError: If they do not: a row of one would never replace that of the other, and partitions would differ.
+        ReleaseError: If they do not: rows of one would never replace rows of the other, and partitions would differ.
     """
     theirs = _key_serdes(other.topology)
     for topic, mine in _key_serdes(one.topology).items():
@@ -82,7 +82,7 @@ def require_same_keys(one: Application, other: Application) -> None:
 
 
 def require_known(config: AppConfig, topologies: Iterable[Topology]) -> None:
-    """Make sure that some version writes each topic of which `streams.toml` says what it is.
+    """Make sure that at least one version writes each topic that `streams.toml` declares as an output.
 
     Raises:
         ConfigError: If none does.
@@ -101,13 +101,13 @@ def require_known(config: AppConfig, topologies: Iterable[Topology]) -> None:
 
 
 def _key_serdes(topology: Topology) -> dict[str, str]:
-    """The names of key serdes by topic."""
+    """Return the names of key serdes by topic."""
     sinks = (node for node in topology.nodes.values() if isinstance(node, SinkNode))
     return {sink.topic: sink.key_serde.name for sink in sinks if isinstance(sink.topic, str)}
 
 
 def _differ(one: str, other: str) -> bool:
-    """Whether keys of two serdes certainly differ in their bytes."""
+    """Return whether keys of two serdes certainly differ in their bytes."""
     (mine, my_inner), (theirs, their_inner) = _form(one), _form(other)
     if mine == theirs and mine in _WINDOWED:
         return _differ(my_inner, their_inner)
@@ -115,7 +115,7 @@ def _differ(one: str, other: str) -> bool:
 
 
 def _form(name: str) -> tuple[str, str]:
-    """How a serde writes, and the name of the serde inside; a UUID is written as text."""
+    """Return the form that a serde writes, and the name of its inner serde; a UUID is written as text."""
     form, _, inner = name.removesuffix("]").partition("[")
     return ("string" if form == "uuid" else form), inner
 

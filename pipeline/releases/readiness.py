@@ -1,4 +1,4 @@
-"""How far a candidate that follows the tail still is from the ends of its inputs, and when it will be there."""
+"""Measures how far a candidate that follows the tail is from the ends of its inputs, and when it will reach them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Readiness:
     """The position of a candidate at one look.
 
     Args:
-        lag: Offsets that are left, of all inputs together.
-        largest: Offsets that are left of the input that is furthest behind.
+        lag: Offsets left to process, of all inputs together.
+        largest: Offsets left in the input that is furthest behind.
         processed_per_s: Offsets processed per second since the look before; 0 at the first.
-        arriving_per_s: Offsets that came in addition per second.
+        arriving_per_s: New offsets per second.
         is_ready: Whether it has been close to all ends at the last looks.
     """
 
@@ -43,7 +43,7 @@ class Readiness:
         return self.lag / gained if gained > 0 else None
 
     def __str__(self) -> str:
-        """In words."""
+        """Describe it in words."""
         if self.is_ready:
             return f"ready: {self.lag} offsets behind"
         left = self.left_s
@@ -55,13 +55,13 @@ class Readiness:
 def readiness(
     look: Callable[[], tuple[float, list[InputLag]]], *, max_lag: int, looks: int, timeout_s: float | None = None
 ) -> Iterator[Readiness]:
-    """Say at each look how far a candidate is, up to the one at which it is ready.
+    """Yield the candidate's distance at each look, until it is ready.
 
     Args:
-        look: Looks, after a while; gives when (seconds), and the lags of all inputs.
+        look: Waits, then returns the time (seconds) and the lags of all inputs.
         max_lag: Offsets that an input may be behind.
-        looks: At how many looks in a row none may be further behind.
-        timeout_s: Seconds after which to give up; never if left out.
+        looks: Number of consecutive looks at which no input may be further behind.
+        timeout_s: Seconds after which to give up; never by default.
 
     Raises:
         NotReadyError: If it is not ready by then.

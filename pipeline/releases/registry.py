@@ -1,8 +1,8 @@
 """The control topic: which version of each application is live, and where its release stands.
 
-One compacted partition, one record per application, and one per revision of it (`releases.history`). Every writer goes through
-one transactional id, so writing is a compare-and-set: take the lock (which fences the previous holder), read under it, compare,
-write, commit.
+It has one compacted partition, with one record per application, and one per revision of it (`releases.history`). Every writer
+uses one transactional id, so writing is a compare-and-set. Take the lock (which fences the previous holder), read under it,
+compare, write, commit.
 """
 
 from __future__ import annotations
@@ -64,8 +64,10 @@ TRANSITIONS: Mapping[Step, frozenset[Step]] = {
     Step.ROLLED_BACK: frozenset({Step.PLANNED}),
     Step.ABORTED: frozenset({Step.PLANNED, Step.ABORTED}),
 }
-"""The legal steps; before `cutting` a release may be planned again or aborted, after it only rolled back. A switch goes back to
-where it came from if, before anything is published, the live version turns out not to stand still."""
+"""The legal steps. Before `cutting` a release may be planned again or aborted; afterwards it can only be rolled back. A
+switch
+returns to the step before it if the live version turns out to be running before anything is published.
+"""
 
 SETTLED = frozenset({Step.NONE, Step.LIVE, Step.ROLLED_BACK, Step.ABORTED})
 """Steps at which no release is under way."""
@@ -81,21 +83,21 @@ class Release:
         step: Where the release of `candidate` stands.
         candidate: The version that is to go live, or that went live last.
         previous: The version that was live before, to roll back to.
-        cut: The offset vector, as text, below which outputs are the old version's and from which on the new one's.
-        verdict: What the last gate found; None if what there is now was not judged.
-        corrections: Records that the last switch published.
-        switch: Names the last switch, whoever completes it.
-        pause_ms: For how long nobody published during the last switch of running versions, ms.
+        cut: The offset vector, as text. Outputs below it are the old version's, and the rest the new version's.
+        verdict: Findings of the last gate; None if the present state was not judged.
+        corrections: Number of records that the last switch published.
+        switch: Identifies the last switch, even if another process completes it.
+        pause_ms: Time without publishing during the last switch of running versions, ms.
         corrections_ms: The part of it that corrections took, ms.
-        digests: Of the code by which each version has computed what it has, as far as it is known.
+        digests: Digests of the code that computed each version's outputs, where known.
         repaired: The last repair of the public tables: which rows, and by which verdict; empty if there was none.
-        computing_since_ms: When the candidate began to compute what it has, ms since the epoch; 0 if it has nothing.
+        computing_since_ms: When the candidate began to compute its outputs, ms since the epoch; 0 if it has none.
         epoch: Counts the switches.
-        mark: Where running versions are to hold; None if nobody is asked to.
-        revision: Counts the writes; what compare-and-set compares.
-        operation: Names one write, to recognise it after an unknown outcome.
-        changed_by: Who wrote it.
-        changed_ms: When, by the clock of the machine it was written on, ms since the epoch.
+        mark: Where running versions are to hold; None if they need not.
+        revision: Counts the writes; compare-and-set compares it.
+        operation: Identifies one write, to recognise it after an unknown outcome.
+        changed_by: The user who wrote it.
+        changed_ms: Time of the write by the clock of the writing machine, ms since the epoch.
     """
 
     app: str
@@ -120,7 +122,7 @@ class Release:
     changed_ms: int = 0
 
     def __str__(self) -> str:
-        """Say it line by line."""
+        """Describe it line by line."""
         lines = [f"{self.app}: {self.live} is live; release: {self.step.value} {self.candidate or ''}".rstrip()]
         if self.verdict is not None:
             lines.append(str(self.verdict))
@@ -140,7 +142,7 @@ class Release:
         return "no release is planned" if self.step is Step.NONE else f"the release is {self.step.value}"
 
     def to(self, step: Step, **changes: Any) -> Release:
-        """The release at its next step. Nobody holds any more, except in the middle of a switch.
+        """Return the release at its next step. The mark ends, except in the middle of a switch.
 
         Raises:
             ReleaseError: If that step does not follow this one.
@@ -154,22 +156,22 @@ class Release:
 
 
 class Notes(Protocol):
-    """Keeps the notes of releases: in the control topic, or in a test's memory."""
+    """Stores the records of releases: in the control topic, or in a test's memory."""
 
     def read(self) -> dict[str, bytes]:
-        """All that is noted, by name."""
+        """Return all stored values by name."""
 
     def write(self, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:
-        """Note values, all or nothing, if `check` does not raise under the lock."""
+        """Store values, all or nothing, if `check` does not raise under the lock."""
 
 
 class Registry:
     """Reads and writes releases.
 
     Args:
-        notes: Where they are noted.
-        by: Who writes; this user on this machine if left out.
-        clock: Says when something is written.
+        notes: Where they are recorded.
+        by: The user who writes; by default, this user on this machine.
+        clock: Returns the time of a write.
     """
 
     def __init__(self, notes: Notes, by: str = "", *, clock: Clock | None = None) -> None:
@@ -179,11 +181,11 @@ class Registry:
 
     @classmethod
     def at(cls, admin: Admin, by: str = "") -> Registry:
-        """Return the registry of a cluster: its control topic, which is created when it is first written.
+        """Return the registry of a cluster: its control topic, which is created by the first write.
 
         Args:
             admin: Asks the brokers.
-            by: Who writes; this user on this machine if left out.
+            by: The user who writes; by default, this user on this machine.
         """
         return cls(ControlTopic(admin, CONTROL_TOPIC), by)
 
@@ -193,7 +195,7 @@ class Registry:
         return Release(app, default_version) if found is None else _decoded(found)
 
     def history(self, app: str) -> list[Change]:
-        """All changes of an application's release, first to last.
+        """Return all changes of an application's release, first to last.
 
         Raises:
             ReleaseError: If one of them cannot be read.
@@ -202,12 +204,12 @@ class Registry:
         return history(app, self._notes.read())
 
     def write(self, release: Release) -> Release:
-        """Write a release that was read before, unless somebody else has written since; gives what was written.
+        """Write a release that was read before, unless another process has written it since. Returns the written release.
 
         A record of the change is written with it, or neither is.
 
         Raises:
-            VersionConflictError: If somebody else has written since, or is just writing. Nothing was written.
+            VersionConflictError: If another process has written since, or is writing now. Nothing was written.
         """
         notes = self._notes.read()
         found = notes.get(release.app)
@@ -229,11 +231,11 @@ class Registry:
         return written
 
     def approve(self, release: Release, verdict_id: str) -> Release:
-        """Note who approves a verdict, and when. One that was approved, or that needs no approval, stays as it is.
+        """Record that the user approves a verdict, and when. A verdict that is approved, or needs no approval, stays as it is.
 
         Raises:
             ReleaseError: If it is not the verdict of the last gate, or blocks the release.
-            VersionConflictError: If somebody else has written since.
+            VersionConflictError: If another process has written since.
         """
         verdict = require_approvable(release.app, release.verdict, verdict_id)
         if not verdict.needs_approval:
@@ -245,7 +247,7 @@ class Registry:
         """Make sure that a release is still as it was read or written.
 
         Raises:
-            VersionConflictError: If somebody else has written since.
+            VersionConflictError: If another process has written since.
         """
         found = self.read(release.app, release.live)
         if found.revision != release.revision:
@@ -253,10 +255,10 @@ class Registry:
             raise VersionConflictError(message, hint="Look at `millrace release status`, then decide again.")
 
     def require_no_history(self, app: str) -> None:
-        """Make sure that nothing was ever written of an application of which nothing is known.
+        """Make sure that an application without a record was never written.
 
         Raises:
-            ReleaseError: If something was: its record is lost, so nobody knows which version is live.
+            ReleaseError: If it was: its record is lost, so the live version is unknown.
         """
         if done := self.history(app):
             message = f"The control topic {CONTROL_TOPIC} knows nothing of {app}, although it was released: {done[-1]}"
@@ -264,7 +266,7 @@ class Registry:
             raise ReleaseError(message, hint=hint)
 
     def forget(self, app: str) -> None:
-        """Delete what is known of an application, its history as well, as if it had never been released."""
+        """Delete the record and the history of an application, as if it had never been released."""
         self._notes.write(dict.fromkeys([app, *names_of(app, self._notes.read())]), lambda: None)
 
 
@@ -303,12 +305,12 @@ def live_version(admin: Admin, app: AppConfig) -> str:
 
 
 def require_no_switch(admin: Admin, app: AppConfig, live: str | None = None) -> None:
-    """Make sure that a version may process: what it commits in the middle of a switch would be lost to the other one.
+    """Make sure that a version may process. The other version would not get what this one commits in the middle of a switch.
 
     Args:
         admin: Asks the brokers.
         app: The application.
-        live: The version that is to process because it was live when somebody looked; None if it was named.
+        live: The version that is to process because it was live when last looked up; None if it was named.
 
     Raises:
         UnderWayError: If a switch is under way, or has taken place since.

@@ -1,4 +1,4 @@
-"""Tells in words what each step of a release would do, before it is done."""
+"""Describes in words what each step of a release would do, before it is done."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _WOULD: Mapping[str, str] = {
 
 
 def rehearsed(step: str, release: Release, argument: str = "") -> str:
-    """Say what a step would do, from where a release stands.
+    """Describe what a step would do to a release.
 
     Args:
         step: The step.
-        release: Where it stands; the step may be taken there.
+        release: The release, at a step where this one may be taken.
         argument: The version or the verdict that the step is about.
     """
     names = {"live": release.live, "candidate": release.candidate, "previous": release.previous, "argument": argument}

@@ -1,9 +1,9 @@
 """The steps of a release, between bounded runs or while workers run: plan, start, reprocess, gate, cut, rollback, retire.
 
-The candidate computes from the earliest offsets into state of its own and publishes to staging topics; consumers of the public
-topics notice nothing. At the cut, an offset vector that both versions have processed exactly, the public topics get the
-corrections - what differs, and nothing else - and from then on the candidate publishes. The old version's table is kept in its
-own staging topics, so that going back is the same step in the other direction.
+The candidate computes from the earliest offsets into its own state and publishes to staging topics. Consumers of the public
+topics notice nothing. The cut is at an offset vector that both versions have processed exactly. There, the public topics get
+the rows that differ as corrections; from then on the candidate publishes. The old version's table stays in its own staging
+topics, so a rollback is the same step in the other direction.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _TAKEN_AT: Mapping[str, tuple[Step, ...]] = {
     "cut": (Step.GATED, Step.CUTTING, Step.LIVE),
     "rollback": (Step.LIVE, Step.ROLLING_BACK, Step.ROLLED_BACK),
 }
-"""Where a release may stand when a step is taken; each may be taken once more after it is done."""
+"""Where a release may stand when a step is taken. Each step may be repeated after it is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class ReleasePlan:
         live: The version that is live.
         candidate: The version that is to go live.
         changed: Nodes and stores whose digest differs, with `added`, `removed` or `changed`.
-        range: What the candidate has to process.
-        lost: Partitions whose first records are gone already, with the first offset that is left.
-        outputs: What the candidate writes: tables, which are corrected, and logs, of which nothing is sent again.
+        range: Input that the candidate has to process.
+        lost: Partitions whose first records have been deleted, with the first offset that is left.
+        outputs: Outputs of the candidate: tables, which are corrected, and logs, of which no record is sent again.
         ended: Topics that the live version writes and the candidate does not; their records stay.
         forecast: Bytes, time, and records that retention may delete before they are read.
-        statements: Statements of SQL whose digest differs, likewise; empty if one of the versions has none.
+        statements: SQL statements whose digest differs, likewise; empty if one of the versions has none.
     """
 
     app: str
@@ -91,7 +91,7 @@ class ReleasePlan:
     statements: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Say it line by line."""
+        """Describe it line by line."""
         lines = [f"{self.app}: {self.live} is live, {self.candidate} is to follow"]
         lines += [f"  {kind}: {name}" for name, kind in (self.statements or self.changed).items()]
         lines += [f"  {each.topic} is a {each.kind.value}: {each.why}" for each in self.outputs]
@@ -107,12 +107,12 @@ class Releaser:
 
     Args:
         project: All applications.
-        app: Which one.
+        app: Name of the application.
         admin: Asks the brokers.
-        spark: Gives a Spark session when one is needed.
-        by: Who does it, for the history; this user on this machine if left out.
-        on_step: Told what a switch of running versions has done, after each step that a crash may follow.
-        registry: Where releases are noted; the control topic if left out.
+        spark: Returns a Spark session when one is needed.
+        by: The user for the history; by default, this user on this machine.
+        on_step: Called with what a switch of running versions has done, after each step that a crash may follow.
+        registry: Where releases are recorded; the control topic by default.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Releaser:
         self._switch = Switch(self._config.name, self._versions, self._registry, self._admin, on_step)
 
     def status(self) -> Release:
-        """Return the place where the release stands.
+        """Return the state of the release.
 
         Raises:
             ReleaseError: If the control topic has lost it.
@@ -144,7 +144,7 @@ class Releaser:
         return known_release(self._registry, self._config, self._admin)
 
     def log(self) -> list[Change]:
-        """List what was done to the application's releases, first to last; also if the application's own record is lost.
+        """Return the changes of the application's releases, first to last, even if the application's own record is lost.
 
         Raises:
             BrokerError: If brokers do not answer.
@@ -152,7 +152,7 @@ class Releaser:
         return self._registry.history(self._config.name)
 
     def restore(self, live: str) -> Release:
-        """Note again which version is live, after the control topic was lost.
+        """Record again which version is live, after the control topic was lost.
 
         Raises:
             ConfigError: If there is no such version.
@@ -169,10 +169,10 @@ class Releaser:
             argument: The version or the verdict that it is about.
 
         Returns:
-            Where the release stands.
+            The state of the release.
 
         Raises:
-            ReleaseError: If the step cannot be taken, or `streams.toml` does not declare a version that the release is about.
+            ReleaseError: If the step cannot be taken, or `streams.toml` does not declare a version of the release.
             UnderWayError: If a worker or a run is at work that must not be.
             ConfigError: If there is no such version.
         """
@@ -249,7 +249,7 @@ class Releaser:
         require_declared(self._config, release.previous, "the version to go back to")
 
     def plan(self, candidate: str) -> ReleasePlan:
-        """Say what a release of `candidate` would do. Looking changes nothing: the way back from the last release stays open.
+        """Describe what a release of `candidate` would do. Changes nothing: the last release can still be rolled back.
 
         Raises:
             ConfigError: If there is no such version.
@@ -275,10 +275,11 @@ class Releaser:
         )
 
     def start(self, candidate: str) -> Release:
-        """Begin the release of `candidate`: note which code is to be released. The way back from the last release ends here.
+        """Begin the release of `candidate`, and record its code. The last release can no longer be rolled back.
 
-        A release of the same candidate that is under way begins again. What the candidate has computed already is kept, unless
-        its code has changed since: then it is deleted, and computed anew.
+        If a release of this candidate is under way, it begins again. The candidate's output so far is kept, unless its code
+        has
+        changed since: then the output is deleted and computed again.
 
         Raises:
             ConfigError: If there is no such version.
@@ -293,12 +294,13 @@ class Releaser:
         return self._note_start(release, new, digests)
 
     def _pair(self, release: Release, candidate: str) -> tuple[Application, Application]:
-        """The live version and the one that is to follow.
+        """Return the live version and its candidate.
 
         Raises:
-            ReleaseError: If they are one, one of them chooses topics per record, an output is a table in one of them only,
-                or its keys are written differently.
-            ConfigError: If `streams.toml` says what a topic is that no version writes.
+            ReleaseError: If they are one version; if one of them chooses topics per record; if an output is a table in one of
+                them
+                only; or if its keys are written differently.
+            ConfigError: If `streams.toml` declares a topic that no version writes.
         """
         if candidate == release.live:
             message = f"{self._config.name}: {candidate} is live already"
@@ -311,7 +313,7 @@ class Releaser:
         return live, new
 
     def _note_start(self, release: Release, candidate: Application, digests: dict[str, str]) -> Release:
-        """Note a release down. Before that, what the candidate has computed by other code than that of now is deleted."""
+        """Record the start of a release. First delete the candidate's output if other code has computed it."""
         planned = release if release.step is Step.PLANNED else release.to(Step.PLANNED)
         known = release.digests.get(candidate.version)
         if known is not None and known != digests[candidate.version]:
@@ -329,9 +331,9 @@ class Releaser:
         )
 
     def reprocess(self) -> RunSummary:
-        """Compute the candidate from the earliest offsets up to where the live version stands, into staging topics.
+        """Compute the candidate from the earliest offsets up to the live version's position, into staging topics.
 
-        Run again, it goes on where the candidate stands. If workers of the candidate run, they do it: see `wait_ready`.
+        Another call continues at the candidate's position. If workers of the candidate run, they do it: see `wait_ready`.
 
         Raises:
             ReleaseError: If nothing is planned, or a version has come to choose topics per record.
@@ -346,16 +348,19 @@ class Releaser:
         return summary
 
     def gate(self, point: Point | None = None) -> Release:
-        """Judge the candidate's outputs, and their difference to the live ones, where both versions stand at the same offsets.
+        """Judge the candidate's outputs, and their difference from the live ones, at the same offsets of both versions.
 
         Args:
-            point: Where they are compared; if left out, where the live version stands: a candidate that is behind follows.
+            point: Where they are compared; by default, at the live version's position, to which the candidate is brought.
+
+        Returns:
+            The release with its verdict.
 
         Raises:
             GateFailedError: If an expectation of critical severity fails; the live version stays live.
             ReleaseError: If the candidate has not been computed.
             UnderWayError: If the live version goes on meanwhile.
-            ConfigError: If the expectations cannot be had, or are of an output that there is not.
+            ConfigError: If the expectations cannot be loaded, or name an output that does not exist.
         """
         release = self.check("gate")
         live, candidate = self._versions.releasable(release.live), self._versions.staged(_candidate(release))
@@ -387,15 +392,15 @@ class Releaser:
 
         Raises:
             ReleaseError: If it is not the verdict of the last gate, or blocks the release.
-            VersionConflictError: If somebody else has changed the release meanwhile.
+            VersionConflictError: If another process has changed the release meanwhile.
         """
         return self._registry.approve(self.check("approve", verdict_id), verdict_id)
 
     def diff(self, limit: int) -> list[DifferentRow]:
-        """Return rows of tables that differ between the live version and the candidate, as far as both have written them.
+        """Return rows of tables that differ between the live version and the candidate in what both have written so far.
 
         Args:
-            limit: How many rows at most.
+            limit: Maximum number of rows.
 
         Raises:
             ReleaseError: If the candidate has not been computed.
@@ -405,26 +410,26 @@ class Releaser:
         return different_rows(live, candidate, self._admin, limit)
 
     def cut(self) -> Release:
-        """Put the candidate in the place of the live version, at an offset vector both have processed.
+        """Make the candidate live in place of the live version, at an offset vector that both have processed.
 
         Raises:
             ApprovalNeededError: If the gate has warnings nobody has approved.
             ReleaseError: If the gate was not passed, or the code, the expectations or the data have changed since.
-            UnderWayError: If the versions do not come to one place in time, or a run of one is under way.
-            VersionConflictError: If somebody else does the same.
+            UnderWayError: If the versions do not reach one point in time, or a run of one is under way.
+            VersionConflictError: If another process cuts as well.
         """
         release = self.check("cut")
-        if release.step is Step.LIVE:  # whoever did it has not heard of its success
+        if release.step is Step.LIVE:  # an earlier call has done it without learning of its success
             return release
         return self._switch.to(release, _candidate(release), Step.CUTTING, Step.LIVE)
 
     def rollback(self) -> Release:
-        """Put the previous version back, at an offset vector both have processed.
+        """Make the previous version live again, at an offset vector that both have processed.
 
         Raises:
             ReleaseError: If no release went live before.
-            UnderWayError: If the versions do not come to one place in time, or a run of one is under way.
-            VersionConflictError: If somebody else does the same.
+            UnderWayError: If the versions do not reach one point in time, or a run of one is under way.
+            VersionConflictError: If another process rolls back as well.
         """
         release = self.check("rollback")
         if release.step is Step.ROLLED_BACK:
@@ -432,7 +437,7 @@ class Releaser:
         return self._switch.to(release, release.previous or "", Step.ROLLING_BACK, Step.ROLLED_BACK)
 
     def is_followed(self) -> bool:
-        """Return whether workers of the candidate run, which process what comes in.
+        """Return whether workers of the candidate run and process new records.
 
         Raises:
             ReleaseError: If nothing is being released.
@@ -443,13 +448,13 @@ class Releaser:
     def wait_ready(
         self, *, max_lag: int = 1000, looks: int = 3, every_s: float = 1.0, timeout_s: float | None = None
     ) -> Iterator[Readiness]:
-        """Say how far the candidate is behind the ends of its inputs, until it is ready for a gate or a cut.
+        """Yield how far the candidate is behind the ends of its inputs, until it is ready for a gate or a cut.
 
         Args:
             max_lag: Offsets that an input may be behind.
-            looks: At how many looks in a row none may be further behind.
+            looks: Number of consecutive looks at which no input may be further behind.
             every_s: Seconds between two looks.
-            timeout_s: Seconds after which to give up; never if left out.
+            timeout_s: Seconds after which to give up; never by default.
 
         Raises:
             NotReadyError: If it is not ready by then.
@@ -460,10 +465,10 @@ class Releaser:
         return readiness(looking(candidate, every_s), max_lag=max_lag, looks=looks, timeout_s=timeout_s)
 
     def retire(self, version: str | None = None) -> Release:
-        """Delete what a version that is not live has computed: its topics, its offsets, its state. There is no way back to it.
+        """Delete the topics, offsets and state of a version that is not live. It can no longer be rolled back to.
 
         Args:
-            version: Which; if left out, the one that was live before, or that was rolled back from.
+            version: The version; by default, the one that was live before, or that was rolled back from.
 
         Raises:
             ReleaseError: If there is none, it is live, or it is being released.
@@ -479,7 +484,7 @@ class Releaser:
         return release
 
     def abort(self) -> Release:
-        """Give a release up before its cut, and delete what the candidate computed.
+        """Give a release up before its cut, and delete the candidate's output.
 
         Raises:
             ReleaseError: If the cut has begun.
@@ -505,15 +510,15 @@ class Releaser:
         return marks.end(marked.release), Point(marked.vector, ends)
 
     def _dropped(self, release: Release) -> dict[str, str]:
-        """Count what the candidate's bounded runs have read and dropped; empty for candidates that workers have computed."""
+        """Count the records that the candidate's bounded runs have read and dropped; empty if workers have computed it."""
         runs = self._runs.runs(release.app)
         return dropped_of(runs, _candidate(release), release.computing_since_ms)
 
     def _require_same_code(self, release: Release, candidate: Application) -> None:
-        """Make sure that the candidate's code is that which was planned.
+        """Make sure that the candidate's code is the code that was planned.
 
         Raises:
-            ReleaseError: If it is not: half of what it computes would be the other one's.
+            ReleaseError: If it is not: the candidate would be computed half by one, half by the other.
         """
         if release.digests.get(candidate.version, candidate.topology.fingerprint()) != candidate.topology.fingerprint():
             message = f"{release.app}: the code of {candidate.version} has changed since the release was planned"
@@ -536,12 +541,12 @@ class Releaser:
         require_valid(release.app, release.verdict, now)
 
     def _digests(self, release: Release) -> dict[str, str]:
-        """Digests of the code of the live version and of the candidate, as it is now."""
+        """Return digests of the present code of the live version and of the candidate."""
         versions = release.live, _candidate(release)
         return {version: self._versions.releasable(version).topology.fingerprint() for version in versions}
 
     def _suite(self) -> str:
-        """Digest of the expectations, as they are now."""
+        """Return a digest of the present expectations."""
         return suite_digest(declared(self._config.quality))
 
     def _at(self, *steps: Step) -> Release:
@@ -554,7 +559,7 @@ class Releaser:
 
 
 def _retired(release: Release, version: str | None) -> str:
-    """The version that is to be retired: the one named, or the one that lost its place last."""
+    """Return the version that is to be retired: the given one, or the last that was replaced."""
     chosen = version or (release.candidate if release.step is Step.ROLLED_BACK else release.previous)
     if chosen is None:
         message = f"{release.app}: there is no version to retire"

@@ -1,7 +1,7 @@
-"""Corrects a part of the public tables: the live version's code computes it anew, and what differs is published.
+"""Corrects a part of the public tables: computes it again with the live version's code, and publishes the differences.
 
-No other version is involved, and nothing is switched. The rows are computed from the records of that time on, into staging
-topics, and judged by the gate's expectations where the live version and the repair have processed the same offsets exactly.
+No other version is involved, and nothing is switched. A repair computes the rows from the records of that time on, into
+staging topics. The gate's expectations judge them where the live version and the repair have processed the same offsets.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RepairPlan:
         live: The version whose code computes the rows.
         scope: The part of the tables, in words.
         tables: The public topics.
-        range: What has to be processed.
+        range: Input that has to be processed.
     """
 
     app: str
@@ -65,7 +65,7 @@ class RepairPlan:
     range: RunRange
 
     def __str__(self) -> str:
-        """Say it line by line."""
+        """Describe it line by line."""
         lines = [f"{self.app}: {self.live} would compute {', '.join(self.tables)} anew, from {self.scope}"]
         return "\n".join([*lines, f"{counted(self.range.size, 'offset')} to process: {self.range}"])
 
@@ -78,8 +78,8 @@ class Repair:
         app: The application.
         live: The version whose code computed the rows.
         scope: The part of the tables, in words.
-        corrections: Records that were published.
-        verdict: What the gate found; None if no row differed.
+        corrections: Number of published records.
+        verdict: Findings of the gate; None if no row differed.
         rows: Some of the rows that differed.
     """
 
@@ -92,13 +92,13 @@ class Repair:
 
     @property
     def note(self) -> str:
-        """The line that the history keeps."""
+        """Return the line that the history keeps."""
         if self.verdict is None:
             return f"{self.scope}: no row differs"
         return f"{self.scope}: {counted(self.corrections, 'correction')}, verdict {self.verdict.id}"
 
     def __str__(self) -> str:
-        """Say it line by line."""
+        """Describe it line by line."""
         if self.verdict is None:
             return f"{self.app}: no row differs from {self.scope}"
         rows = [f"  {row}" for row in self.rows]
@@ -109,7 +109,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Rows of the scope that differ: how many, in which topics, a digest of all of them, and some for people."""
+    """Differing rows of the scope: how many, in which topics, a digest of all of them, and some for people to read."""
 
     count: int
     topics: frozenset[str]
@@ -122,11 +122,11 @@ class Repairer:
 
     Args:
         project: All applications.
-        app: Which one.
+        app: Name of the application.
         admin: Asks the brokers.
-        spark: Gives a Spark session when one is needed.
-        by: Who does it, for the history; this user on this machine if left out.
-        registry: Where releases are noted; the control topic if left out.
+        spark: Returns a Spark session when one is needed.
+        by: The user for the history; by default, this user on this machine.
+        registry: Where releases are recorded; the control topic by default.
     """
 
     def __init__(
@@ -147,10 +147,11 @@ class Repairer:
         self._corrections = Corrections(app, self._registry, self._admin)
 
     def plan(self, scope: Scope) -> RepairPlan:
-        """Say what a repair would process. Changes nothing.
+        """Describe what a repair would process. Changes nothing.
 
         Raises:
-            ReleaseError: If records of their time do not make the rows, they may still change, or a release is under way.
+            ReleaseError: If the rows do not depend on records of their time alone, may still change, or a release is under
+                way.
             RangeError: If records of that time have been deleted.
             BrokerError: If brokers do not answer.
         """
@@ -161,27 +162,30 @@ class Repairer:
         return RepairPlan(self._config.name, live.version, str(scope), reach.topics, self._range(live, scope, reach))
 
     def repair(self, scope: Scope, approved: str = "") -> Repair:
-        """Compute the rows of a scope anew, judge them, and publish what differs. Run again after a crash, it completes.
+        """Compute the rows of a scope again, judge them, and publish the differences.
 
-        Workers of the live version hold while the rows are compared and published.
+        After a crash, another call completes the repair. Workers of the live version hold while the rows are compared and published.
 
         Args:
             scope: The rows.
-            approved: The id of a verdict whose warnings somebody has approved. The data has to be what that verdict judged.
+            approved: The id of a verdict whose warnings a person has approved. The data has to be what that verdict judged.
+
+        Returns:
+            The result of the repair.
 
         Raises:
             GateFailedError: If an expectation of critical severity fails. Nothing was published.
             ApprovalNeededError: If the gate has warnings, and this verdict was not approved. Nothing was published.
             ReleaseError: As `plan`.
             UnderWayError: If workers do not hold in time, or a run is under way.
-            VersionConflictError: If somebody else changes the release meanwhile.
+            VersionConflictError: If another process changes the release meanwhile.
         """
         plan, release = self.plan(scope), self._settled()
         release = self._registry.write(replace(release, mark=None, repaired=f"{scope}: begun"))
         version, versions = self._version(scope, release.live)
         live, repaired = versions.releasable(release.live), versions.staged(version)
         self._discard_others(versions, repaired)
-        if not self._admin.committed(repaired.id, plan.range.ranges):  # else it goes on after a crash
+        if not self._admin.committed(repaired.id, plan.range.ranges):  # otherwise it continues after a crash
             self._admin.alter_offsets(repaired.id, plan.range.start.offsets)
         connected = ConnectedApplication(repaired, self._admin)
         wanted = resolve(connected, COMMITTED, str(plan.range.end))
@@ -207,7 +211,7 @@ class Repairer:
         held: tuple[Release, Point],
         approved: str,
     ) -> Repair:
-        """Judge and publish while nobody else writes."""
+        """Judge and publish while nothing else writes."""
         (live, repaired, versions), (release, point) = applications, held
         found = self._differing(repaired, scope, plan, point)
         if not found.count:
@@ -272,7 +276,7 @@ class Repairer:
         return _Found(count, frozenset(topics), digest, tuple(rows))
 
     def _range(self, live: Application, scope: Scope, reach: Reach) -> RunRange:
-        """Find what has to be processed: from the first record of the scope's time on, as far as the live version has come."""
+        """Return the range to process: from the first record of the scope's time up to the live version's position."""
         partitions = ConnectedApplication(live, self._admin).resolved().partitions
         tps = [TopicPartition(topic, n) for topic, count in partitions.items() for n in range(count)]
         self._require_all_kept(tps)
@@ -308,7 +312,7 @@ class Repairer:
                 raise ReleaseError(message, hint="A new version computes all rows from what is left.")
 
     def _require_same_code(self, release: Release, live: Application) -> None:
-        """Make sure that the live version's code is that which its rows were computed by, as far as that is known."""
+        """Make sure that the live version's code is the code that computed its rows, if that is known."""
         known = release.digests.get(live.version)
         if known and known != live.topology.fingerprint():
             message = f"{release.app}: the code of {live.version} has changed since it was released"
@@ -323,7 +327,7 @@ class Repairer:
         return release
 
     def _version(self, scope: Scope, live: str) -> tuple[str, Versions]:
-        """Name the version that computes the rows by what it computes, so that it goes on after a crash; and declare it."""
+        """Declare a version that computes the rows. Its name is derived from the scope, so that it continues after a crash."""
         application = self._versions().releasable(live)
         told = repr((scope.start_ms, live, application.topology.fingerprint()))
         name = _VERSION + hashlib.sha256(told.encode()).hexdigest()[:8]
@@ -338,7 +342,7 @@ class Repairer:
         return Gate(self._config.quality, versions, self._admin, self._spark)
 
     def _discard_others(self, versions: Versions, repaired: Application) -> None:
-        """Delete what other repairs have left, which nobody completes any more."""
+        """Delete what other repairs have left, which will never be completed."""
         of_repairs = re.compile(re.escape(self._config.application_id(_VERSION)) + "[0-9a-f]{8}")
         found = {match[0] for topic in self._admin.list_topics() if (match := of_repairs.match(topic))}
         for left in found - {repaired.id}:
@@ -346,7 +350,7 @@ class Repairer:
 
 
 def _summed(topic: str, pairs: Iterable[Pair]) -> tuple[int, int]:
-    """Count rows that differ, and sum numbers that stand for them: the sum does not depend on their order."""
+    """Count rows that differ, and sum numbers that represent them: the sum does not depend on their order."""
     count = total = 0
     for pair in pairs:
         values = tuple(None if row is None else row.value for row in (pair.old, pair.new))

@@ -1,7 +1,8 @@
 """Rows of the frames that a gate judges: the records of an output with their keys and fields as columns.
 
-In the frame of a table or a log, fields have their own names, and what Millrace adds begins with an underscore. In that of a
-difference all fields have a prefix, so what Millrace adds needs none.
+In the frame of a table or a log, fields have their own names, and Millrace's columns begin with an underscore. In the frame
+of
+a difference all fields have a prefix, so Millrace's columns need none.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _LAST_MS = 253_402_300_799_999
 
 
 def table_rows(pairs: Iterable[Pair], sink: SinkNode, topic: str) -> Iterator[dict[str, Any]]:
-    """Return the new rows of a table, each with how it compares to the old one.
+    """Return the new rows of a table, each with its comparison to the old one.
 
     Raises:
         DeserializationError: If a row cannot be read.
@@ -50,7 +51,7 @@ def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: Si
     """Return the records of a log, each with how far its time lies behind the latest one before it in its partition.
 
     Raises:
-        DeserializationError: If one cannot be read.
+        DeserializationError: If a record cannot be read.
         ReleaseError: If a field has the name of a column of Millrace's own.
     """
     latest: dict[TopicPartition, int] = {}
@@ -67,13 +68,13 @@ def difference_rows(
 ) -> Iterator[dict[str, Any]]:
     """Return the rows of both versions side by side: fields of the old one as `old_NAME`, and of the new one as `new_NAME`.
 
-    Values without fields are `old` and `new`. What a version does not have is missing.
+    Values without fields are `old` and `new`. Fields that a version does not have are missing.
 
     Args:
         pairs: The rows.
         old: The sink of the live version.
         new: The sink of the candidate.
-        topic: Where it writes, for messages.
+        topic: The topic that they write, for messages.
         unreadable: Called for each old row that cannot be read; its fields are missing.
 
     Raises:
@@ -98,7 +99,7 @@ def difference_rows(
 
 
 def key_of(place: TopicPartition, sink: SinkNode, key: bytes) -> tuple[Any, Window | None]:
-    """Return a row's key as one column has it, and its window if it is windowed.
+    """Return a row's key as a column holds it, and its window if it is windowed.
 
     Raises:
         DeserializationError: If it cannot be read.
@@ -108,7 +109,7 @@ def key_of(place: TopicPartition, sink: SinkNode, key: bytes) -> tuple[Any, Wind
 
 
 def _own(place: TopicPartition, sink: SinkNode, key: bytes | None, timestamp: int) -> dict[str, Any]:
-    """The columns that every row has."""
+    """Return the columns that every row has."""
     found: dict[str, Any] = {"key": None}
     if key is not None:
         found["key"], window = key_of(place, sink, key)
@@ -127,13 +128,13 @@ def _with_fields(topic: str, own: Mapping[str, Any], value: Any) -> dict[str, An
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """A value's fields; a value without fields is one without a name."""
+    """Return a value's fields by name; a value without fields becomes one field with an empty name."""
     plain = _builtin(value)
     return {str(name): each for name, each in plain.items()} if isinstance(plain, dict) else {"": plain}
 
 
 def _plain(key: Any) -> Any:
-    """A key as one column: text, unless it is a number, bytes or a truth value."""
+    """Return a key as one column: text, unless it is a number, bytes or a truth value."""
     found = _builtin(key)
     if found is None or isinstance(found, str | bytes | bool | int | float):
         return found
@@ -148,7 +149,7 @@ def _builtin(value: Any) -> Any:
 
 
 def _time(ms: int) -> datetime | None:
-    """A time in ms as columns have it; None for a window without an end."""
+    """Return a time in ms as columns hold it; None for a window without an end."""
     return datetime.fromtimestamp(ms / 1000, UTC) if ms <= _LAST_MS else None
 
 

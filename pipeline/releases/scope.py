@@ -1,4 +1,4 @@
-"""The part of the public tables that a repair is about: a stretch of event time, or some keys of it."""
+"""The part of the public tables that a repair covers: a stretch of event time, or some of its keys."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Scope:
     topics: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Describe it in words."""
         start, end = (
             datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
             for ms in (self.start_ms, self.end_ms)
@@ -59,17 +59,17 @@ class Scope:
         return f"{start} to {end}{keys}{topics}"
 
     def is_about(self, topic: str, kinds: Mapping[str, Output]) -> bool:
-        """Whether a topic is one of its tables."""
+        """Return whether a topic is one of its tables."""
         return kinds[topic].kind is OutputKind.TABLE and (not self.topics or topic in self.topics)
 
     def covers(self, sink: SinkNode, topic: str) -> Callable[[Pair], bool]:
-        """Return what tells whether a row belongs to it.
+        """Return a predicate that tells whether a row belongs to the scope.
 
-        A row of a window does if the whole window lies in the scope; any other row does by its public record's time, or by that
-        of its new record if it has no public one.
+        A windowed row belongs to it if the whole window lies in the scope. Any other row is judged by the time of its public
+        record, or of its new record if it has no public one.
 
         Args:
-            sink: What writes the topic.
+            sink: The sink that writes the topic.
             topic: The public topic, for messages.
         """
 
@@ -88,7 +88,7 @@ class Scope:
 
 
 def scope_of(start: str, end: str, keys: Iterable[str] = (), topics: Iterable[str] = ()) -> Scope:
-    """Read a scope as people write it.
+    """Parse a scope as people write it.
 
     >>> print(scope_of("2013-07-01", "2013-07-02T12:00:00+02:00", keys=["JFK"]))
     2013-07-01T00:00:00.000+00:00 to 2013-07-02T10:00:00.000+00:00, keys JFK
@@ -101,12 +101,12 @@ def scope_of(start: str, end: str, keys: Iterable[str] = (), topics: Iterable[st
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far records reach that a table is made of.
+    """Distance in time between rows of a table and the records that they are computed from.
 
     Args:
         topics: The public topics.
-        kept_ms: How far before a range records may lie that its rows are made of, ms: the longest retention of their stores.
-        grace_ms: For how long a window may change after its end, ms; None if there are no windows.
+        kept_ms: How far before a range the records of its rows may lie, ms: the longest retention of their stores.
+        grace_ms: Time after its end in which a window may change, ms; None if there are no windows.
     """
 
     topics: tuple[str, ...]
@@ -124,7 +124,7 @@ def require_repairable(application: Application, scope: Scope) -> Reach:
     """Make sure that rows of a stretch of time can be computed from records of about that time alone.
 
     Raises:
-        ReleaseError: If they cannot, or a topic is no table; the message says why.
+        ReleaseError: If they cannot, or a topic is not a table; the message says why.
     """
     if scope.start_ms >= scope.end_ms:
         message = f"{application.config.name}: the range to repair is empty: {scope}"
@@ -147,7 +147,7 @@ def require_repairable(application: Application, scope: Scope) -> Reach:
 
 
 def _require_record_times(application: Application) -> None:
-    """Make sure that event times are those of the records: brokers find where a time begins."""
+    """Make sure that event times are those of the records: brokers find the offset where a time begins."""
     sources = [node for node in application.topology.nodes.values() if isinstance(node, SourceNode)]
     own = [source.name for source in sources if source.timestamp_extractor is not None]
     if application.config.streams.default_timestamp_extractor == "WallclockTimestampExtractor":
@@ -178,7 +178,7 @@ def _reach(topology: Topology, topic: str) -> Reach:
 
 
 def _above(topology: Topology, topic: str) -> Iterator[ProcessorNode]:
-    """All processors that a topic's records go through, those before repartition topics included."""
+    """Return all processors that a topic's records pass through, including those before repartition topics."""
     sinks = [node for node in topology.nodes.values() if isinstance(node, SinkNode)]
     waiting, seen = [topic], {topic}
     while waiting:

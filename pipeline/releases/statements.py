@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def statement_digests_of(application: Application) -> dict[str, str]:
-    """Return a digest per statement of a version; none if its topology is not a file of statements."""
+    """Return a digest per SQL statement of a version; empty if its topology is not a file of statements."""
     path = application.config.topology_of(application.version)
     if not isinstance(path, str) or not path.endswith(".sql"):
         return {}

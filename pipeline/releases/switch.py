@@ -1,4 +1,4 @@
-"""The switch from one version to another: at an offset vector both have processed, with corrections of what is public."""
+"""Switches from one version to another, at an offset vector both have processed, and corrects the public tables."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 
 
 class Switch:
-    """Puts a version in the place of the live one. Run again after a crash, it completes what was begun.
+    """Makes a version live in place of another. After a crash, another call completes the switch.
 
     Args:
         app: The application.
         versions: Its versions.
-        registry: Where the release is noted.
+        registry: Where the release is recorded.
         admin: Asks the brokers.
-        on_step: Told what a switch of running versions has done, after each step that a crash may follow.
+        on_step: Called with what a switch of running versions has done, after each step that a crash may follow.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class Switch:
         self._live = LiveSwitch(versions, registry, self.marks, self._corrections, on_step)
 
     def check(self, release: Release, new: str, during: Step) -> None:
-        """Make sure that a switch may begin, as far as that shows before anything has changed.
+        """Make sure that a switch may begin, as far as can be told before anything has changed.
 
         Args:
-            release: Where it stands.
+            release: The state of the release.
             new: The version that is to be live.
             during: The step that says that the switch is under way.
 
@@ -73,20 +73,24 @@ class Switch:
     def to(self, release: Release, new: str, during: Step, after: Step) -> Release:
         """Make `new` live.
 
-        Before the control topic says that the switch is under way, nothing public has changed; from then on, running it again
-        completes it: what has been published already does not differ any more. Of several who do this at the same time the last
-        one goes on: it writes the release first, and everybody looks whether it is still his own whenever he has shut out the
-        others from a topic.
+        Nothing public changes before the control topic says that the switch is under way. From then on, another call
+        completes it:
+        rows that are already published no longer differ. If several processes do this at once, the last one wins. Each writes
+        the
+        release first, and checks that it still owns it whenever it has fenced the others from a topic.
 
         Args:
-            release: Where it stands.
+            release: The state of the release.
             new: The version.
             during: The step that says that the switch is under way.
             after: The step that says that it is done.
 
+        Returns:
+            The release after the switch.
+
         Raises:
             UnderWayError: If the live version is processing: a worker, or a run.
-            VersionConflictError: If somebody else does the same.
+            VersionConflictError: If another process switches as well.
         """
         old_app, new_app = self._versions.releasable(release.live), self._versions.staged(new)
         if self._live.is_wanted(release, old_app, new_app, during):
@@ -105,16 +109,16 @@ class Switch:
         return self._registry.write(replace(changed, epoch=mine.epoch + 1))
 
     def _cut(self, release: Release, old: Application, new: Application, during: Step) -> Release:
-        """Bring both versions to the same offsets and note that the switch is under way: from now on nothing else begins.
+        """Bring both versions to the same offsets, and record that the switch is under way: from then on nothing else begins.
 
         Raises:
-            UnderWayError: If something has begun before that was noted. Everything is as before.
+            UnderWayError: If something began before that was recorded. Everything is as before.
         """
         self._fence(old)
         summary = self._versions.follow(new, old)
         self._corrections.keep(old, release)
         cut = self._registry.write(release.to(during, cut=str(summary.range.end), switch=uuid.uuid4().hex))
-        self._fence(old)  # once more: an owner that came back before that was written does not know of it
+        self._fence(old)  # fence again: an owner that came back before the cut was written does not know of it
         try:
             self._require_idle(old)
             self._require_same_place(old, new)
@@ -129,29 +133,30 @@ class Switch:
             raise UnderWayError(message, hint="Stop its workers and runs, then try again.")
 
     def _cut_anew(self, release: Release, old: Application, new: Application) -> Release:
-        """Let the new version follow an old one that has moved on since a cut whose switch died.
+        """Let the new version follow an old one that has moved on since the cut of an interrupted switch.
 
-        What the old one has published since is corrected with all else, but is not in the table that was kept: there is no way
-        back to it, and if it is to be released again, it is computed anew.
+        Records that the old version has published since are corrected with all others, but are missing in the table that was
+        kept.
+        So there is no rollback to the old version; if it is released again, it is computed from scratch.
         """
         log.warning("%s has moved on during the switch: it cannot be rolled back to", old.id)
         summary = self._versions.follow(new, old)
         return replace(release, cut=str(summary.range.end), digests=release.digests | {old.version: ""})
 
     def _require_idle(self, application: Application) -> None:
-        """Make sure that nothing processes a version; being fenced, it would only take its tasks over again.
+        """Make sure that no worker or run processes a version; fencing would only make it re-initialise its tasks.
 
         Raises:
-            UnderWayError: If a worker or a run does.
+            UnderWayError: If one does.
         """
         require_nobody(ConnectedApplication(application, self._admin))
 
     def _fence(self, application: Application) -> None:
-        """Take all tasks over for a moment: whoever still runs one can commit nothing more."""
+        """Take all tasks over for a moment: processes that still run them can commit nothing more."""
         fence_owners(application, ConnectedApplication(application, self._admin).resolved().prepare().tasks)
 
     def _bring(self, application: Application, vector: Mapping[TopicPartition, int]) -> None:
-        """Bring a version without workers to a vector; whoever has left something of it open is shut out."""
+        """Bring a version without workers to a vector, and fence processes that have left transactions open."""
         self._require_idle(application)
         self._fence(application)
         self._versions.bring(application, vector)

@@ -1,4 +1,4 @@
-"""The topics of a version that is not live: where it writes its outputs, and the records it could not handle."""
+"""Creates the topics of a version that is not live: its staging topics, and its dead letters."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _SETTINGS = {OutputKind.TABLE: {"cleanup.policy": "compact", "retention.ms": "-1
 def create_staging(admin: Admin, application: Application) -> dict[str, str]:
     """Create the staging topics of a version, each with as many partitions as its public topic.
 
-    Those of tables are compacted. Those of logs keep every record.
+    Staging topics of tables are compacted. Those of logs keep every record.
 
     Returns:
         Staging names by public name.
 
     Raises:
         TopicError: If a public topic does not exist.
-        ReleaseError: If a log has a staging topic that was made for a table: records may be gone from it.
+        ReleaseError: If a log has a staging topic that was made for a table: records may be missing from it.
     """
     kinds = outputs(application)
     admin.require(kinds, f"{application.id} is to publish to")
@@ -51,13 +51,14 @@ def _require_all_kept(admin: Admin, application: Application, staging: str) -> N
 
 
 def create_letters(admin: Admin, application_id: str, topic: str | None) -> str:
-    """Create the topic of the dead letters of a version that is not live, and give its name.
+    """Create the dead letter topic of a version that is not live, and return its name.
 
-    It has as many partitions as the public one, or one if handlers choose topics themselves, and keeps everything: letters
-    are no table, and are not published when the version goes live.
+    It has as many partitions as the public one, or one if handlers choose topics themselves. It keeps everything: dead
+    letters
+    are not a table, and are not published when the version goes live.
 
     Raises:
-        TopicError: If there is a public one, and it does not exist.
+        TopicError: If a public one is configured and does not exist.
     """
     name, partitions = staging_name(application_id, topic or "dead-letters"), 1
     if topic is not None:

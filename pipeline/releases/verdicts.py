@@ -1,4 +1,4 @@
-"""The verdict of a gate: what was found of which code, at which offsets, by which expectations; and who has approved it."""
+"""The verdict of a gate: its findings, the code, offsets and expectations they are about, and its approval."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class GateVerdict:
     """Findings of a gate. A new gate makes a new verdict, which needs an approval of its own.
 
     Args:
-        id: Names it.
+        id: Identifies it.
         at: The offset vector, as text, that both versions had processed.
         suite: Digest of the expectations' configuration.
-        digests: Of the code of both versions, by version.
+        digests: Digests of the code of both versions, by version.
         outcomes: Expectation to outcome, in words.
         critical: Expectations that failed and block the release.
-        warnings: Expectations that failed and ask a person.
-        approved_by: Who has approved it; empty if nobody has.
-        approved_ms: When, ms since the epoch.
-        pages: Pages of Data Docs by what they are about, relative to the application's directory of Data Docs.
+        warnings: Expectations that failed and need a person's approval.
+        approved_by: The person who approved it; empty if nobody has.
+        approved_ms: Time of the approval, ms since the epoch.
+        pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
     """
 
     id: str
@@ -54,11 +54,11 @@ class GateVerdict:
 
     @property
     def needs_approval(self) -> bool:
-        """Whether a person is asked, and nobody has answered."""
+        """Whether warnings await a person's approval."""
         return bool(self.warnings) and not self.critical and not self.approved_by
 
     def __str__(self) -> str:
-        """Say it line by line."""
+        """Describe it line by line."""
         lines = [f"verdict {self.id}, at {self.at}: {self._summary}"]
         for name, outcome in self.outcomes.items():
             word, colon, found = outcome.partition(":")
@@ -76,12 +76,12 @@ class GateVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The facts that a verdict is held against before a cut.
+    """The present facts that a verdict is compared with before a cut.
 
     Args:
         candidate: The version that is to go live.
         suite: Digest of the expectations' configuration.
-        digests: Of the code of both versions, by version.
+        digests: Digests of the code of both versions, by version.
         inputs: Number of offsets since the vector that the gate judged at.
         bound: The highest number that the application allows; None if there is no bound.
     """
@@ -94,17 +94,17 @@ class Now:
 
 
 def new_id() -> str:
-    """An id that no other verdict has."""
+    """Return a unique id."""
     return uuid.uuid4().hex[:8]
 
 
 def require_valid(app: str, verdict: GateVerdict | None, now: Now) -> None:
-    """Make sure that a candidate may go live by a verdict: it passed or was approved, and holds of what there is now.
+    """Make sure that a verdict lets a candidate go live: it passed or was approved, and matches the present facts.
 
     Args:
         app: The application.
         verdict: The verdict of the last gate; None if there is none.
-        now: What there is now.
+        now: The present facts.
 
     Raises:
         ApprovalNeededError: If nobody has approved its warnings.
@@ -135,7 +135,7 @@ def require_valid(app: str, verdict: GateVerdict | None, now: Now) -> None:
 
 
 def require_approvable(app: str, verdict: GateVerdict | None, verdict_id: str) -> GateVerdict:
-    """The verdict of the last gate, if it is the one that is to be approved.
+    """Return the verdict of the last gate, if it is the one to be approved.
 
     Raises:
         ReleaseError: If it is another, or blocks the release.
@@ -151,23 +151,23 @@ def require_approvable(app: str, verdict: GateVerdict | None, verdict_id: str) -
 
 
 def inputs_since(vector: OffsetVector, now: Mapping[TopicPartition, int]) -> int:
-    """Number of offsets between a vector and where a version stands now; partitions that are new count whole.
+    """Return the number of offsets between a vector and a version's position; new partitions count whole.
 
     Args:
         vector: The offsets that were judged.
-        now: Where it stands now; topics that are not in the vector do not count.
+        now: The present position; topics that are not in the vector do not count.
     """
     topics = {tp.topic for tp in vector.offsets}
     return sum(max(0, offset - vector.offsets.get(tp, 0)) for tp, offset in now.items() if tp.topic in topics)
 
 
 def dropped_of(runs: Iterable[RunRecord], version: str, since_ms: int) -> dict[str, str]:
-    """Return what bounded runs of a candidate have read and dropped, as a gate notes it; nothing if there were none.
+    """Return the counts of records that a candidate's bounded runs read and dropped, for a gate; empty if there were none.
 
     Args:
         runs: Runs of the application.
         version: The candidate.
-        since_ms: When it began to compute what it has, ms since the epoch.
+        since_ms: When it began to compute its outputs, ms since the epoch.
     """
     own = [run for run in runs if run.version == version and run.state == DONE and run.started_ms >= since_ms]
     if not own:
@@ -180,16 +180,16 @@ def dropped_of(runs: Iterable[RunRecord], version: str, since_ms: int) -> dict[s
 
 
 def suite_digest(expectations: Any) -> str:
-    """Digest of expectations' configuration: of what they are about, their settings and their severities.
+    """Return a digest of the configuration of expectations: their subjects, settings and severities.
 
     Args:
-        expectations: What an application's `quality` gives: Great Expectations' own, in any nesting.
+        expectations: Great Expectations' own, in any nesting, as an application's `quality` returns them.
     """
     return hashlib.sha256(msgspec.json.encode(_plain(expectations))).hexdigest()[:16]
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON knows it, the same in every process."""
+    """Return a value as JSON represents it, equal in every process."""
     configuration = getattr(value, "configuration", None)
     if configuration is not None:
         return [configuration.type, _plain(configuration.kwargs), _plain(configuration.severity)]
@@ -210,4 +210,4 @@ def _plain_atom(value: Any) -> Any:
     if isinstance(value, Sequence):
         return [_plain(each) for each in value]
     text: Any = type(value).__str__
-    return type(value).__qualname__ if text is object.__str__ else str(value)  # which shows where it is in memory
+    return type(value).__qualname__ if text is object.__str__ else str(value)  # else shows its memory address

@@ -1,4 +1,4 @@
-"""The versions of an application: loaded, checked, as candidates that publish elsewhere, and one following another."""
+"""Loads and checks the versions of an application, publishes candidates elsewhere, and lets one version follow another."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 def processing_application(project: ProjectConfig, admin: Admin, name: str, version: str | None = None) -> Application:
-    """Load an application that is to process: the live version publishes, any other one writes to its staging topics.
+    """Load an application for processing: the live version publishes, any other one writes to its staging topics.
 
     Args:
         project: All applications.
         admin: Asks the brokers.
-        name: Which one.
-        version: Which version; None for the live one.
+        name: Name of the application.
+        version: The version; None for the live one.
 
     Raises:
         ConfigError: If there is no such application or version.
@@ -63,10 +63,10 @@ def require_declared(config: AppConfig, version: str, role: str) -> None:
     Args:
         config: The application.
         version: The version.
-        role: What it is to the releases, for messages.
+        role: The version's role in the release, for messages.
 
     Raises:
-        ReleaseError: If it does not: which code it is cannot be known then.
+        ReleaseError: If it does not: the version's code is unknown then.
     """
     if version not in {config.version, *config.versions}:
         message = f"{config.name}: {version} is {role}, and streams.toml does not declare it"
@@ -84,9 +84,9 @@ class Versions:
 
     Args:
         project: All applications.
-        app: Which one.
+        app: Name of the application.
         admin: Asks the brokers.
-        spark: Gives a Spark session when one is needed.
+        spark: Returns a Spark session when one is needed.
     """
 
     def __init__(self, project: ProjectConfig, app: str, admin: Admin, spark: Callable[[], Any]) -> None:
@@ -96,14 +96,14 @@ class Versions:
         self._spark = spark
 
     def application(self, version: str) -> Application:
-        """A version as it is configured."""
+        """Return a version as it is configured."""
         return load_application(self._project, self._config.name, StreamsBuilder, version=version)
 
     def releasable(self, version: str) -> Application:
-        """A version all of whose public topics are known.
+        """Return a version all of whose public topics are known.
 
-        What a sink that chooses topics per record has written, and where, nobody knows: of a candidate it could not be kept
-        from the public, of the live version it could not be corrected.
+        The topics and records of a sink that chooses topics per record are unknown. A candidate's could not be kept from the
+        public, and the live version's could not be corrected.
 
         Raises:
             ReleaseError: If it has such a sink.
@@ -116,7 +116,7 @@ class Versions:
         return application
 
     def all_from(self, *loaded: Application) -> Iterator[Application]:
-        """Return versions that are loaded already, then load the others one by one."""
+        """Return the versions that are loaded already, then load the others one by one."""
         yield from loaded
         known = {application.version for application in loaded}
         for version in {self._config.version: None} | dict.fromkeys(self._config.versions):
@@ -124,7 +124,7 @@ class Versions:
                 yield self.application(version)
 
     def staged(self, version: str) -> Application:
-        """A version that publishes to its staging topics, its dead letters as well.
+        """Return a version that publishes to its staging topics, including its dead letters.
 
         Raises:
             ReleaseError: If it chooses topics per record.
@@ -137,16 +137,19 @@ class Versions:
         return replace(application, published=published, dead_letters=letters)
 
     def target(self, leader: Application, follower: Application) -> dict[TopicPartition, int]:
-        """Up to where a version follows another one: where that stands, and the end of topics that it does not read."""
+        """Return the offsets up to which a version follows another.
+
+        These are the leader's position, and the ends of topics that it does not read.
+        """
         own = self._sources(follower) - self._sources(leader)
         return self._committed(leader, follower) | self._admin.end_offsets(self._partitions(own))
 
     def are_at_one_place(self, one: Application, other: Application) -> bool:
-        """Whether two versions have processed the same of what both read."""
+        """Return whether two versions have processed the same offsets in topics that both read."""
         return self._committed(one, other) == self._committed(other, one)
 
     def is_ahead(self, one: Application, other: Application) -> bool:
-        """Whether a version has processed something that another one has not.
+        """Return whether a version has processed something that another has not.
 
         Its workers may be at work, though they have lost their membership for a moment.
         """
@@ -154,7 +157,7 @@ class Versions:
         return any(offset > reached[tp] for tp, offset in self._committed(one, other).items())
 
     def place(self, one: Application, other: Application) -> OffsetVector:
-        """Return where the first of two versions stands, in the source topics that both read."""
+        """Return the position of the first of two versions, in the source topics that both read."""
         return OffsetVector(self._committed(one, other))
 
     def follow(self, follower: Application, leader: Application) -> RunSummary:
@@ -165,7 +168,7 @@ class Versions:
         return run(connected, resolve(connected, start, str(target)), self._spark, build_topology)
 
     def standing(self, application: Application) -> RunSummary:
-        """Return the summary of a run over nothing, where a version stands: its workers process it already."""
+        """Return the summary of a run over nothing, at a version's position: its workers process it already."""
         tps = self._partitions(self._sources(application))
         known = self._admin.committed(application.id, tps)
         first = self._admin.beginning_offsets(tp for tp in tps if tp not in known)
@@ -173,7 +176,7 @@ class Versions:
         return RunSummary(RunRange({tp: OffsetRange(offset, offset) for tp, offset in sorted(stands.items())}), 0)
 
     def bring(self, application: Application, vector: Mapping[TopicPartition, int]) -> None:
-        """Process with a version up to given source offsets, in a bounded run. One that is there already runs nothing."""
+        """Bring a version to given source offsets, in a bounded run. If it is there already, nothing runs."""
         known = self._admin.committed(application.id, vector)
         if {tp: committed.offset for tp, committed in known.items()} == dict(vector):
             return
@@ -182,7 +185,7 @@ class Versions:
         run(connected, wanted, self._spark, build_topology)
 
     def discard(self, version: Application) -> None:
-        """Delete what a version that is not live has computed: its topics, its offsets, and its state on this machine.
+        """Delete the topics, the offsets, and the state on this machine of a version that is not live.
 
         Raises:
             StateInUseError: If its state is in use.

@@ -1,4 +1,4 @@
-"""The HTTP interface of the console: the page, what it shows, and the difference that a release makes. It only reads."""
+"""The HTTP interface of the project console: the page, its data, and the rows that a release changes. It only reads."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Differences(Protocol):
     """Finds the rows in which a candidate differs from the live version."""
 
     def __call__(self, app: str, limit: int) -> Sequence[DifferentRow]:
-        """Return at most so many of an application's rows."""
+        """Return a limited number of an application's differing rows."""
         ...
 
 
 def new_api(watch: Watch, differences: Differences, access: Access) -> FastAPI:
-    """The interface of a console.
+    """Return the HTTP interface of a console.
 
     Args:
         watch: Looks at the project.
         differences: Finds rows that differ.
-        access: Who is let in.
+        access: Decides which callers are admitted.
     """
     api = FastAPI(title="Millrace console", docs_url=None, redoc_url=None, openapi_url=None)
     api.add_middleware(Admission, access=access, clock=SystemClock(), open_paths=PATHS | OPEN_PATHS)
@@ -53,7 +53,7 @@ def new_api(watch: Watch, differences: Differences, access: Access) -> FastAPI:
 
 
 def _watch(api: FastAPI, watch: Watch) -> None:
-    """Tell what is seen. `api.state.events` ends all streams when the server does."""
+    """Serve the last look at the project. `api.state.events` ends all streams when the server stops."""
     events = Streams(watch.event, _EVENT_SECONDS)
     api.state.events = events
 
@@ -74,7 +74,7 @@ def _watch(api: FastAPI, watch: Watch) -> None:
 
 
 def _compare(api: FastAPI, differences: Differences) -> None:
-    """Tell how versions differ: one question at a time, since each brings an index on disk up to date."""
+    """Serve the rows in which versions differ. Questions are answered one at a time, since each updates an index on disk."""
     busy = threading.Lock()
 
     @api.exception_handler(StreamsError)

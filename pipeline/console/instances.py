@@ -1,6 +1,6 @@
-"""Asks the instances of an application that have named an address to its group.
+"""Asks the instances of an application at the addresses that they have named to its group.
 
-Anybody may join a group and name any address. So no token is sent there: questions and answers are signed.
+Any process may join a group and name any address. So no token is sent there: questions and answers are signed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ANSWER_SECONDS = 3.0
 _MOST_ASKED = 64
-"""So many instances are asked; of further ones only the address is shown."""
+"""Maximum number of instances that are asked; of further ones only the address is shown."""
 
 
 class Instances:
@@ -28,7 +28,7 @@ class Instances:
 
     Args:
         app: The application.
-        threads: Where questions wait for answers.
+        threads: Threads in which questions wait for answers.
     """
 
     def __init__(self, app: App, threads: Executor) -> None:
@@ -41,15 +41,18 @@ class Instances:
 
     @property
     def scheme(self) -> str:
-        """The beginning of addresses of pages: `http` or `https`."""
+        """The scheme of pages' addresses: `http` or `https`."""
         return "http" if self._tls is None else "https"
 
     def found(self, application_id: str, servers: list[str]) -> list[dict[str, Any]]:
-        """Ask instances, and return the status of each; for one that does not answer, the reason.
+        """Ask instances for their status.
 
         Args:
             application_id: Their version.
             servers: Their addresses.
+
+        Returns:
+            The status of each; for an instance that does not answer, the reason.
         """
         peers = self._peers_of(application_id)
         known = self._threads.map(lambda server: _asked(peers, server), servers[:_MOST_ASKED])

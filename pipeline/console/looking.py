@@ -1,6 +1,6 @@
-"""One look at a project: what brokers, the control topic, the record of runs and instances say at a moment.
+"""One look at a project: the present state of brokers, the control topic, the record of runs, and instances.
 
-Whatever fails is told in its place, and the rest is looked at all the same.
+A failure is reported in its place, and the rest is read regardless.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pipeline.releases.registry import Release
 
 _AT_ONCE = 4
-"""So many applications are looked at at the same time."""
+"""Maximum number of applications that are read concurrently."""
 _ASKED_AT_ONCE = 16
 _BROKER_SECONDS = 3.0
 _MOST_RUNS = 300
@@ -41,7 +41,7 @@ _MOST_CHANGES = 100
 
 
 class Looking:
-    """Looks at a project, without changing anything.
+    """Reads the state of a project, without changing anything.
 
     Args:
         project: The project.
@@ -63,14 +63,14 @@ class Looking:
         }
 
     def look(self) -> dict[str, Any]:
-        """Return what there is to see, as JSON shows it."""
+        """Return the state of the project, as JSON shows it."""
         now_ms = self._clock.now_ms()
         try:
             admin = self._cluster.admin
             if not admin.is_answered(_BROKER_SECONDS):
                 require_answer(self._cluster.kafka)
             notes, runs = ControlTopic(admin, CONTROL_TOPIC).read(), RunLog(admin).runs()[:_MOST_RUNS]
-        except StreamsError as error:  # what was seen before is shown on, with when that was
+        except StreamsError as error:  # the last state stays visible, with its time
             return self._seen | {"at": now_ms, "error": _told(error)}
         apps = list(self._threads.map(lambda app: app.look(admin, notes), self._apps.values()))
         known = [run_object(run) for run in runs if run.app in self._apps]
@@ -78,7 +78,7 @@ class Looking:
         return self._seen
 
     def close(self) -> None:
-        """Look no more."""
+        """Close all connections."""
         for threads in (self._threads, self._asking):
             threads.shutdown(wait=False, cancel_futures=True)
         for app in self._apps.values():
@@ -86,13 +86,13 @@ class Looking:
 
 
 class _Read:
-    """The notes of releases as they were read once, for all applications."""
+    """The records of releases as they were read once, for all applications."""
 
     def __init__(self, notes: Mapping[str, bytes]) -> None:
         self._notes = notes
 
     def read(self) -> dict[str, bytes]:
-        """Return them."""
+        """Return the records."""
         return dict(self._notes)
 
     def write(self, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:  # noqa: ARG002 - as `Notes`
@@ -106,7 +106,7 @@ class _Read:
 
 
 class _AppLook:
-    """Looks at one application."""
+    """Reads the state of one application."""
 
     def __init__(self, project: Millrace, name: str, asking: ThreadPoolExecutor) -> None:
         self._project = project.config
@@ -116,7 +116,7 @@ class _AppLook:
         self._loaded: dict[str, Application] = {}
 
     def look(self, admin: Admin, notes: Mapping[str, bytes]) -> dict[str, Any]:
-        """Return what there is to see of it."""
+        """Return the state of the application, as JSON shows it."""
         registry = Registry(_Read(notes))
         found: dict[str, Any] = {"name": self._name, "schedule": self._config.schedule, "error": None, "versions": []}
         try:
@@ -152,14 +152,14 @@ class _AppLook:
         return found
 
     def _application(self, version: str) -> Application:
-        """The application with its topology: it is loaded once, and user code is not run again."""
+        """Return the application with its topology. It is loaded once, and user code is not run again."""
         if version not in self._loaded:
             self._loaded[version] = load_application(self._project, self._name, StreamsBuilder, version=version)
         return self._loaded[version]
 
 
 def _versions(release: Release, config: AppConfig) -> list[str]:
-    """The versions that may run: the live one, and of the candidate and the one before it those that are still declared."""
+    """Return the versions that may run: the live one, and those of candidate and previous one that are still declared."""
     others = {Step.ABORTED: (), Step.NONE: ()}.get(release.step, (release.candidate, release.previous))
     declared = {config.version, *config.versions}
     return list(dict.fromkeys([release.live, *(other for other in others if other in declared)]))

@@ -21,8 +21,8 @@ def console(project: Millrace, server: str | None = None, token: str = "") -> It
 
     Args:
         project: The project.
-        server: `host:port`; as `[console]` says if left out.
-        token: What callers must show, if `[console]` names no token.
+        server: `host:port`; by default, as `[console]` says.
+        token: Callers must show it, if `[console]` names no token.
 
     Yields:
         The address of the page.

@@ -1,4 +1,4 @@
-"""Runs, releases and differences as the page gets them: values of JSON, texts where there may be anything."""
+"""Runs, releases and differences in the form that the page gets: JSON values, with texts in place of arbitrary ones."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pipeline.spark.planning.runs import RunRecord
 
 _MOST_PARTITIONS = 200
-"""So many partitions are listed, those that are furthest behind."""
+"""Maximum number of partitions listed: those that are furthest behind."""
 
 
 def run_object(run: RunRecord) -> dict[str, Any]:
-    """A bounded run."""
+    """Return a bounded run as JSON shows it."""
     return {
         "id": run.id,
         "app": run.app,
@@ -39,7 +39,7 @@ def run_object(run: RunRecord) -> dict[str, Any]:
 
 
 def release_object(release: Release) -> dict[str, Any]:
-    """The place where a release stands."""
+    """Return the state of a release as JSON shows it."""
     return {
         "live": release.live,
         "step": release.step.value,
@@ -58,7 +58,7 @@ def release_object(release: Release) -> dict[str, Any]:
 
 
 def verdict_object(verdict: GateVerdict) -> dict[str, Any]:
-    """A verdict of a gate."""
+    """Return a gate's verdict as JSON shows it."""
     return {
         "id": verdict.id,
         "at": verdict.at,
@@ -72,7 +72,7 @@ def verdict_object(verdict: GateVerdict) -> dict[str, Any]:
 
 
 def change_object(change: Change) -> dict[str, Any]:
-    """One action on a release."""
+    """Return one action on a release as JSON shows it."""
     return {
         "revision": change.revision,
         "at_ms": change.at_ms,
@@ -88,7 +88,7 @@ def change_object(change: Change) -> dict[str, Any]:
 
 
 def lag_object(lags: list[InputLag]) -> dict[str, Any]:
-    """The lag of a version, by partition those that are furthest behind."""
+    """Return the lag of a version, with the partitions that are furthest behind."""
     furthest = sorted(lags, key=lambda each: (-each.lag, each.tp))[:_MOST_PARTITIONS]
     return {
         "lag": sum(each.lag for each in lags if not each.is_internal),
@@ -102,7 +102,7 @@ def lag_object(lags: list[InputLag]) -> dict[str, Any]:
 
 
 def instance_object(server: str, status: Mapping[str, Any]) -> dict[str, Any]:
-    """An instance, out of what it says of itself."""
+    """Return an instance, from its own status."""
     missing = [count for count in status["restoring"].values() if count is not None]
     return {
         "server": server,
@@ -120,7 +120,7 @@ def instance_object(server: str, status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def row_object(row: DifferentRow) -> dict[str, Any]:
-    """A row that differs, with texts for all values."""
+    """Return a row that differs, with texts for all values."""
     sides = {"key": row.key, "old": row.old, "new": row.new}
     return {"topic": row.topic, "change": row.change} | {side: _texts(values) for side, values in sides.items()}
 

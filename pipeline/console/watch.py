@@ -1,4 +1,4 @@
-"""Looks at a project again and again in a thread of its own, as long as anybody wants to see it."""
+"""Looks at a project repeatedly in a thread of its own, as long as somebody wants to see it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 5.0
 _SHARE = 4
-"""A look that takes long is followed by a pause of so many times its length: brokers have other work."""
+"""The pause after a long look, as a multiple of its duration: brokers have other work."""
 _UNWATCHED_SECONDS = 30.0
 _END_SECONDS = 2.0
 
 
 class Watch:
-    """Knows the last look.
+    """Keeps the last look at a project.
 
     Args:
-        look: Looks once; takes as long as it takes.
+        look: Looks once; may take any time.
         every_s: The time between two looks (seconds).
     """
 
@@ -41,7 +41,7 @@ class Watch:
 
     @property
     def latest(self) -> dict[str, Any]:
-        """The last look; `at` is None before the first. Whoever asks makes the looks go on."""
+        """Return the last look; its `at` is None before the first. Each call keeps the looks going."""
         self._wanted_at = time.monotonic()
         self._is_wanted.set()
         return self._latest
@@ -52,7 +52,7 @@ class Watch:
         return self._encoded
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop looking."""
         self._ends.set()
         self._is_wanted.set()
         self._thread.join(_END_SECONDS)
@@ -74,7 +74,7 @@ class Watch:
     def _looked(self) -> dict[str, Any]:
         try:
             return self._look()
-        except Exception as error:  # a page that stands still without a word would be worse
+        except Exception as error:  # a page that stops without explanation would be worse
             log.exception("the project cannot be looked at")
             return self._latest | {"error": f"{type(error).__name__}: {error}"}
 

@@ -164,7 +164,8 @@ class Repairer:
     def repair(self, scope: Scope, approved: str = "") -> Repair:
         """Compute the rows of a scope again, judge them, and publish the differences.
 
-        After a crash, another call completes the repair. Workers of the live version hold while the rows are compared and published.
+        After a crash, another call completes the repair. Workers of the live version hold while rows are compared and
+        published.
 
         Args:
             scope: The rows.

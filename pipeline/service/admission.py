@@ -1,4 +1,4 @@
-"""Lets callers in to the HTTP interface, or not: checked before anything else is looked at."""
+"""Admits or refuses callers of the HTTP interface. This check comes before all others."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN_PATHS = frozenset({"/health", "/ready"}) | PATHS
-"""What needs no token: it says nothing about data. The console's files are alike everywhere."""
+"""Paths that need no token, since they reveal no data. The console's files are equal everywhere."""
 _READING = frozenset({"GET", "HEAD"})
 QUERY_PATH = "/query"
-"""Where statements are sent that only ask."""
+"""Path of SQL queries, which only read."""
 _BETWEEN_INSTANCES = "/stores/"
-"""What instances ask each other."""
+"""Beginning of the paths that instances ask each other for."""
 _OF_CONSOLES = "/status"
-"""What the console of a project asks of instances."""
+"""Path that the console of a project asks instances for."""
 _MAX_BODY_BYTES = 64 * 1024
-"""Of a request: statements are the only ones."""
+"""Maximum size of a request's body; only SQL queries have one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Decides which callers are let in.
+    """Decides which callers are admitted.
 
     Args:
-        token: What callers show (`Authorization: Bearer`) who may do everything; empty: nobody can show it.
-        read_token: What those show who may only ask; empty likewise. With neither, everybody is let in who comes from this
-            machine.
-        signatures: Of questions of other instances; None without a token.
+        token: Shown by callers (`Authorization: Bearer`) to do everything. If it is empty, nobody can show it.
+        read_token: Shown by callers that only read; empty likewise. With neither token, all callers on this machine are
+            admitted.
+        signatures: Check questions of other instances; None without a token.
         server: `host:port` as other instances know it.
-        hosts: By which further names it may be called (`server.allowed.hosts`).
+        hosts: Further names of this instance (`server.allowed.hosts`).
     """
 
     token: str = field(default="", repr=False)
@@ -61,13 +61,14 @@ class Access:
 
     @property
     def wants_token(self) -> bool:
-        """Whether those who show nothing are sent away."""
+        """Whether callers without a token are refused."""
         return bool(self.token or self.read_token)
 
     def is_own_host(self, host: str) -> bool:
-        """Whether this instance goes by a name: `host`, or `host:port`.
+        """Return whether `host`, or `host:port`, names this instance.
 
-        A name that somebody else has chosen, and has made an alias of this machine, is none: pages of that name could ask.
+        A name that somebody else has chosen and made an alias of this machine does not count: pages under that name could
+        ask.
         """
         if host in {self.server, *self.hosts}:
             return True
@@ -76,7 +77,7 @@ class Access:
 
 
 def _host_of(host: str) -> str:
-    """The host without a port; empty if there is none, or more than that."""
+    """Return the host without a port; empty if there is none, or if the text has further parts."""
     bare = host.endswith("]") or ":" not in host
     try:
         return ServerAddress.parse(f"{host}:0" if bare else host).host.lower()
@@ -85,13 +86,13 @@ def _host_of(host: str) -> str:
 
 
 class Admission:
-    """Lets requests in to an application, or answers them itself.
+    """Passes admitted requests on to an application, and answers all others itself.
 
     Args:
         app: The application.
-        access: Who is let in.
-        clock: What time it is: questions of other instances hold for some minutes.
-        open_paths: What needs no token.
+        access: Decides which callers are admitted.
+        clock: Returns the time: questions of other instances are valid for some minutes.
+        open_paths: Paths that need no token.
     """
 
     def __init__(self, app: App, access: Access, clock: Clock, open_paths: AbstractSet[str] = OPEN_PATHS) -> None:
@@ -126,7 +127,7 @@ class Admission:
         return signatures.is_question(question, self._access.server, target, self._clock.now_ms())
 
     def _foreign(self, scope: Scope, headers: Headers) -> Response | None:
-        """Browsers are made to ask by any page: what a page of somewhere else asks is refused."""
+        """Refuse requests that a page of another origin makes a browser send."""
         access, host = self._access, headers.get("Host", "")
         if not access.wants_token and not access.is_own_host(host):
             message = f"This instance is not called {host!r}; server.allowed.hosts may name it"
@@ -154,7 +155,7 @@ class Admission:
         return refused("unauthorized", "Show the token: Authorization: Bearer ...", 401, wanted)
 
     def _signing(self, question: str, send: Send) -> Send:
-        """Hold an answer back until it is complete, and sign it."""
+        """Hold an answer back until it is complete, then sign it."""
         started: list[Message] = []
         body = bytearray()
 
@@ -177,7 +178,7 @@ class Admission:
 
 
 def _follows_link(scope: Scope, headers: Headers) -> bool:
-    """Whether a browser goes to the console, which has no data and stands in no frame, from a link somewhere else."""
+    """Return whether a browser follows a link from elsewhere to the console, which has no data and stands in no frame."""
     goes = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
     return goes and scope["method"] == "GET" and scope["path"] == "/"
 
@@ -187,7 +188,7 @@ def _equal(shown: str, token: str) -> bool:
 
 
 def _misfit(headers: Headers) -> Response | None:
-    """A body that is no statement need not be taken in."""
+    """Return a refusal if a request's body cannot be a statement, so that it need not be read."""
     length = headers.get("Content-Length", "0")
     if "Transfer-Encoding" in headers or not length.isdecimal() or int(length[:10]) > _MAX_BODY_BYTES:
         return refused("too-large", "Requests here have no body, or a short one", 413, {"Connection": "close"})
@@ -195,11 +196,11 @@ def _misfit(headers: Headers) -> Response | None:
 
 
 def refused(error: str, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    """A refusal as all errors are shown.
+    """Return a refusal in the form of all errors.
 
     Args:
-        error: What kind, for programs.
-        message: Why, for people.
+        error: The kind of error, for programs.
+        message: The reason, for people.
         status: The status.
         headers: Further headers.
     """

@@ -1,4 +1,4 @@
-"""Answers that all HTTP interfaces give alike: JSON, errors, and the files of a page."""
+"""Answers that all HTTP interfaces share: JSON, errors, and the files of a page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
 _AWAY = {404: "no-such-path", 405: "no-such-method"}
-"""What nothing here answers."""
+"""Errors for paths and methods that do not exist."""
 
 
 def as_json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -39,10 +39,10 @@ def show_errors(api: FastAPI) -> None:
 
 
 def serve_files(api: FastAPI, files: Mapping[str, tuple[str, str]]) -> None:
-    """Serve a page.
+    """Serve the files of a page.
 
     Args:
-        api: What answers.
+        api: The interface that serves them.
         files: The content and the type of the file at each path.
     """
     for path, (body, media_type) in files.items():
@@ -51,7 +51,7 @@ def serve_files(api: FastAPI, files: Mapping[str, tuple[str, str]]) -> None:
 
 def _file(body: str, media_type: str) -> Callable[[], Awaitable[Response]]:
     async def answer() -> Response:
-        """The console: a page without data, which asks for it with a token."""
+        """Return the console: a page without data, which asks for it with a token."""
         return Response(body, headers=dict(HEADERS), media_type=media_type)
 
     return answer

@@ -1,4 +1,4 @@
-"""The HTTP interface of an instance: stores, health, metrics, and what it can be told."""
+"""The HTTP interface of an instance: its stores, health and metrics, and commands to it."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ _WINDOW = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
 
 
 class Instance(Host, Measured, Protocol):
-    """An instance, as far as HTTP reaches (`Supervisor`)."""
+    """An instance, as seen by the HTTP interface (`Supervisor`)."""
 
     def scale(self, threads: int) -> None:
-        """Run so many stream threads."""
+        """Change the number of stream threads."""
         ...
 
     def pause(self, *, paused: bool = True) -> None:
-        """Process nothing for now, or go on."""
+        """Pause processing, or resume it."""
         ...
 
 
@@ -87,17 +87,17 @@ class Parameters(BaseModel):
 
 
 _EXCLUSIVE = ({"prefix", "reverse"}, {"prefix", "from"}, {"prefix", "to"}, {"time", "time_from"}, {"time", "time_to"})
-"""Parameters of which one would leave the other without effect."""
+"""Pairs of parameters of which one would leave the other without effect."""
 _Asked = Annotated[Parameters, Query()]
 
 
 def new_api(instance: Instance, access: Access | None = None, peers: Peers | None = None) -> FastAPI:
-    """The interface of an instance.
+    """Return the HTTP interface of an instance.
 
     Args:
-        instance: Whose.
-        access: Who is let in; left out, everybody on this machine.
-        peers: Asks other instances; left out, those of this machine, without a token.
+        instance: The instance.
+        access: Decides which callers are admitted; by default, everybody on this machine.
+        peers: Asks other instances; by default, those of this machine, without a token.
     """
     api = FastAPI(title=f"Millrace: {instance.application.id}", docs_url=None, redoc_url=None)
     clock = SystemClock()
@@ -129,7 +129,7 @@ def _show_errors(api: FastAPI) -> None:
 
 
 def _watch(api: FastAPI, instance: Instance) -> None:
-    """Answer those that watch over an instance. Health is told without a thread: questions may have taken all of them."""
+    """Serve health, readiness, metrics and status. Health needs no thread, since queries may occupy all of them."""
     registry = registry_of(instance)
 
     @api.get("/health")
@@ -159,7 +159,7 @@ def _watch(api: FastAPI, instance: Instance) -> None:
 
 
 def _stream(api: FastAPI, instance: Instance) -> None:
-    """Stream what happens. `api.state.events` ends all streams when the server does."""
+    """Stream events. `api.state.events` ends all streams when the server stops."""
     events = instance_events(instance, lambda: status_object(instance))
     api.state.events = events
 
@@ -173,7 +173,7 @@ def _stream(api: FastAPI, instance: Instance) -> None:
 
 
 def _show_console(api: FastAPI, instance: Instance) -> None:
-    """Serve the page, and the graph that it shows."""
+    """Serve the console's page, and the graph that it shows."""
     serve_files(api, {path: (content(path), media_type) for path, (_, media_type) in FILES.items()})
 
     @api.get("/topology")
@@ -184,7 +184,7 @@ def _show_console(api: FastAPI, instance: Instance) -> None:
 
 
 def _operate(api: FastAPI, instance: Instance) -> None:
-    """Tell an instance what to do. The log names the caller."""
+    """Serve commands to an instance. The log names the caller."""
 
     @api.post("/scale")
     def scale(threads: Annotated[int, Query(ge=1, description="At most one per task.")], request: Request) -> Response:
@@ -219,11 +219,11 @@ def _caller(request: Request) -> str:
 
 
 def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
-    """Query stores, wherever their parts are."""
+    """Serve queries of stores, wherever their partitions are."""
     reader, live = StoreReader(instance, peers), LiveVersion(instance)
 
     def require_version(asked: Parameters, request: Request) -> None:
-        if FORWARDED not in request.headers:  # the instance that passes a question on has looked
+        if FORWARDED not in request.headers:  # the forwarding instance has checked the version
             live.require(asked.version)
 
     api.include_router(sql_router(instance.application, reader, live))
@@ -299,7 +299,7 @@ def status_object(instance: Instance) -> dict[str, Any]:
 
 
 def _waiting(instance: Instance) -> dict[str, Any]:
-    """Return what tasks with records at hand wait for, and since when (ms)."""
+    """Return what tasks with buffered records wait for, and since when (ms)."""
     tasks = {task: figures for report in instance.reports().values() for task, figures in report.tasks.items()}
     return {
         str(task): {
@@ -329,7 +329,7 @@ def _read(reader: StoreReader, store: str, key: str | None, asked: Parameters, r
 
 
 def _partitions(place: StorePlace, key: bytes | None, asked: Parameters) -> list[int]:
-    """Return the parts of a store to ask: the one that is named, the one that has the key, or all."""
+    """Return the partitions of a store to ask: the named one, the one that has the key, or all."""
     if asked.partition is not None:
         if asked.partition >= max(len(place.tasks), 1):
             message = f"Store {place.builder.name} has {len(place.tasks)} partitions, and no number {asked.partition}"
@@ -339,7 +339,7 @@ def _partitions(place: StorePlace, key: bytes | None, asked: Parameters) -> list
 
 
 def _check(builder: StoreBuilder, asked: Parameters, *, is_key: bool) -> None:
-    """Make sure that nothing is asked that would be ignored."""
+    """Make sure that no parameter would be ignored."""
     if builder.kind in _KEY_VALUE:
         own = frozenset[str]() if is_key else frozenset({"from", "to", "prefix", "reverse"})
     elif builder.kind in _WINDOW:

@@ -1,8 +1,8 @@
-"""Limits on connections, before anything is known of who has made them.
+"""Limits on connections, which apply before anything is known about the caller.
 
-The web server waits for headers as long as it takes, and takes as many connections as come. This one gives a request's headers
-a time and a size. It keeps the number of connections below what the process can open; when there are too many, the one that has
-been silent for longest makes room, so that whoever asks at once is answered.
+Uvicorn waits for headers without a time limit, and accepts every connection. This module limits the time and the size of a
+request's headers. It keeps the number of connections below the number of files that the process can open. When there are too
+many, the connection that has been silent longest is closed, so that active callers get an answer.
 """
 
 from __future__ import annotations
@@ -21,32 +21,34 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HEADER_SECONDS = 10.0
-"""How long the handshake and headers of a request may take, and what follows an answer that was given."""
+"""Maximum time for the handshake and headers of a request, and for the next request after an answer."""
 HEADER_BYTES = 64 * 1024
 SLOW_SECONDS = 30.0
-"""How long nothing of an answer may be taken."""
+"""Maximum time in which a reader may take nothing of an answer."""
 _MAX_CONNECTIONS = 256
 _SHARE_OF_FILES = 4
-"""So much of the files that the process may open is for connections: the rest is for stores, brokers and stream threads."""
+"""Divisor of the number of files that the process may open: one part is for connections, the rest for stores, brokers and
+stream threads.
+"""
 _WARNING_SECONDS = 30.0
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 def connection_limit() -> int:
-    """How many connections there may be at a time."""
+    """Return the maximum number of simultaneous connections."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MAX_CONNECTIONS if files < 0 else max(8, min(_MAX_CONNECTIONS, files // _SHARE_OF_FILES))
 
 
 @dataclass(slots=True)
 class Limits:
-    """The limits that all connections of a server share.
+    """Limits that all connections of a server share.
 
     Args:
-        connections: How many there may be at a time.
-        header_s: How long headers may take (seconds).
-        slow_s: How long a reader may take nothing of an answer that waits (seconds).
+        connections: Maximum number of simultaneous connections.
+        header_s: Maximum time for headers (seconds).
+        slow_s: Maximum time in which a reader may take nothing of a waiting answer (seconds).
         tls: Encrypts connections; None leaves them in clear.
     """
 
@@ -58,7 +60,7 @@ class Limits:
     _warned_at: float = float("-inf")
 
     def enter(self, connection: LimitedConnection) -> bool:
-        """Make room for a connection if there are too many; False if all others are being answered."""
+        """Make room for a connection if there are too many. Returns False if all others are being answered."""
         if len(self._open) >= self.connections:
             self._warn()
             silent = next((other for other in self._open if other.is_waited_for), None)
@@ -69,11 +71,11 @@ class Limits:
         return True
 
     def leave(self, connection: LimitedConnection) -> None:
-        """A connection has ended."""
+        """Remove a connection that has ended."""
         self._open.pop(connection, None)
 
     def heard(self, connection: LimitedConnection) -> None:
-        """A connection has sent a whole request: it has been silent for least."""
+        """Record that a connection has sent a whole request: it is now the most recently active one."""
         if connection in self._open:
             del self._open[connection]
             self._open[connection] = None
@@ -86,11 +88,11 @@ class Limits:
 
 
 class LimitedConnection(asyncio.Protocol):
-    """One connection: passes on to the web server's protocol what stays within the limits.
+    """One connection: passes data within the limits on to the web server's protocol.
 
     Args:
-        limits: Those of all connections.
-        new_protocol: Makes the web server's protocol, which knows the request it is at (`cycle`).
+        limits: The limits of all connections.
+        new_protocol: Makes the web server's protocol, which knows its current request (`cycle`).
     """
 
     def __init__(self, limits: Limits, new_protocol: Callable[[], Any]) -> None:
@@ -106,7 +108,7 @@ class LimitedConnection(asyncio.Protocol):
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether nothing is being done for it: it has to say something first, or to take an answer."""
+        """Whether the server waits for the other side to send something, or to take an answer."""
         cycle = self._inner.cycle
         return cycle is None or cycle.response_complete
 
@@ -117,7 +119,7 @@ class LimitedConnection(asyncio.Protocol):
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A connection in clear; what is encrypted shakes hands first."""
+        """Start the protocol on an unencrypted connection; an encrypted one first performs its handshake."""
         self._transport = cast("asyncio.Transport", transport)
         if not self._limits.enter(self):
             if self._limits.tls is None:
@@ -174,24 +176,24 @@ class LimitedConnection(asyncio.Protocol):
             self._stop_waiting()
 
     def eof_received(self) -> None:
-        """The other side says no more."""
+        """Handle the end of the other side's data."""
         self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """The other side takes less than it is sent: it is dropped if that goes on."""
+        """Begin to wait for a slow reader; the connection is dropped if it stays slow."""
         if self._slow is None:
             self._slow = asyncio.get_running_loop().call_later(self._limits.slow_s, self.drop)
         if self._is_passed_on:
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """It takes more again."""
+        """Stop waiting: the other side reads again."""
         self._stop_slow()
         if self._is_passed_on:
             self._inner.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection has ended."""
+        """Clean up after the connection has ended."""
         self._stop_waiting()
         self._stop_slow()
         self._limits.leave(self)
@@ -200,7 +202,7 @@ class LimitedConnection(asyncio.Protocol):
             self._inner.connection_lost(error)
 
     def _wait(self) -> None:
-        """Begin to wait for headers, unless that has begun."""
+        """Begin to wait for headers, unless it waits already."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._limits.header_s, self.drop)
 

@@ -1,4 +1,4 @@
-"""TLS of the HTTP interface, by PEM files as librdkafka names them."""
+"""TLS of the HTTP interface, with PEM files as librdkafka names them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def server_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
-    """Return the TLS context that an instance shows to callers; None if it answers in clear.
+    """Return the TLS context that an instance uses towards callers; None if it answers in clear.
 
     Raises:
         ConfigError: If its certificate or key cannot be used.
@@ -31,7 +31,7 @@ def server_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
 
 
 def client_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
-    """Return the TLS context of those that ask instances; None if these answer in clear.
+    """Return the TLS context for asking instances; None if these answer in clear.
 
     Raises:
         ConfigError: If the certificates of authorities cannot be read.

@@ -1,6 +1,6 @@
-"""The state of an instance once per second, as server-sent events.
+"""Sends the state of an instance once per second, as server-sent events.
 
-However many read, the instance is looked at once per second, and the sizes of its stores every ten.
+Regardless of the number of readers, the state is read once per second, and the sizes of stores every ten.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def instance_events(
     """Return the streams of an instance's events.
 
     Args:
-        instance: The instance that is looked at.
+        instance: The instance.
         status: Its status, as `/status` shows it.
         every_s: The time between two events (seconds).
     """
@@ -39,7 +39,7 @@ def instance_events(
 
 
 class _States:
-    """Looks at an instance, at most so often."""
+    """Reads the state of an instance, at a limited rate."""
 
     def __init__(self, instance: Measured, status: Callable[[], dict[str, Any]], every_s: float) -> None:
         self._instance = instance
@@ -53,7 +53,7 @@ class _States:
         """Return the newest event."""
         now = time.monotonic()
         if now - self._sizes[0] >= _SIZES_EVERY_SECONDS:
-            self._sizes = now, self._sizes[1]  # others that read at present need not look as well
+            self._sizes = now, self._sizes[1]  # concurrent readers need not read the sizes as well
             self._sizes = now, await asyncio.to_thread(_sizes, self._instance.application.directory)
         now = time.monotonic()
         if now - self._last[0] >= self._every_s / 2:
@@ -67,7 +67,7 @@ class _States:
 
 
 def _sizes(directory: Path) -> dict[str, int]:
-    """Return how many bytes the local state of each task takes; files that vanish meanwhile count nothing."""
+    """Return the size in bytes of each task's local state; files that vanish meanwhile do not count."""
     return {str(task): _bytes_below(path) for task, path in sorted(task_directories(directory).items())}
 
 

@@ -1,4 +1,4 @@
-"""The page that lists every request: `python -m pipeline.service.http_reference docs/reference/http.md`."""
+"""Makes the page that lists every request: `python -m pipeline.service.http_reference docs/reference/http.md`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ An instance answers at `application.server`, in JSON where nothing else is said.
 
 
 def page() -> str:
-    """Write the page, as Markdown."""
+    """Return the page, as Markdown."""
     config = AppConfig("clicks", "my_module:build")
     application = SimpleNamespace(id="clicks-v1", version="v1", config=config, kafka={})
     instance: Any = SimpleNamespace(id="instance", server="127.0.0.1:8090", application=application)

@@ -1,4 +1,4 @@
-"""An instance as it is started anywhere: a supervisor and, if it has an address, what answers queries there."""
+"""Sets up an instance in any environment: a supervisor and, if it has an address, the HTTP interface for queries."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def new_instance(
     on_state: Callable[[WorkerState], None] = lambda _state: None,
     uncaught_exception_handler: Callable[[StreamsError], str] | None = None,
 ) -> Iterator[Supervisor]:
-    """An instance that has not begun to run; within this context it answers at `application.server`, if that is set.
+    """Yield an instance that does not run yet. Within this context it answers at `application.server`, if that is set.
 
     Args:
-        application: What it runs.
+        application: The application to run.
         build: Builds its topology within a stream thread.
-        token: What those who ask or tell it anything must show; empty: nothing but `server.read.token`.
-        on_state: Told about every change of state.
-        uncaught_exception_handler: Says what follows when a stream thread fails; as configured if left out.
+        token: Callers must show it for queries and commands; if empty, only `server.read.token` can be shown.
+        on_state: Called on every change of state.
+        uncaught_exception_handler: Decides what follows when a stream thread fails; by default, as configured.
 
     Raises:
         ConfigError: If its address cannot be used.
@@ -48,7 +48,7 @@ def new_instance(
         yield Supervisor(application, build, on_state=on_state, uncaught_exception_handler=uncaught_exception_handler)
         return
     require_extra("http")
-    # Half of what an instance loads, and most answer nowhere.
+    # These modules are half of what an instance loads, and most instances do not answer queries.
     from pipeline.service.api import new_api  # noqa: PLC0415 - as above
     from pipeline.service.connections import Limits  # noqa: PLC0415 - as above
     from pipeline.service.encryption import client_tls, server_tls  # noqa: PLC0415 - as above

@@ -1,4 +1,4 @@
-"""Leaves questions to the live version. An instance of another version says where that one is."""
+"""Leaves queries to the live version. An instance of another version names an instance of the live one."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _REMEMBERED_SECONDS = 5.0
-"""Instances come and go; a whole crowd that asks must not ask brokers as often."""
+"""Instances come and go, but a crowd of callers must not make brokers answer as often."""
 
 
 class LiveVersion:
-    """Sends questions to the live version, while the instance's own is another.
+    """Refers queries to the live version if the instance runs another one.
 
     Args:
         instance: The instance that is asked.
-        find: Where the instances of a group answer, by the group's id.
+        find: Returns the addresses of a group's instances, by the group's id.
     """
 
     def __init__(self, instance: Host, find: Callable[[str], Sequence[str]] | None = None) -> None:
-        """Ask nobody yet."""
+        """Begin with no known addresses."""
         self._instance = instance
         self._find = find or (lambda group: servers_of(Admin(instance.application.kafka), group))
         self._lock = threading.Lock()
@@ -44,10 +44,10 @@ class LiveVersion:
         """Make sure that the instance is of the version that is to answer.
 
         Args:
-            version: The one that the question names; None for the live one.
+            version: The version that the query names; None for the live one.
 
         Raises:
-            RefusedError: If it is not, with an instance that is, if one is known.
+            RefusedError: If the instance is of another version. Names an instance of the right one, if one is known.
         """
         own, config = self._instance.application.version, self._instance.application.config
         wanted = version or self._instance.live_version or own
@@ -68,6 +68,6 @@ class LiveVersion:
     def _asked(self, group: str) -> Sequence[str]:
         try:
             return self._find(group)
-        except StreamsError as error:  # the version is told all the same
+        except StreamsError as error:  # the version is named all the same
             log.warning("instances of %s cannot be found: %s", group, error.message)
             return ()

@@ -1,6 +1,6 @@
 """Figures of an instance for pages: rates between two looks, lags and latencies, by task, sub-topology, topic and store.
 
-All of it comes from reports that stream threades send each second anyway. No broker is asked.
+All of it comes from reports that stream threads send each second anyway. No broker is asked.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 _COMPARED_SECONDS = 3.5
 _RECENT_MS = 10_000
-"""A latency is shown as long as its commit is not older."""
+"""Maximum age of a commit whose latency is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The names that a sub-topology's picture has for topics and stores.
+    """Names of topics and stores in the picture of a sub-topology.
 
     Args:
-        reads: Its name of a topic that it reads, by the topic's full name.
-        writes: Its name of a topic that it writes, likewise.
+        reads: Names of topics that it reads, by the topic's full name.
+        writes: Names of topics that it writes, likewise.
         stores: Stores by their changelogs' names.
         other_reads: Stands for further topics that it reads: the pattern of their names; empty if there is none.
     """
@@ -47,7 +47,7 @@ class _Names:
 
     @classmethod
     def of(cls, sub: SubTopology, application: Application) -> _Names:
-        """Return those of a sub-topology."""
+        """Return the names of a sub-topology."""
         published, sinks = application.published or {}, [node for node in sub.nodes if isinstance(node, SinkNode)]
         topics = [sink.topic for sink in sinks if isinstance(sink.topic, str)]
         patterns = [source.pattern.pattern for source in sub.sources if source.pattern is not None]
@@ -104,11 +104,11 @@ class _Look:
 
     @classmethod
     def of(cls, reports: Iterable[Report], at: float) -> _Look:
-        """Look at what stream threades have reported.
+        """Read the last reports of stream threads.
 
         Args:
-            reports: Their last reports.
-            at: When, monotonic seconds.
+            reports: The reports.
+            at: Time of the look, monotonic seconds.
         """
         known = list(reports)
         return cls(
@@ -120,7 +120,9 @@ class _Look:
 
 
 class Measuring:
-    """Compares an instance with itself, some seconds before: reports come once per second, and not when it is looked at.
+    """Compares an instance's figures with those a few seconds earlier.
+
+    Reports come once per second, not at the time of a look.
 
     Args:
         instance: The instance.
@@ -136,7 +138,7 @@ class Measuring:
         """Return the figures of the last seconds, as JSON shows them.
 
         Args:
-            at: When, monotonic seconds.
+            at: Time of the look, monotonic seconds.
             sizes: Bytes of local state by task.
         """
         reports = list(self._instance.reports().values())
@@ -185,16 +187,16 @@ class Measuring:
 
     def _known_names(self) -> Mapping[int, _Names]:
         application = self._instance.application
-        if self._names[0] is not application:  # another object once topics were found that patterns match
+        if self._names[0] is not application:  # a new object once a pattern has matched further topics
             subs = application.topology.sub_topologies()
             self._names = application, {sub.id: _Names.of(sub, application) for sub in subs}
         return self._names[1]
 
 
 def _add_topics(flow: _Flow, names: _Names, figures: TaskFigures, earlier: TaskFigures, seconds: float) -> None:
-    """Add a task's inputs, outputs and changelogs to what its sub-topology does.
+    """Add a task's inputs, outputs and changelogs to the figures of its sub-topology.
 
-    Of a single input the records are counted; of several, the offsets, among which are markers of transactions.
+    If there is one input, records are counted. If there are several, offsets are, which include transaction markers.
     """
     read = {tp.topic for tp in figures.inputs}
     for tp, progress in figures.inputs.items():
@@ -218,7 +220,7 @@ def _add_topics(flow: _Flow, names: _Names, figures: TaskFigures, earlier: TaskF
 
 
 def _rate(count: int, before: int, seconds: float) -> float:
-    """Return a count's growth per second; a task that came here meanwhile counts anew, and has none."""
+    """Return a count's growth per second; 0 for a task that has just moved here, since its count starts again."""
     return round(max(0, count - before) / seconds, 1) if seconds > 0 else 0.0
 
 

@@ -1,6 +1,6 @@
-"""Figures of an instance for Prometheus, under the names that Kafka Streams' metrics have there.
+"""Figures of an instance for Prometheus, under the names of Kafka Streams' metrics there.
 
-Everything comes out of the reports that stream threads send each second anyway: a scrape costs them nothing.
+All figures come from the reports that stream threads send each second anyway, so a scrape costs the threads nothing.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 
 
 class Measured(Protocol):
-    """An instance, as far as it is measured (`Supervisor`)."""
+    """An instance, as seen by its metrics (`Supervisor`)."""
 
     @property
     def id(self) -> str:
-        """Names it."""
+        """Identifies the instance."""
         ...
 
     @property
@@ -40,16 +40,16 @@ class Measured(Protocol):
         ...
 
     def status(self) -> InstanceStatus:
-        """The place where it stands."""
+        """Return the state of the instance."""
         ...
 
     def reports(self) -> Mapping[int, Report]:
-        """The last reports of its stream threads."""
+        """Return the last reports of its stream threads."""
         ...
 
 
 def registry_of(host: Measured) -> CollectorRegistry:
-    """A registry with the figures of an instance, and those of its own process."""
+    """Return a registry with the figures of an instance, and those of its own process."""
     registry = CollectorRegistry()
     registry.register(_Figures(host))
     ProcessCollector(registry=registry)
@@ -57,7 +57,7 @@ def registry_of(host: Measured) -> CollectorRegistry:
 
 
 def families(host: Measured) -> Iterable[Metric]:
-    """All figures of an instance, with their names, types and meanings; also those that have no values yet."""
+    """Return all figures of an instance, with names, types and meanings, including those that have no values yet."""
     return _Figures(host).collect()
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pipeline.service.signatures import Signatures
 
 FORWARDED = "X-Millrace-Forwarded"
-"""Marks a question that another instance passed on: it is not passed on again."""
+"""Marks a question that another instance has forwarded: it is not forwarded again."""
 _PEER_SECONDS = 15.0
 _MAX_ANSWER_BYTES = 128 * 1024 * 1024
 
@@ -35,7 +35,7 @@ class Answer:
     Args:
         status: The status.
         headers: The headers.
-        body: The body, out of JSON.
+        body: The body, decoded from JSON.
     """
 
     status: int
@@ -44,14 +44,16 @@ class Answer:
 
 
 class Peers:
-    """Asks other instances, at addresses that members of the group have named: only those that know the token are believed.
+    """Asks other instances, at addresses that members of the group have named.
+
+    Only instances that know the token are believed.
 
     Args:
         signatures: Sign questions; None without a token, where only instances of this machine are asked.
-        clock: What time it is.
+        clock: Returns the time.
         tls: Checks the certificates of others; None asks in clear.
-        transport: Takes questions elsewhere, in tests.
-        within_s: How long an answer may take (seconds).
+        transport: Sends questions elsewhere, in tests.
+        within_s: Maximum time for an answer (seconds).
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Peers:
         transport: httpx.BaseTransport | None = None,
         within_s: float = _PEER_SECONDS,
     ) -> None:
-        """Leave the environment's proxies aside: they would see all questions."""
+        """Ignore the environment's proxies: they would see all questions."""
         self._signatures = signatures
         self._clock = clock
         self._scheme = "http" if tls is None else "https"
@@ -74,12 +76,15 @@ class Peers:
         self._client.close()
 
     def get(self, server: str, path: str, params: Mapping[str, str]) -> Answer:
-        """Ask one.
+        """Ask another instance.
 
         Args:
             server: Its `host:port`.
-            path: What it is asked.
-            params: With which parameters.
+            path: The path to request.
+            params: The parameters of the request.
+
+        Returns:
+            Its answer.
 
         Raises:
             NoAnswerError: If it does not answer, or does not show that it knows the token.
@@ -115,7 +120,7 @@ class Peers:
             raise NoAnswerError(message) from error
 
     def _check(self, server: str, question: str, response: httpx.Response, body: bytes) -> None:
-        """Believe only what is signed: anybody may answer at an address that a member has named."""
+        """Make sure that an answer is signed: any process may answer at an address that a member has named."""
         if self._signatures is None:
             return
         shown, status = response.headers.get(SIGNATURE, ""), response.status_code

@@ -1,4 +1,4 @@
-"""Questions of a whole store, put to the tasks that have its parts, here and on other instances."""
+"""Reads whole stores: asks the tasks that have their partitions, here and on other instances."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 class Host(Protocol):
-    """An instance, as far as its stores are read (`Supervisor`)."""
+    """An instance, as seen by readers of its stores (`Supervisor`)."""
 
     @property
     def server(self) -> str:
-        """`host:port` where it answers."""
+        """`host:port` of its HTTP interface."""
         ...
 
     @property
@@ -53,16 +53,16 @@ class Host(Protocol):
         ...
 
     def status(self) -> InstanceStatus:
-        """The status of this instance."""
+        """Return the status of this instance."""
         ...
 
     @property
     def orders(self) -> Orders | None:
-        """The orders of the group: where everything is."""
+        """The leader's orders to the group, which say where all tasks are."""
         ...
 
     def ask(self, question: Question) -> Page | Refusal:
-        """Answer what is asked of a task here."""
+        """Answer a question to a task that runs here."""
         ...
 
 
@@ -73,7 +73,7 @@ class RefusedError(Exception):
     """There is no answer; carries why."""
 
     def __init__(self, refusal: Refusal) -> None:
-        """The refusal is kept."""
+        """Keep the refusal."""
         super().__init__(refusal.message)
         self.refusal = refusal
 
@@ -90,7 +90,7 @@ class Bookmark:
     after: Place | None = None
 
     def __str__(self) -> str:
-        """A text that goes into a URL."""
+        """Return a text that can be part of a URL."""
         return base64.urlsafe_b64encode(msgspec.json.encode((self.partition, self.after))).decode().rstrip("=")
 
     @classmethod
@@ -98,7 +98,7 @@ class Bookmark:
         """Read the text form.
 
         Raises:
-            ValueError: If it is not one.
+            ValueError: If the text is not one.
         """
         try:
             data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -114,10 +114,10 @@ class Rows:
     """An answer as HTTP shows it.
 
     Args:
-        rows: What was found.
-        next: Where to go on (`Bookmark`); None if that was all.
-        position: The point in history it is from (`POSITION`).
-        role: Who answered (`ROLE`).
+        rows: The rows found.
+        next: Where the next page begins (`Bookmark`); None if this is the last.
+        position: The point in history that the answer is from (`POSITION`).
+        role: The role of the answering task (`ROLE`).
     """
 
     rows: list[Any]
@@ -132,12 +132,12 @@ class Wanted:
 
     Args:
         store: The store.
-        query: What is asked of each of its parts.
-        path: Where other instances answer the same.
-        params: With which parameters.
-        limit: At most so many rows.
+        query: The query of each of its partitions.
+        path: Path under which other instances answer this question.
+        params: Parameters of that request.
+        limit: Maximum number of rows.
         allows_standby: Whether a standby's answer, which may be old, will do.
-        is_forwarded: Whether another instance passed it on.
+        is_forwarded: Whether another instance has forwarded it.
         is_raw: Whether keys and values are wanted as base64url of their bytes.
     """
 
@@ -152,7 +152,7 @@ class Wanted:
 
 
 class StoreReader:
-    """Reads stores wherever their parts are.
+    """Reads stores wherever their partitions are.
 
     Args:
         host: This instance.
@@ -166,7 +166,7 @@ class StoreReader:
         self._placed: Layout | None = None
 
     def places(self) -> Mapping[str, StorePlace]:
-        """All stores by name.
+        """Return all stores by name.
 
         Raises:
             RefusedError: If the instance is just starting.
@@ -180,7 +180,7 @@ class StoreReader:
         return self._places
 
     def place(self, store: str) -> StorePlace:
-        """A store.
+        """Return a store and its place.
 
         Raises:
             RefusedError: If there is none of that name.
@@ -199,28 +199,29 @@ class StoreReader:
         Args:
             store: Name of the store.
             key: The key.
-            partitioner: How the store's input is partitioned; left out, as the topology does it or, where others write, as
-                Kafka's default partitioner does. It is called without a value.
+            partitioner: How the store's input is partitioned. By default, as in the topology or, for topics of others, by
+                Kafka's
+                default partitioner. It is called without a value.
 
         Raises:
             RefusedError: If there is no such store.
-            ValueError: If the partitioner does not name one partition that is there.
+            ValueError: If the partitioner does not name exactly one existing partition.
         """
         place = self.place(store)
         task = place.task_of(place.builder.key_serde.serialize(key), partitioner)
         return key_query_metadata(place, task, self._host.orders, self._host.server)
 
     def read(self, wanted: Wanted, partitions: list[int], start: Bookmark | None) -> Rows:
-        """Rows of several parts of a store, one part after the other.
+        """Return rows of several partitions of a store, one partition after the other.
 
         Args:
-            wanted: What is asked.
-            partitions: Which parts, in order.
+            wanted: The question.
+            partitions: The partitions, in order.
             start: Where the last page ended.
 
         Raises:
             RefusedError: If one of them cannot answer.
-            ValueError: If the last page was of another part.
+            ValueError: If the last page was of another partition.
         """
         rows: list[Any] = []
         positions: list[str] = []
@@ -297,7 +298,7 @@ class StoreReader:
 
 
 def _copies(task: TaskId | None, orders: Orders | None, own_server: str) -> tuple[str, ...]:
-    """Other instances that follow a task."""
+    """Return the other instances that follow a task."""
     known = orders.standby_servers.get(str(task), []) if orders is not None else []
     return tuple(server for server in known if server != own_server)
 
@@ -313,7 +314,7 @@ def _rows_of(answer: Answer) -> Rows:
 
 
 def _refusal_of(answer: Answer, server: str) -> Refusal:
-    """Return another instance's refusal. Anything else it says is a failure, and not repeated: it may be anything."""
+    """Return another instance's refusal. Other content of a failed answer is not repeated, since it may be anything."""
     known = {reason.value: reason for reason in Reason}
     body = answer.body
     error = str(body.get("error")) if isinstance(body, dict) else ""

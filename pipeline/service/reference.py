@@ -1,4 +1,4 @@
-"""The page that lists every metric: `python -m pipeline.service.reference docs/reference/metrics.md`."""
+"""Makes the page that lists every metric: `python -m pipeline.service.reference docs/reference/metrics.md`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Counters begin anew when an instance does. [Sensors of processors](../processors
 
 
 class _Example:
-    """An instance of which all is known that may be unknown."""
+    """An instance that has a value wherever one may be missing."""
 
     id = "instance"
     application: Any = SimpleNamespace(id="clicks-v1", version="v1")
@@ -50,7 +50,7 @@ class _Example:
 
 
 def page() -> str:
-    """Write the page, as Markdown."""
+    """Return the page, as Markdown."""
     return _HEAD + "\n".join(_rows()) + "\n"
 
 

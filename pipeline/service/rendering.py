@@ -1,4 +1,4 @@
-"""Keys and values between a store's bytes and the texts and JSON of an HTTP interface."""
+"""Converts keys and values between a store's bytes and the texts and JSON of an HTTP interface."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ _TEXT_FORMS: Mapping[str, Callable[[str], Any]] = {
     "boolean": _boolean,
     "uuid": uuid.UUID,
 }
-"""How keys of simple serdes are read from text; all others are given as base64url of their bytes, or as JSON."""
+"""Parsers of keys of simple serdes from text; all other keys are base64url of their bytes, or JSON."""
 
 
 def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
-    """A key's bytes, as the store has them.
+    """Return a key's bytes, as the store has them.
 
     >>> from pipeline.serde.primitives import INTEGER
     >>> key_bytes("258", INTEGER, is_base64=False).hex(), key_bytes("AAABAg", INTEGER, is_base64=True).hex()
     ('00000102', '00000102')
 
     Args:
-        text: The key as somebody wrote it.
+        text: The key as text.
         serde: The store's serde of keys.
-        is_base64: Whether the text is base64url of the bytes; serdes without a text form take nothing else.
+        is_base64: Whether the text is base64url of the bytes; keys of serdes without a text form have to be.
 
     Raises:
-        ValueError: If the text is no such key.
+        ValueError: If the text is not such a key.
     """
     if serde.name.startswith("json") and not is_base64:
         return serde.serialize(serde.deserialize(text.encode()))  # as the store would write it
@@ -69,7 +69,7 @@ def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
 
 
 def prefix_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
-    """The bytes that keys begin with. Arguments and errors are those of `key_bytes`; in base64url they need not be a key."""
+    """Return the first bytes of keys, with the arguments and errors of `key_bytes`. In base64url they need not be a key."""
     return from_base64(text) if is_base64 else key_bytes(text, serde, is_base64=False)
 
 
@@ -86,7 +86,7 @@ def from_base64(text: str) -> bytes:
     """Return the bytes of base64url.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If the text is not base64url.
     """
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
@@ -96,7 +96,7 @@ def from_base64(text: str) -> bytes:
 
 
 def row_object(row: Row, builder: StoreBuilder, *, is_raw: bool = False) -> dict[str, Any]:
-    """A row as JSON shows it: key, value, and the times it has.
+    """Return a row as JSON shows it: key, value, and its times.
 
     Args:
         row: The row.
@@ -116,7 +116,7 @@ def row_object(row: Row, builder: StoreBuilder, *, is_raw: bool = False) -> dict
 
 
 def _plain(data: bytes, serde: Serde[Any]) -> Any:
-    """Return a value as JSON can show it; else base64url of its bytes."""
+    """Return a value as JSON can show it; otherwise base64url of its bytes."""
     value = plain_reader(serde)(data)
     if isinstance(value, bytes):
         return _encoded(data)
@@ -127,7 +127,7 @@ def _plain(data: bytes, serde: Serde[Any]) -> Any:
 
 
 def _without_odd_numbers(value: Any) -> Any:
-    """Return a value with texts for the numbers that JSON does not have: `NaN`, `Infinity`, `-Infinity`."""
+    """Return a value with texts in place of the numbers that JSON does not have: `NaN`, `Infinity`, `-Infinity`."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
     if isinstance(value, dict):

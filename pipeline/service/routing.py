@@ -1,4 +1,4 @@
-"""Finds the answer to a question about a store: its task, and the instance of that."""
+"""Finds the task that can answer a question about a store, and its instance."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """A store, and the tasks it is spread over.
+    """A store, and the tasks that have its partitions.
 
     Args:
         builder: The store.
-        tasks: The tasks that each have a part of it, by partition; empty for global stores, which everybody has.
+        tasks: The task of each partition; empty for global stores, which every instance has.
         topic: A topic that all its tasks read.
-        partitioner: How that topic is partitioned, if the topology writes it itself, and in a way of its own.
+        partitioner: Custom partitioning of that topic, if the topology writes it itself.
     """
 
     builder: StoreBuilder
@@ -41,15 +41,16 @@ class StorePlace:
     partitioner: StreamPartitioner | None = None
 
     def task_of(self, key: bytes, partitioner: StreamPartitioner | None = None) -> TaskId | None:
-        """The task that has a key (`StreamsMetadataState.keyQueryMetadataForKey`); None for global stores.
+        """Return the task that has a key (`StreamsMetadataState.keyQueryMetadataForKey`); None for global stores.
 
         Args:
             key: The key's bytes.
-            partitioner: How the store's input is partitioned; left out, as the topology does it or, where others write, as
-                Kafka's default partitioner does. It is called without a value.
+            partitioner: How the store's input is partitioned. By default, as in the topology or, for topics of others, by
+                Kafka's
+                default partitioner. It is called without a value.
 
         Raises:
-            ValueError: If the partitioner fails, or names several partitions or none, or one that is not there.
+            ValueError: If the partitioner fails, or does not name exactly one existing partition.
         """
         if not self.tasks:
             return None
@@ -71,9 +72,9 @@ class StorePlace:
         return self.tasks[found]
 
     def partitions_of(self, key: bytes | None) -> list[int]:
-        """Return the parts to ask: the one that has the key, or all.
+        """Return the partitions to ask: the one that has the key, or all.
 
-        All as well if a partitioner of the user's cannot say from the key alone which one has it.
+        Also returns all if a custom partitioner cannot derive the partition from the key alone.
 
         Args:
             key: The key's bytes; None for all keys.
@@ -95,7 +96,7 @@ class StorePlace:
 
 
 def store_places(topology: Topology, layout: Layout, application_id: str) -> dict[str, StorePlace]:
-    """All stores by name."""
+    """Return all stores by name."""
     tasks: dict[int, list[TaskId]] = {}
     for task in sorted(layout.tasks):
         tasks.setdefault(task.sub_topology, []).append(task)
@@ -110,7 +111,7 @@ def store_places(topology: Topology, layout: Layout, application_id: str) -> dic
 def _input(
     topology: Topology, sub: SubTopology, layout: Layout, application_id: str
 ) -> tuple[str, StreamPartitioner | None]:
-    """A topic that all tasks read, and how the topology partitions what it writes there; all such topics are alike."""
+    """Return a topic that all tasks read, and the topology's partitioner for it; all such topics are partitioned alike."""
     last = max((task for task in layout.tasks if task.sub_topology == sub.id), default=None)
     read = () if last is None else tuple(tp.topic for tp in layout.tasks[last])
     for node in topology.nodes.values():
@@ -126,9 +127,9 @@ class KeyQueryMetadata:
     """The place of a key (`org.apache.kafka.streams.KeyQueryMetadata`).
 
     Args:
-        partition: The part of the store that it is in, if it is there; -1 for global stores.
-        active: `host:port` of whoever has it; empty if nobody is known who answers queries.
-        standby: `host:port` of those who have a copy.
+        partition: The partition of the store that holds the key, if it is there; -1 for global stores.
+        active: `host:port` of the instance that has it; empty if no instance that answers queries is known.
+        standby: `host:port` of instances that have a copy.
     """
 
     partition: int
@@ -139,12 +140,12 @@ class KeyQueryMetadata:
 def key_query_metadata(
     place: StorePlace, task: TaskId | None, orders: Orders | None, own_server: str
 ) -> KeyQueryMetadata:
-    """Return the place of the part of a store that a task has.
+    """Return the place of a task's partition of a store.
 
     Args:
         place: The store.
         task: The task; None for global stores.
-        orders: The leader's last orders, which say where everything is.
+        orders: The leader's last orders, which say where all tasks are.
         own_server: `host:port` of this instance.
     """
     if task is None:
@@ -164,7 +165,7 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """Other instances can, each at `host:port`; the first one best."""
+    """Other instances can answer, each at `host:port`; the best one first."""
 
     servers: tuple[str, ...]
 
@@ -178,15 +179,15 @@ def route(
     own_server: str,
     allows_standby: bool,
 ) -> Here | There:
-    """Return the instance to ask: one that runs the task or, if that will do, follows it; this instance before another.
+    """Return the instance to ask: one that runs the task or, if allowed, follows it. This instance is preferred.
 
-    If nobody is known who could, this instance: it knows best why not.
+    If no such instance is known, returns this one: it knows the reason best.
 
     Args:
         task: The task that is asked about; None for global stores.
         active: Tasks that run here.
         standby: Tasks that are followed here.
-        orders: The leader's last orders, which say where everything is.
+        orders: The leader's last orders, which say where all tasks are.
         own_server: `host:port` of this instance.
         allows_standby: Whether a standby's answer, which may be old, will do.
     """

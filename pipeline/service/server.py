@@ -1,4 +1,4 @@
-"""Serves an instance's HTTP interface in a thread, for as long as the instance runs."""
+"""Serves an instance's HTTP interface in a thread, as long as the instance runs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 _STOP_SECONDS = 5.0
 _BACKLOG = 32
-"""So many connections are taken at once, before limits see the first of them; in a flood, each takes a file."""
-_EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - it is asked whether it is
+"""Maximum number of connections accepted at once, before limits see the first of them; in a flood, each takes a file."""
+_EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to compare with, not to bind to
 
 
 def bound(server: str, *, wants_token: bool, where: str = "[apps.NAME.config]") -> socket.socket:
-    """A socket at `host:port`, bound before anything is told of it.
+    """Return a socket that is bound at `host:port`, before the address is announced.
 
     Args:
-        server: Where; port 0 takes any that is free.
-        wants_token: Whether callers must show one; without, only the loopback is served.
+        server: The address; port 0 takes any free port.
+        wants_token: Whether callers must show a token; without one, only the loopback is served.
         where: The table of `streams.toml` that has the token, for messages.
 
     Raises:
@@ -47,17 +47,18 @@ def bound(server: str, *, wants_token: bool, where: str = "[apps.NAME.config]") 
         raise ConfigError(
             message, hint="Is another instance running here? Each needs a port of its own: --server."
         ) from error
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else callers wait 40 ms for the end of an answer
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else an answer's end comes 40 ms late
     return listener
 
 
 def name_of(listener: socket.socket, server: str, brokers: str) -> str:
-    """`host:port` as others find it.
+    """Return `host:port` as others reach it.
 
     Args:
-        listener: Its port is the one that was taken.
-        server: Where it was to be bound. If that was every address of this machine, the host is the one under which this
-            machine reaches the brokers.
+        listener: The bound socket, whose port is used.
+        server: The address that was to be bound. If it means every address of this machine, the host is the address from
+            which
+            this machine reaches the brokers.
         brokers: `bootstrap.servers`.
 
     Raises:
@@ -79,9 +80,9 @@ def serving(
     """Serve within this context.
 
     Args:
-        api: What answers.
-        listener: Where.
-        limits: Those of connections; left out, the usual ones, in clear.
+        api: The interface to serve.
+        listener: The bound socket.
+        limits: Limits of connections; by default, the usual ones, in clear.
         end_streams: Ends answers that would go on.
     """
     shared = limits or Limits()
@@ -91,10 +92,10 @@ def serving(
 
     config = uvicorn.Config(
         api,
-        http=limited,  # type: ignore[arg-type] # whatever makes a protocol
+        http=limited,  # type: ignore[arg-type] # any factory of a protocol will do
         ws="none",
-        loop="asyncio",  # uvloop, which may be installed or not, loses connections that end while they shake hands
-        log_level="error",  # else anybody could fill the log with what is no HTTP
+        loop="asyncio",  # uvloop, which may be installed, loses connections that end in their handshake
+        log_level="error",  # otherwise callers that do not speak HTTP could fill the log
         access_log=False,
         backlog=_BACKLOG,
         proxy_headers=False,
@@ -114,7 +115,7 @@ def serving(
 
 
 def _address_towards(peer: str) -> str:
-    """This machine's address on the way to `host:port`; a datagram socket finds it without sending anything."""
+    """Return this machine's address on the way to `host:port`; a datagram socket finds it without sending anything."""
     host, _, port = peer.strip().rpartition(":")
     try:
         family, kind, _, _, address = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]

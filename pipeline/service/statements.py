@@ -1,4 +1,4 @@
-"""`POST /query`: SELECTs over tables that an application in SQL stores, answered from wherever their rows are."""
+"""`POST /query`: answers SELECTs over the tables of an SQL application, from wherever their rows are."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def sql_router(application: Application, reader: StoreReader, live: LiveVersion)
     """Return the route that answers statements.
 
     Args:
-        application: What runs.
-        reader: Of its stores.
-        live: Leaves questions to the live version.
+        application: The application that runs.
+        reader: Reads its stores.
+        live: Leaves queries to the live version.
     """
     router = APIRouter()
     catalog = _catalog(application)
@@ -77,7 +77,7 @@ def sql_router(application: Application, reader: StoreReader, live: LiveVersion)
 
 
 def _catalog(application: Application) -> Catalog | None:
-    """Return the sources of an application's statements; None if it is no file of statements."""
+    """Return the sources of an application's statements; None if its topology is not a file of statements."""
     path = application.config.topology_of(application.version)
     if not isinstance(path, str) or not path.endswith(".sql"):
         return None
@@ -88,10 +88,10 @@ def _catalog(application: Application) -> Catalog | None:
 
 
 def _parsed(text: str, catalog: Catalog) -> PullQuery:
-    """Return the query of a text.
+    """Parse a query.
 
     Raises:
-        SqlError: If it has a mistake, or is none that stores can answer.
+        SqlError: If it has a mistake, or stores cannot answer it.
     """
     from pipeline.sql.commands import Select, parse_commands  # noqa: PLC0415 - its parser is an extra
     from pipeline.sql.errors import SqlError  # noqa: PLC0415 - as above
@@ -110,7 +110,7 @@ def _parsed(text: str, catalog: Catalog) -> PullQuery:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """The beginning of the next page: which of the keys, where in the store, and how many rows there may still be."""
+    """The beginning of the next page: index of the key, place in the store, and number of rows still allowed."""
 
     number: int
     left: int | None
@@ -129,7 +129,7 @@ class _Mark:
 
 
 def _answer(pull: _Pull, page: str | None) -> Response:
-    """Return a page: the rows among at most so many entries of the store, or fewer where the query ends."""
+    """Return a page: the rows among a limited number of the store's entries, or fewer where the query ends."""
     mark: _Mark | None = _Mark(0, pull.pulled.limit) if page is None else _Mark.parse(page)
     rows: list[tuple[Any, ...]] = []
     positions: list[str] = []
@@ -151,10 +151,10 @@ def _answer(pull: _Pull, page: str | None) -> Response:
 
 
 class _Pull:
-    """Reads the rows of a query out of its store.
+    """Reads the rows of a query from its store.
 
     Args:
-        reader: Of stores.
+        reader: Reads stores.
         pulled: The query.
         allows_standby: Whether a standby's answer, which may be old, will do.
     """
@@ -170,7 +170,7 @@ class _Pull:
         """Return the next entries of the store.
 
         Raises:
-            RefusedError: If a part of the store cannot answer.
+            RefusedError: If a partition of the store cannot answer.
             ValueError: If the mark is of another query.
         """
         if mark.number >= max(len(self._keys), 1):
@@ -183,7 +183,7 @@ class _Pull:
         return self._reader.read(self._wanted(key, limit), self._place.partitions_of(key), bookmark)
 
     def row(self, found: dict[str, Any]) -> tuple[Any, ...] | None:
-        """Return a row of the query; None if an entry of the store is none."""
+        """Return a row of the query; None if an entry of the store is not part of the result."""
         builder = self._place.builder
         key = builder.key_serde.deserialize(from_base64(found["key"]["base64"]))
         value = builder.value_serde.deserialize(from_base64(found["value"]["base64"]))
@@ -192,7 +192,7 @@ class _Pull:
         return self.pulled.row(key, value, found.get("timestamp"), window)
 
     def following(self, mark: _Mark, found: Rows, rows: int) -> _Mark | None:
-        """Return where to go on behind what was found; None if that was all."""
+        """Return where the next page begins; None if this was the last."""
         left = None if mark.left is None else mark.left - rows
         if found.next is not None:
             return _Mark(mark.number, left, str(found.next))
@@ -216,7 +216,7 @@ class _Pull:
 
 
 def _question(place: StorePlace, pulled: PullQuery, key: bytes | None) -> tuple[StoreQuery, dict[str, str]]:
-    """Return what each part of a store is asked, and the parameters that ask another instance for it."""
+    """Return the query of each partition of a store, and the parameters that ask another instance for it."""
     builder, sought = place.builder, pulled.sought
     lower, upper = (key, key) if key is not None else _bounds(builder, pulled)
     bounds = {"from": lower, "to": upper} if key is None else {}

@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
 MAX_STREAMS = 8
-"""So many streams of events there may be at a time: open answers are never closed to make room."""
+"""Maximum number of simultaneous event streams: open answers are never closed to make room."""
 UNKEPT = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-"""Headers: neither browsers nor proxies hold events back."""
+"""Headers that keep browsers and proxies from holding events back."""
 
 
 class Streams:
     """Streams of events.
 
-    Each reader gets the newest event when it has taken the one before, so one that is slow misses some, and holds up nobody.
+    Each reader gets the newest event after it has taken the one before. A slow reader misses some, and delays no other.
 
     Args:
-        event: Returns what comes next, as it is sent.
+        event: Returns the next event, encoded for sending.
         every_s: The time between two events (seconds).
     """
 
@@ -34,12 +34,12 @@ class Streams:
 
     @property
     def open_streams(self) -> int:
-        """How many streams there are."""
+        """Number of open streams."""
         return len(self._open)
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many streams as there may be."""
+        """Whether the maximum number of streams is open."""
         return self.open_streams >= MAX_STREAMS
 
     def end(self) -> None:
@@ -50,7 +50,7 @@ class Streams:
                 loop.call_soon_threadsafe(ends.set)
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """Yield events until the server ends, or the reader does."""
+        """Yield events until the server stops or the reader leaves."""
         ends = asyncio.Event()
         with self._lock:
             if self._has_ended or self.is_full:

@@ -1,3 +1,3 @@
-"""The console: a page that shows an instance, and what it is made of. It has no data: a browser asks for these with a token."""
+"""The console: a page that shows an instance and its parts. The files hold no data: the browser asks for it with a token."""
 
 from __future__ import annotations

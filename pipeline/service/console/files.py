@@ -28,7 +28,7 @@ HEADERS: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
-"""Nothing but the page's own files runs there, and no other page shows it or reaches into it."""
+"""Allows only the page's own scripts and styles, and keeps other pages from showing it or reaching into it."""
 
 
 def content(path: str) -> str:

@@ -1,4 +1,4 @@
-"""How a task fails: what waiting may mend is left to Airflow's retries, and nothing else."""
+"""Decides how a task fails: Airflow retries only failures that waiting may resolve."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WAITING_HELPS = BegunRangeError, EngineError, NotReadyError, UnderWayError
 
 
 def acting(action: Callable[[], T]) -> T:
-    """Run an action; only what waiting may mend, and what was told to end, is left to Airflow's retries."""
+    """Run an action. Only failures that waiting may resolve, and interruptions, are left to Airflow's retries."""
     from pipeline.hosting.logs import quiet_libraries
 
     quiet_libraries()
@@ -30,7 +30,7 @@ def acting(action: Callable[[], T]) -> T:
         raise AirflowException(_TOLD_TO_END) from None
     except Exception as error:
         error = missing_extra(error) or error
-        if of_an_interrupt(error):  # the bridge to Java answers one by failing
+        if of_an_interrupt(error):  # the bridge to Java answers an interrupt by failing
             raise AirflowException(_TOLD_TO_END) from None
         if is_worth_another_attempt(error):
             raise
@@ -38,17 +38,18 @@ def acting(action: Callable[[], T]) -> T:
 
 
 def is_worth_another_attempt(error: Exception) -> bool:
-    """Return whether waiting may mend what has failed."""
+    """Return whether waiting may resolve a failure."""
     from pipeline.spark.engine.executor_errors import another_attempt_may_help
 
     return not isinstance(error, StreamsError) or isinstance(error, _WAITING_HELPS) or another_attempt_may_help(error)
 
 
 def end_at_once() -> None:
-    """Interrupt what this thread does, as Ctrl-C would; for `on_kill`.
+    """Interrupt this thread's work, as Ctrl-C would; for `on_kill`.
 
-    Airflow calls it in the handler of SIGTERM, on the thread that waits for Spark. Spark cannot be told anything there: its
-    connection is in use. It ends with this process. After a time-out nothing is left to interrupt: the error is on its way.
+    Airflow calls it in the handler of SIGTERM, on the thread that waits for Spark. Spark's connection is in use there, so
+    Spark
+    cannot be told to stop. It ends with this process. After a time-out nothing is left to interrupt: the error is on its way.
     """
     if not isinstance(sys.exc_info()[1], AirflowTaskTimeout):
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""A person's answer, bound to the verdict that the person was shown."""
+"""Asks a person for an approval, which is bound to the verdict that the person was shown."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ _SHOWN_ROWS = 20
 class ApprovalOperator(HITLOperator):
     """Asks a person whether the warnings of a gate are approved, and approves that verdict alone.
 
-    The person sees which expectations fail, and rows that differ with keys, old and new values. Nobody is asked about a verdict
-    that needs no approval. If another gate has judged the candidate before the answer comes, the answer is refused.
+    The person sees which expectations fail, and rows that differ with keys, old and new values. If the verdict needs no
+    approval,
+    nobody is asked. If another gate judges the candidate before the answer comes, the answer is refused.
 
     Args:
         app: The application.
-        verdict: The id of the verdict; that of the last gate if left out.
-        config: Path of `streams.toml`; where the connection says it if left out.
-        rows: How many differing rows are shown at most.
+        verdict: The id of the verdict; by default, that of the last gate.
+        config: Path of `streams.toml`; by default, as the connection says.
+        rows: Maximum number of differing rows to show.
         millrace_conn_id: The connection.
     """
 
@@ -74,7 +75,7 @@ class ApprovalOperator(HITLOperator):
         self.millrace_conn_id = millrace_conn_id
 
     def execute(self, context: Context) -> Any:
-        """Ask, and wait without a slot; or return at once if nothing is to be approved."""
+        """Ask and defer the task, which frees its slot; return at once if nothing is to be approved."""
         verdict = acting(lambda: self._prepare(self._releaser(f"airflow:{self.dag_id}/{context['run_id']}")))
         if not verdict.needs_approval:
             self.log.info("Nobody needs to be asked: %s", verdict)
@@ -84,7 +85,7 @@ class ApprovalOperator(HITLOperator):
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        """Note the answer: approve the verdict that was shown, or fail."""
+        """Handle the answer: approve the verdict that was shown, or fail."""
         chosen = super().execute_complete(context, event)
         store: Any = context["task_state_store"]
         shown = store.get(_SHOWN_VERDICT)
@@ -101,7 +102,7 @@ class ApprovalOperator(HITLOperator):
         return releaser_of(located(self.config, self.millrace_conn_id).project(), self.app, "", by)
 
     def _prepare(self, releaser: Releaser) -> GateVerdict:
-        """Find the verdict, and write down what it says."""
+        """Find the verdict, and prepare its description."""
         release = releaser.status()
         verdict = verdict_of(release, self.verdict)
         self.verdict = verdict.id
@@ -112,14 +113,14 @@ class ApprovalOperator(HITLOperator):
 
 
 class VerdictBranchOperator(BaseBranchOperator):
-    """Goes on without asking anybody if a gate has passed without warnings.
+    """Skips the question to a person if a gate has passed without warnings.
 
     Args:
         app: The application.
         verdict: The id of the gate's verdict.
-        clean: The task that follows a verdict without warnings, or one that was approved.
+        clean: The task that follows a verdict that has no warnings, or is approved.
         asking: The task that follows a verdict with warnings.
-        config: Path of `streams.toml`; where the connection says it if left out.
+        config: Path of `streams.toml`; by default, as the connection says.
         millrace_conn_id: The connection.
     """
 
@@ -147,18 +148,18 @@ class VerdictBranchOperator(BaseBranchOperator):
         self.millrace_conn_id = millrace_conn_id
 
     def choose_branch(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
-        """Return the task that follows."""
+        """Return the id of the task that follows."""
         found = acting(lambda: verdict_of(release_of(self.config, self.millrace_conn_id, self.app), self.verdict))
         return self.asking if found.needs_approval else self.clean
 
 
 class SettlementOperator(HITLBranchOperator):
-    """Asks a person what becomes of the version before, once the new one has been watched.
+    """Asks a person what to do with the previous version, once the new one has been watched.
 
     Args:
         app: The application.
         then: `ask`; or `retire` or `keep`, which ask nobody unless the watch found something.
-        found: What the watch found; empty if nothing.
+        found: Findings of the watch; empty if there are none.
         branches: The task of each answer.
     """
 
@@ -178,7 +179,7 @@ class SettlementOperator(HITLBranchOperator):
         self.found = found
 
     def execute(self, context: Context) -> Any:
-        """Branch at once, or ask and wait without a slot."""
+        """Branch at once, or ask and defer the task."""
         answers = {"retire": RETIRE, "keep": KEEP}
         if self.then not in {"ask", *answers}:
             message = f"then is {self.then!r}, not one of ask, {', '.join(answers)}"
@@ -189,7 +190,7 @@ class SettlementOperator(HITLBranchOperator):
 
 
 def release_of(config: str, connection: str, app: str) -> Release:
-    """Return where the release of an application stands."""
+    """Return the state of an application's release."""
     return releaser_of(located(config, connection).project(), app, "", "").status()
 
 
@@ -197,8 +198,8 @@ def verdict_of(release: Release, wanted: str) -> GateVerdict:
     """Return the verdict of the last gate.
 
     Args:
-        release: Where the release stands.
-        wanted: The id that it is to have; empty if any will do.
+        release: The release.
+        wanted: The id that the verdict must have; empty if any will do.
 
     Raises:
         AirflowFailException: If there is none, or another gate has judged since.
@@ -212,7 +213,7 @@ def verdict_of(release: Release, wanted: str) -> GateVerdict:
 
 
 def said_of(verdict: GateVerdict, rows: Iterable[DifferentRow]) -> str:
-    """Return what a person is to see of a verdict, as Markdown.
+    """Return the description of a verdict for a person, as Markdown.
 
     Args:
         verdict: The verdict.
@@ -239,6 +240,6 @@ def _fields(value: Any) -> str:
 
 
 def _text(text: Any) -> str:
-    """Text that no cell ends at, and no markup is read from."""
+    """Return a text escaped for table cells: it neither ends a cell nor contains markup."""
     plain = str(text).replace("\n", " ").replace("<", "&lt;")
     return "".join(f"\\{each}" if each in "|\\`*_[]" else each for each in plain)

@@ -1,4 +1,4 @@
-"""Topics as assets: a run that writes to a topic is an event of it, with the offsets that it wrote."""
+"""Topics as assets: a run that writes to a topic makes an event of its asset, with the offsets that it wrote."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def topic_asset(brokers: str, topic: str) -> Asset:
 
 
 def outputs_of(app: str) -> AssetAlias:
-    """Return the outlet of an application's runs; which topics they write is known when they run."""
+    """Return the outlet of an application's runs. The topics that they write are known only when they run."""
     return AssetAlias(name=f"millrace:{app}", group="millrace")

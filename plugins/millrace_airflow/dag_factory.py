@@ -1,4 +1,4 @@
-"""DAGs out of `streams.toml`: bounded runs on a schedule, backfills, releases and checks. Parsing loads no engine."""
+"""DAGs from `streams.toml`: bounded runs on a schedule, backfills, releases and checks. Parsing loads no engine."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ Looks how far the live version of **{app}**, and the candidate of a release, are
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of the project of DAGs, and what their tasks are given beside it.
+    """The location of a project of DAGs, and further arguments of its tasks.
 
     Args:
         config: Path of `streams.toml`; empty if tasks are to ask the connection.
         connection: The connection.
         default_args: Arguments of all tasks, as Airflow's `default_args`.
-        notices: Others that are told what goes wrong.
+        notices: Notifiers that are called on failures.
     """
 
     config: str
@@ -95,13 +95,14 @@ def dags(
     default_args: Mapping[str, Any] | None = None,
     notices: Notices | None = None,
 ) -> dict[str, DAG]:
-    """All DAGs of a project, by id.
+    """Return all DAGs of a project, by id.
 
     Args:
-        config: Path of `streams.toml`; as the connection, the variable `millrace_project` or `MILLRACE_CONFIG` says.
+        config: Path of `streams.toml`; by default, as the connection, the variable `millrace_project` or `MILLRACE_CONFIG`
+            says.
         millrace_conn_id: The connection.
         default_args: Arguments of all tasks: owner, callbacks, retries.
-        notices: Others that are told of failed gates and checks, late runs, and versions that fall behind.
+        notices: Notifiers of failed gates and checks, late runs, and versions that fall behind.
 
     Raises:
         ConfigError: If the project is not found or cannot be used; Airflow shows it as an import error.
@@ -121,7 +122,10 @@ def dags(
 
 
 def bounded_run(place: Place, app: AppConfig) -> DAG:
-    """From where the application stands to the end of the topics, on its schedule; up to the interval's end in a backfill."""
+    """Return the DAG of scheduled runs, each from the application's position to the end of the topics.
+
+    In one of Airflow's backfills, a run ends at the end of its interval.
+    """
     schedule = app.schedule or ""
     with _dag(
         f"{app.name}__run",
@@ -146,7 +150,7 @@ def bounded_run(place: Place, app: AppConfig) -> DAG:
 
 
 def backfill(place: Place, app: AppConfig) -> DAG:
-    """Process a range of times or offsets that a person asks for."""
+    """Return the DAG that processes a range of times or offsets on request."""
     choose = "{{ '' if params['version'] == 'live' else params['version'] }}"
     params = {
         "from": Param("committed", type="string", description="committed, earliest, a vector (topic-0@12) or a time"),
@@ -172,7 +176,10 @@ def backfill(place: Place, app: AppConfig) -> DAG:
 
 
 def release(place: Place, app: AppConfig) -> DAG:
-    """Reprocess a new version, judge it, ask a person if the gate has warnings, switch over, and watch; by hand."""
+    """Return the DAG of releases, which is triggered by hand.
+
+    It reprocesses a new version, judges it, asks a person if the gate has warnings, switches over, and watches.
+    """
     versions = _versions(app)
     params = {
         "version": Param(versions[-1], enum=versions, description="which is to go live"),
@@ -202,7 +209,7 @@ def release(place: Place, app: AppConfig) -> DAG:
 
 
 def quality(place: Place, app: AppConfig) -> DAG:
-    """Judge what the live version has published: by hand, on its schedule, and after each run in Airflow."""
+    """Return the DAG that judges the output of the live version: by hand, on its schedule, and after each run in Airflow."""
     written: Any = outputs_of(app.name)
     schedule = app.quality_schedule
     if schedule is not None:
@@ -218,7 +225,7 @@ def quality(place: Place, app: AppConfig) -> DAG:
 
 
 def lag(place: Place, app: AppConfig) -> DAG:
-    """Look how far versions are behind, and tell others if one falls behind further and further."""
+    """Return the DAG that measures how far versions are behind, and notifies others if one falls further and further behind."""
     notices = place.notices
     times = CronDataIntervalTimetable(notices.look_schedule or "", timezone="UTC")
     told: dict[str, Any] = {"on_failure_callback": list(notices.behind)} if notices.behind else {}

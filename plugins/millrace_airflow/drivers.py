@@ -1,7 +1,7 @@
-"""Spark drivers beside tasks: a process of its own runs a range on a cluster, and its task waits for it without a slot.
+"""Runs Spark drivers outside of tasks: a separate process runs a range on a cluster, and its task waits without a slot.
 
-Driver and waiting task meet in a topic: the driver notes that it lives, and how it ended; whoever cancels the task notes that
-it is to end. So a triggerer may wait anywhere, and be started anew.
+Driver and waiting task communicate through a topic. The driver records that it lives, and how it ended. Cancelling the task
+records that the driver is to end. So a triggerer may wait anywhere, and may be restarted.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ log = logging.getLogger(__name__)
 RUNNING, DONE, FAILED, DIED = "running", "done", "failed", "died"
 _HEARTBEAT_SECONDS = 5.0
 _SILENT_MS = 90_000
-"""A driver that says nothing for so long has died; clocks of machines differ by less, and Spark starts within it."""
+"""A driver that is silent for this long is dead. Machines' clocks differ by less, and Spark starts within it."""
 _KEPT_MS = 30 * 86_400_000
 _END = "/end"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """All that a driver needs to know. It is handed over through a pipe, since it may hold secrets.
+    """Complete instructions for a driver. They are passed through a pipe, since they may contain secrets.
 
     Args:
-        id: Names the driver.
+        id: Identifies the driver.
         path: Path of `streams.toml`.
         wish: The wishes for the run.
         range: The range, as text.
@@ -62,12 +62,12 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A driver's last word.
+    """The last message of a driver.
 
     Args:
         state: `running`, `done` or `failed`.
-        at_ms: When, ms since the epoch.
-        said: What it has done, or why it failed.
+        at_ms: Time of the message, ms since the epoch.
+        said: What the driver has done, or why it failed.
         may_help: Whether another attempt may help.
     """
 
@@ -78,19 +78,22 @@ class Note:
 
 
 def is_local(project: ProjectConfig, master: str) -> bool:
-    """Return whether Spark works on this machine alone: nothing is gained by leaving the task then."""
+    """Return whether Spark runs on this machine alone: then a separate driver has no advantage."""
     chosen = master or project.spark.get("spark.remote") or project.spark.get("spark.master") or "local"
     return chosen.startswith("local")
 
 
 def start(location: Location, wish: Wish, run_range: str, project: ProjectConfig) -> str:
-    """Start a driver, which goes on without this process; return its id.
+    """Start a driver, which outlives this process.
 
     Args:
         location: Where the project is.
         wish: The wishes for the run.
         run_range: The range, as text.
         project: The project.
+
+    Returns:
+        The driver's id.
     """
     order = Order(uuid.uuid4().hex, str(location.path), wish, run_range, dict(location.kafka), location.master)
     directory = project.state_directory(project.app(wish.app)) / "drivers"
@@ -111,7 +114,7 @@ def start(location: Location, wish: Wish, run_range: str, project: ProjectConfig
 
 
 def end(project: ProjectConfig, driver: str) -> None:
-    """Ask a driver to end, wherever it is. What it has committed stays.
+    """Ask a driver to end, wherever it runs. Its commits stay.
 
     Raises:
         BrokerError: If brokers do not answer.
@@ -120,12 +123,15 @@ def end(project: ProjectConfig, driver: str) -> None:
 
 
 def look_at(project: ProjectConfig, driver: str, since_ms: int) -> Look:
-    """Look once how a driver stands; what is found at its end is a note, as JSON.
+    """Look once at a driver's state.
 
     Args:
         project: The project.
         driver: Its id.
         since_ms: When it was started, ms since the epoch.
+
+    Returns:
+        The look. If the driver has ended, its text is the last note, as JSON.
 
     Raises:
         BrokerError: If brokers do not answer.
@@ -140,7 +146,7 @@ def look_at(project: ProjectConfig, driver: str, since_ms: int) -> Look:
 
 
 def drive(order: Order) -> None:
-    """Run a range, and note how it ended."""
+    """Run a range, and record how it ended."""
     from pipeline.errors import StreamsError
     from pipeline.hosting.logs import quiet_libraries
 
@@ -168,7 +174,7 @@ def drive(order: Order) -> None:
 
 
 def _forgotten(topic: ControlTopic) -> dict[str, None]:
-    """Notes that no task waits for any more."""
+    """Return notes that no task waits for any more."""
     notes = {name: value for name, value in topic.read().items() if not name.endswith(_END)}
     old = [name for name, value in notes.items() if now_ms() - msgspec.json.decode(value, type=Note).at_ms > _KEPT_MS]
     return dict.fromkeys(each for name in old for each in (name, f"{name}{_END}"))
@@ -181,7 +187,7 @@ def _may_help(error: Exception) -> bool:
 
 
 def _watch(topic: ControlTopic, driver: str, ended: threading.Event) -> None:
-    """Say that the driver lives, and interrupt it once it is told to end."""
+    """Record that the driver lives, and interrupt it when it is told to end."""
     from pipeline.errors import BrokerError
 
     while True:
@@ -196,7 +202,7 @@ def _watch(topic: ControlTopic, driver: str, ended: threading.Event) -> None:
 
 
 def read(text: bytes) -> Order:
-    """Read an order."""
+    """Parse an order."""
     found: dict[str, Any] = json.loads(text)
     return Order(**{**found, "wish": Wish(**found["wish"])})
 

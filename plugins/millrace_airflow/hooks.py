@@ -1,4 +1,4 @@
-"""Finds a project: by a connection, a variable of Airflow, or the environment."""
+"""Finds a project by a connection, a variable of Airflow, or the environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CONNECTION = "millrace_default"
-"""The connection that is looked up if none is named. It may be missing."""
+"""The default connection. It may be missing."""
 VARIABLE = "millrace_project"
 ENVIRONMENT = "MILLRACE_CONFIG"
 _CONNECT, _PLACES = "sc://", ("spark.master", "spark.remote")
@@ -28,11 +28,11 @@ _ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The place of a project, and what a connection says beside it.
+    """The location of a project, with a connection's further settings.
 
     Args:
         path: Path of `streams.toml`.
-        kafka: Client properties that come before those of the project. Never printed.
+        kafka: Client properties that override those of the project. Never printed.
         master: Spark's master URL, or that of a Spark Connect server; empty if the project says it.
     """
 
@@ -41,7 +41,7 @@ class Location:
     master: str = ""
 
     def project(self) -> ProjectConfig:
-        """Read the project. Modules beside `streams.toml` can be imported from then on.
+        """Read the project. Makes the modules next to `streams.toml` importable.
 
         Raises:
             ConfigError: If the file cannot be used.
@@ -61,8 +61,9 @@ class MillraceHook(BaseHook):
     """Finds the project of a connection of type `millrace`.
 
     Args:
-        millrace_conn_id: The connection. Without `millrace_default`, the variable `millrace_project` and the environment's
-            `MILLRACE_CONFIG` are looked at in its place.
+        millrace_conn_id: The connection. If `millrace_default` is missing, the variable `millrace_project` and the
+            environment's
+            `MILLRACE_CONFIG` are used instead.
     """
 
     conn_name_attr = "millrace_conn_id"
@@ -75,7 +76,7 @@ class MillraceHook(BaseHook):
         self.millrace_conn_id = millrace_conn_id
 
     def location(self) -> Location:
-        """Say where the project is.
+        """Return the location of the project.
 
         Raises:
             ConfigError: If neither the connection, nor the variable, nor the environment says it.
@@ -91,7 +92,7 @@ class MillraceHook(BaseHook):
         return self.location().project()
 
     def test_connection(self) -> tuple[bool, str]:
-        """Say whether the project can be read, and brokers answer; for the button of Airflow's form."""
+        """Return whether the project can be read and brokers answer, with a message; for the button of Airflow's form."""
         from millrace_airflow.sessions import is_answered
 
         try:
@@ -104,10 +105,10 @@ class MillraceHook(BaseHook):
 
 
 def located(config: str, connection: str = CONNECTION) -> Location:
-    """Say where a project is.
+    """Return the location of a project.
 
     Args:
-        config: Path of `streams.toml`, if it is known: it comes before what the connection says.
+        config: Path of `streams.toml`, if it is known: it overrides the connection's.
         connection: The connection.
 
     Raises:
@@ -146,7 +147,7 @@ def _checked(name: str, found: Any) -> Mapping[str, Any]:
 
 
 def _kafka(name: str, found: Any, extra: Mapping[str, Any]) -> dict[str, str]:
-    """Client properties of a connection: those of the form, then those of `extra`."""
+    """Return the client properties of a connection: those of the form, then those of `extra`."""
     server = f"{found.host}:{found.port}" if found.host and found.port else found.host
     named = {"bootstrap.servers": server, "sasl.username": found.login, "sasl.password": found.password}
     given = extra.get("kafka") or {}

@@ -1,4 +1,4 @@
-"""Lineage as OpenLineage's provider for Airflow asks for it: topics are datasets, and runs have what was done to them."""
+"""Lineage in the form that OpenLineage's provider for Airflow asks for: topics are datasets, and runs have facts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Lineage:
         inputs: Topics that it has read.
         outputs: Topics that it has written.
         facet: Facts about the run: application, version, range, verdict.
-        judged: By topic, each expectation's outcome in words.
+        judged: Outcomes of expectations in words, by topic.
     """
 
     brokers: str = ""
@@ -31,7 +31,7 @@ class Lineage:
     judged: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def told(self) -> Any:
-        """Return it as OpenLineage's provider has it. Only that provider asks, so it is installed."""
+        """Return the lineage as an object of OpenLineage's provider. Only that provider calls this, so it is installed."""
         from airflow.providers.openlineage.extractors import OperatorLineage
         from openlineage.client.event_v2 import InputDataset, OutputDataset
         from openlineage.client.facet_v2 import RunFacet
@@ -57,13 +57,13 @@ class Lineage:
 
 
 def judged_by_topic(outcomes: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return outcomes by the topic that they are about.
+    """Group outcomes by topic.
 
     >>> judged_by_topic({"sums: it has rows": "passed: 3", "sums, difference: same": "passed"})
     {'sums': {'it has rows': 'passed: 3', 'difference: same': 'passed'}}
 
     Args:
-        outcomes: As of a verdict: expectation to outcome.
+        outcomes: The outcomes of a verdict: expectation to outcome.
     """
     found: dict[str, dict[str, str]] = {}
     for name, outcome in outcomes.items():

@@ -1,4 +1,4 @@
-"""Addresses of the plugin's page, and the links beside tasks that lead to it."""
+"""Addresses of the plugin's page, and the links from tasks to it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ApplicationLink(BaseOperatorLink):
 
 
 class DocsLink(BaseOperatorLink):
-    """Leads from a task that has judged something to Data Docs of the last check, where there are any."""
+    """Leads from a task that has judged something to the Data Docs of the last check, if there are any."""
 
     @property
     def name(self) -> str:
@@ -38,13 +38,13 @@ class DocsLink(BaseOperatorLink):
         return "Data Docs"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature
-        """Return the address of the page that the task has built; empty for none."""
+        """Return the address of the page that the task has built; empty if it has built none."""
         page = getattr(operator, "docs_page", "")
         return f"{docs_of(getattr(operator, 'app', ''))}/{quote(page)}" if page else ""
 
 
 class SparkLink(BaseOperatorLink):
-    """Leads from a task to the page of the Spark that works for it, while that runs."""
+    """Leads from a task to the web page of its Spark, while that runs."""
 
     @property
     def name(self) -> str:
@@ -52,22 +52,22 @@ class SparkLink(BaseOperatorLink):
         return "Spark"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature
-        """Return the address of Spark's page; empty if no Spark was started, or it says none."""
+        """Return the address of Spark's page; empty if no Spark was started, or it has no page."""
         from millrace_airflow.sessions import spark_page
 
         return spark_page()
 
 
 def docs_of(app: str) -> str:
-    """Return the address below which an application's Data Docs are."""
+    """Return the base address of an application's Data Docs."""
     return f"{page_of(app)}/docs"
 
 
 def page_of(app: str) -> str:
-    """Return the address of an application's page; of that of all applications for an empty name."""
+    """Return the address of an application's page; for an empty name, of the page of all applications."""
     return f"{base()}{PAGE}/apps/{quote(app)}" if app else f"{base()}{PAGE}/"
 
 
 def base() -> str:
-    """Return the path below which Airflow is served; empty at the root of a host."""
+    """Return the path at which Airflow is served; empty at the root of a host."""
     return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")

@@ -1,4 +1,4 @@
-"""Notices: others that are told of failed gates and checks, of late runs, and of versions that fall behind."""
+"""Notifies others of failed gates and checks, late runs, and versions that fall behind."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _LOOKS = "looks"
 
 @dataclass(frozen=True, slots=True)
 class Notices:
-    """Others that are told what goes wrong with the applications of a project.
+    """Notifiers of problems with the applications of a project.
 
     Args:
         failed: Airflow's notifiers, or other functions of a context, that are called when a gate or a check has failed.
         behind: Likewise, when a version has fallen further behind at each of `looks` looks.
-        looks: Number of looks, one after the other, at which it must have grown.
-        look_schedule: Cron expression of these looks; there are none if it is left out.
+        looks: Number of consecutive looks at which the lag must have grown.
+        look_schedule: Cron expression of these looks; by default, there are none.
         late: Airflow's callback for a scheduled run that is not done in time: `AsyncCallback(...)`, or `SyncCallback(...)`.
-        late_after: How long a run may take, from when it is queued.
+        late_after: Maximum time of a run, from when it is queued.
     """
 
     failed: Sequence[Callable[[Context], None]] = ()
@@ -48,24 +48,24 @@ class Notices:
 
     @property
     def deadline(self) -> DeadlineAlert | None:
-        """The alert for runs that are late; None if nobody is to be told."""
+        """The alert for late runs; None if nobody is to be notified."""
         if self.late is None or self.late_after is None:
             return None
         return DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, self.late_after, self.late)
 
     @property
     def of_failures(self) -> dict[str, Any]:
-        """Arguments of tasks whose failures others are told of."""
+        """Return arguments of tasks whose failures are notified."""
         return {"on_failure_callback": list(self.failed)} if self.failed else {}
 
 
 class LagOperator(BaseOperator):
-    """Looks how far the live version, and the candidate of a release, are behind. Fails if one falls further and further.
+    """Measures how far the live version and a release's candidate are behind. Fails if one falls further and further behind.
 
     Args:
         app: The application.
-        looks: Number of looks, one after the other, at which the lag of a version must have grown for the task to fail.
-        config: Path of `streams.toml`; where the connection says it if left out.
+        looks: Number of consecutive looks at which the lag of a version must have grown for the task to fail.
+        config: Path of `streams.toml`; by default, as the connection says.
         millrace_conn_id: The connection.
     """
 
@@ -89,7 +89,7 @@ class LagOperator(BaseOperator):
         self.millrace_conn_id = millrace_conn_id
 
     def execute(self, context: Context) -> dict[str, int]:
-        """Look, and return by version how many offsets it is behind. What grows is not looked at again by a retry."""
+        """Return by version how many offsets it is behind. If a lag grows, the failure is not retried."""
         project = located(self.config, self.millrace_conn_id).project
         now = acting(lambda: lags_of(project(), self.app))
         task: Any = context["ti"]
@@ -112,7 +112,7 @@ def growing(looks: Sequence[dict[str, int]], times: int) -> dict[str, list[int]]
     {'v1': [5, 7, 9]}
 
     Args:
-        looks: By version, how many offsets it was behind; oldest first.
+        looks: Offsets that each version was behind, by version; oldest first.
         times: The number of looks.
     """
     last = looks[-times - 1 :]

@@ -1,4 +1,4 @@
-"""Operators: each does what a command of the shell does. No engine loads before a task runs."""
+"""Operators: each does the work of a command of the shell. No engine loads before a task runs."""
 
 from __future__ import annotations
 
@@ -48,26 +48,27 @@ if TYPE_CHECKING:
     from pipeline.spark.ranges import RunRange
 
 _RANGE, _WRITTEN, _TOLD = "range", "written", "told"
-"""What is kept with a task: its range, where its outputs ended before it began, whether readers have heard of it."""
+"""Keys of a task's state: its range, the ends of its outputs before it began, whether readers have been notified."""
 _TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no", ""})
 
 
 class BoundedRunOperator(BaseOperator):
     """Processes a range of offsets on Spark, exactly once (`millrace run`).
 
-    The range is resolved once and kept with the task: a retry processes the same one, and does not repeat what is done. A
-    range without anything to process starts no Spark.
+    The range is resolved once and kept with the task. A retry processes the remainder of that range. An empty range starts no
+    Spark.
 
     Args:
         app: The application.
-        config: Path of `streams.toml`; where the connection says it if left out.
+        config: Path of `streams.toml`; by default, as the connection says.
         start: `committed`, `earliest`, a vector or a time.
         end: `latest`, a vector or a time.
-        version: Which version; the live one if left out. Another one writes to its staging topics.
-        advance_stream_time_to: A time to move event time to at the end: windows that end before it are closed. Empty for none.
-        dry: Whether nothing is to be committed: the log says what would be written.
-        master: Spark's master URL, or that of a Spark Connect server; as the connection or `[spark]` says if left out.
-        apart: Whether the driver is a process of its own, and the task waits without a slot; as Spark is a cluster if left out.
+        version: The version; by default, the live one. Another one writes to its staging topics.
+        advance_stream_time_to: A time to advance event time to at the end: windows that end before it are closed. Empty for
+            none.
+        dry: Whether to commit nothing: the log says what would be written.
+        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
+        apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
         millrace_conn_id: The connection.
     """
 
@@ -115,25 +116,25 @@ class BoundedRunOperator(BaseOperator):
         self.lineage = Lineage()
 
     def execute(self, context: Context) -> str:
-        """Run, and give the range as text. While another run of the application lives, this one waits without a slot."""
+        """Run, and return the range as text. While another run of the application lives, defer the task."""
         try:
             return acting(lambda: self._run(context))
         except UnderWayError:
             wanted = {"kind": "idle", "app": self.app}
             first = acting(lambda: look(located(self.config, self.millrace_conn_id).project(), **wanted))
-            if first.is_over:  # a worker has the application, or a switch is under way: a retry may help
+            if first.is_over:  # a worker has the application, or a switch is under way: a retry may succeed
                 raise
             self.log.info("%s", first.said)
         self.defer(trigger=LookTrigger(wanted, self.config, self.millrace_conn_id), method_name="resume")
         raise AssertionError
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:
-        """Run, now that the other run has ended."""
+        """Run after the other run has ended."""
         ended(event)
         return self.execute(context)
 
     def on_kill(self) -> None:
-        """End, and Spark with this process: open transactions are aborted by the next owner of their tasks."""
+        """End, and Spark with this process. The next owners of its tasks abort open transactions."""
         end_at_once()
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
@@ -141,7 +142,7 @@ class BoundedRunOperator(BaseOperator):
         return self.lineage.told()
 
     def driven(self, context: Context, event: dict[str, Any]) -> str:
-        """Go on, now that a driver has ended; what it did not do another attempt does."""
+        """Continue after a driver has ended; another attempt does the work that it left."""
         found = ended(event)
         note = json.loads(found)
         location = located(self.config, self.millrace_conn_id)
@@ -242,20 +243,20 @@ class BoundedRunOperator(BaseOperator):
             self.log.info("counted by processors: %s", dict(summary.totals))
 
     def _report(self, context: Context, done: int, offsets: int) -> None:
-        context["ti"].xcom_push(SparkLink().xcom_key, spark_page())  # while it is there to be looked at
+        context["ti"].xcom_push(SparkLink().xcom_key, spark_page())  # while there is a page to look at
         self.log.info("%d of %d offsets are committed (%.0f %%)", done, offsets, 100 * done / max(offsets, 1))
 
 
 class ReleaseOperator(BaseOperator):
-    """Takes one step of a release (`millrace release STEP`). Each may be taken again.
+    """Takes one step of a release (`millrace release STEP`). Each step may be repeated.
 
     Args:
         app: The application.
         step: `plan`, `start`, `reprocess`, `gate`, `approve`, `cut`, `rollback`, `retire` or `abort`.
-        config: Path of `streams.toml`; where the connection says it if left out.
+        config: Path of `streams.toml`; by default, as the connection says.
         to: The version that is to go live; for `plan` and `start`.
         verdict: For `approve`: the id of the verdict whose warnings are approved; empty to approve nothing.
-        master: Spark's master URL, or that of a Spark Connect server; as the connection or `[spark]` says if left out.
+        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         millrace_conn_id: The connection.
     """
 
@@ -286,7 +287,7 @@ class ReleaseOperator(BaseOperator):
         self.millrace_conn_id = millrace_conn_id
 
     def execute(self, context: Context) -> str:
-        """Take the step, and return where the release stands; for `gate`, its verdict. A failed gate is not tried again."""
+        """Take the step, and return the state of the release; for `gate`, its verdict. A failed gate is not retried."""
         return acting(partial(self._take, f"airflow:{self.dag_id}/{context['run_id']}"))
 
     def on_kill(self) -> None:
@@ -319,7 +320,7 @@ class ReleaseOperator(BaseOperator):
         return release.verdict.id if self.step == "gate" and release.verdict is not None else release.step.value
 
     def _judged(self, project: ProjectConfig, verdict: GateVerdict) -> None:
-        """Note where its page is, and what OpenLineage is told of it."""
+        """Record the page of a verdict, and its lineage for OpenLineage."""
         self.docs_page = next(iter(verdict.pages.values()), "")
         judged = judged_by_topic(verdict.outcomes)
         facet = {"app": self.app, "verdict": verdict.id, "range": verdict.at}
@@ -331,7 +332,7 @@ class ReleaseOperator(BaseOperator):
         return self.lineage.told()
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that a gate has judged, and found wanting, for OpenLineage."""
+        """Return the topics that a gate has judged and rejected, for OpenLineage."""
         return self.lineage.told()
 
 
@@ -341,8 +342,8 @@ class QualityOperator(BaseOperator):
     Args:
         app: The application.
         since: `last`, for records that are new since the last check; a vector of public topics, or a time. Empty for all.
-        config: Path of `streams.toml`; where the connection says it if left out.
-        master: Spark's master URL, or that of a Spark Connect server; as the connection or `[spark]` says if left out.
+        config: Path of `streams.toml`; by default, as the connection says.
+        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         millrace_conn_id: The connection.
     """
 
@@ -369,7 +370,7 @@ class QualityOperator(BaseOperator):
         self.millrace_conn_id = millrace_conn_id
 
     def execute(self, context: Context) -> dict[str, str]:
-        """Judge, and return the outcome of each expectation. What fails is not tried again."""
+        """Judge, and return the outcome of each expectation. A failed check is not retried."""
         project = acting(located(self.config, self.millrace_conn_id).project)
         by = f"airflow:{self.dag_id}/{context['run_id']}"
         found = acting(lambda: judge_live(project, self.app, self.master, by, self.since))
@@ -392,7 +393,7 @@ class QualityOperator(BaseOperator):
         return self.lineage.told()
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that were judged, and found wanting, for OpenLineage."""
+        """Return the topics that were judged and rejected, for OpenLineage."""
         return self.lineage.told()
 
     def on_kill(self) -> None:
@@ -401,19 +402,19 @@ class QualityOperator(BaseOperator):
 
 
 def documented(operator: BaseOperator, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return an operator's arguments, with what its class says of itself as the task's description."""
+    """Return an operator's arguments, with its class's docstring as the task's description."""
     said = (type(operator).__doc__ or "").partition("    Args:")[0]
     return {"doc_md": "\n".join(line.strip() for line in said.splitlines()).strip(), **kwargs}
 
 
 def truth(name: str, value: bool | str) -> bool:  # noqa: FBT001 - templates give text
-    """Return a truth value that a template may have made text of.
+    """Return a truth value that a template may have turned into text.
 
     >>> truth("dry", "True"), truth("dry", False)
     (True, False)
 
     Raises:
-        AirflowFailException: If it is none.
+        AirflowFailException: If the text is not a truth value.
     """
     text = str(value).strip().lower()
     if text not in _TRUE | _FALSE:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pipeline.spark.planning.runs import RunRecord
 
 _RUNS, _SHOWN = 50, 10
-"""So many of the last runs are looked at, and shown."""
+"""Numbers of the last runs that are read, and shown."""
 DONE, GATED, RUNNING, FAILED, LEFT, EXPIRED = "done", "gated", "running", "failed", "left", "expired"
 STATES = (DONE, GATED, RUNNING, FAILED, LEFT, EXPIRED)
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Offsets of a partition of which one thing is true.
+    """Consecutive offsets of a partition in one state.
 
     Args:
         state: `done`; `gated`, if they are done and a gate has judged the candidate there; `running`, `failed` or `left`; or
@@ -48,7 +48,7 @@ class Partition:
         name: `topic-partition`.
         start: The first offset that still exists.
         end: The last stable offset.
-        lag: Offsets that are left.
+        lag: Number of offsets left to process.
         stretches: States of its offsets, first to last.
     """
 
@@ -61,10 +61,10 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """An application as it is now.
+    """The present state of an application.
 
     Args:
-        release: The version that is live, and where the release stands.
+        release: The live version, and the state of the release.
         partitions: Its inputs.
         runs: The last runs, latest first.
         checks: The last checks, latest first.
@@ -79,7 +79,7 @@ class Overview:
 
     @property
     def lag(self) -> int:
-        """Offsets that are left in all inputs."""
+        """Number of offsets left to process in all inputs."""
         return sum(each.lag for each in self.partitions)
 
     @property
@@ -89,12 +89,12 @@ class Overview:
 
 
 def overview(project: ProjectConfig, app: str) -> Overview:
-    """Look at an application. Nothing is changed.
+    """Return the present state of an application. Nothing is changed.
 
     Raises:
         StreamsError: If brokers do not answer, or it cannot be loaded.
     """
-    from pipeline.releases.registry import release_of  # without what takes the steps: a page loads no engine
+    from pipeline.releases.registry import release_of  # not the releaser: a page loads no engine
     from pipeline.spark.ranges import RunRange
 
     millrace = front_door(project)
@@ -114,7 +114,7 @@ def overview(project: ProjectConfig, app: str) -> Overview:
 
 
 def _judged(release: Release) -> Mapping[TopicPartition, int]:
-    """The offsets up to which the last gate has judged a candidate that may still be cut."""
+    """Return the offsets up to which the last gate has judged a candidate that may still be cut."""
     from pipeline.records import OffsetVector
     from pipeline.releases.registry import Step
 
@@ -126,7 +126,7 @@ def _judged(release: Release) -> Mapping[TopicPartition, int]:
 def stretches_of(
     start: int, committed: int, end: int, runs: Iterable[tuple[str, OffsetRange]], judged: int = 0
 ) -> tuple[Stretch, ...]:
-    """Say what is true of a partition's offsets. What is committed is done, whoever did it.
+    """Return the states of a partition's offsets. Committed offsets are done, even if a run that had them failed.
 
     >>> from pipeline.records import OffsetRange
     >>> [(each.state, each.start, each.end) for each in stretches_of(0, 5, 20, [("failed", OffsetRange(0, 9))])]
@@ -134,10 +134,10 @@ def stretches_of(
 
     Args:
         start: The first offset that still exists.
-        committed: Where the application stands.
+        committed: The application's committed offset.
         end: The last stable offset.
-        runs: States and ranges of runs, latest first: of what two of them have asked for, the later one's state holds.
-        judged: Up to where a gate has judged a candidate.
+        runs: States and ranges of runs, latest first: where two overlap, the later one's state holds.
+        judged: The offset up to which a gate has judged a candidate.
     """
     asked = [(RUNNING if state == RUNNING else FAILED, r) for state, r in runs if state != DONE]
     borders = {start, committed, judged, end, *(offset for _, r in asked for offset in (r.start, r.end))}

@@ -1,4 +1,4 @@
-"""The page in Airflow's navigation. Airflow says who may see it, and who may act."""
+"""The page in Airflow's navigation. Airflow decides which users may see it, and which may act."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 _MANUAL = ("backfill", "release", "quality")
 _APART = {"Content-Security-Policy": "sandbox allow-scripts allow-popups allow-popups-to-escape-sandbox"}
-"""Pages of Data Docs show what users' records say, and are not to act as the user that looks at them."""
+"""Headers of Data Docs' pages: they show text from users' records, and must not act as the user that looks at them."""
 _STYLES = "site/static/"
-"""Great Expectations' own styles and pictures below Data Docs: a page that is kept apart asks for them without a cookie."""
+"""Great Expectations' own styles and pictures below Data Docs: a sandboxed page asks for them without a cookie."""
 
 
 def application() -> FastAPI:
-    """Return the server of the page. Whoever is not logged in is refused (401)."""
+    """Return the server of the page. Users that are not logged in are refused (401)."""
     app = FastAPI(title="Millrace", openapi_url=None)
 
     @app.get("/", response_class=HTMLResponse)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Page:
-    """The page, which is made when it is first asked for: plugins are loaded in each task, the page in none."""
+    """Creates the page on the first request: every task loads plugins, but none needs the page."""
 
     def __init__(self) -> None:
         self._app: ASGIApp | None = None
@@ -29,7 +29,7 @@ class Page:
 
 
 class MillracePlugin(AirflowPlugin):
-    """Makes the page, links and pools known to Airflow; operators are imported by DAGs."""
+    """Registers the page, links and pools with Airflow; DAGs import operators themselves."""
 
     name = "millrace"
     listeners = [pools]  # noqa: RUF012 - as Airflow declares it

@@ -1,7 +1,7 @@
-"""One pool of one slot per application: whatever computes for it waits for its turn, backfills and releases as well.
+"""One pool of one slot per application: its runs, backfills and releases take turns.
 
-Tasks whose pool does not exist are never started, and only servers of Airflow may create one. The scheduler does it here, when
-it starts a run of a DAG: applications that are declared while it is up are served, too.
+Tasks whose pool does not exist never start, and only servers of Airflow may create one. The scheduler creates it here, when
+it starts a run of a DAG. So applications that are declared while the scheduler is up get their pools, too.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def pool_of(app: str) -> str:
 
 @hookimpl
 def on_dag_run_running(dag_run: DagRun) -> None:
-    """Create the pools that tasks of a run need, with one slot each; those that exist stay as they are.
+    """Create the pools that tasks of a run need, with one slot each. Existing pools stay as they are.
 
-    They are part of the transaction in which the scheduler starts the run.
+    The pools are part of the transaction in which the scheduler starts the run.
 
     Args:
         dag_run: The run.

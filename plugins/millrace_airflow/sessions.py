@@ -1,4 +1,4 @@
-"""Calls of operators, triggers and the page to Millrace: the one place that calls engines, which load when they are called."""
+"""Calls from operators, triggers and the page to Millrace. Only this module calls engines, which load when they are called."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Wish:
         app: The application.
         start: `committed`, `earliest`, a vector or a time.
         end: `latest`, a vector or a time.
-        version: Which version; empty for the live one. Another one writes to its staging topics.
-        advance_to: A time to move event time to at the end; empty for none.
-        master: Spark's master URL; as the project says if empty.
-        by: Who runs it, for the record of runs.
+        version: The version; empty for the live one. Another one writes to its staging topics.
+        advance_to: A time to advance event time to at the end; empty for none.
+        master: Spark's master URL; if empty, as the project says.
+        by: The author of the run, for the record of runs.
     """
 
     app: str
@@ -48,12 +48,12 @@ class Wish:
 
 
 def front_door(project: ProjectConfig, master: str = "", by: str = "") -> Millrace:
-    """Return what does the work of a task.
+    """Return the object that does the work of a task.
 
     Args:
         project: The project.
-        master: Comes before the project's `spark.master`, if it is not empty.
-        by: Names the task in the history of releases and runs.
+        master: Overrides the project's `spark.master`, if it is not empty.
+        by: Identifies the task in the history of releases and runs.
     """
     from pipeline.project.millrace import Millrace
     from pipeline.spark.engine.java_output import quiet_java
@@ -69,11 +69,11 @@ def is_answered(project: ProjectConfig, within_s: float) -> bool:
 
 
 def bounded(project: ProjectConfig, wish: Wish, kept: str | None = None) -> BoundedRun:
-    """Return a run over the offsets that it was asked for before, or that its wish means now.
+    """Return a run over the offsets that were kept, or else those that the wish resolves to now.
 
     Raises:
         ConfigError: If there is no such application or version.
-        RangeError: If the wish cannot be granted.
+        RangeError: If the wish cannot be fulfilled.
     """
     from pipeline.spark.ranges import RunRange
 
@@ -83,7 +83,7 @@ def bounded(project: ProjectConfig, wish: Wish, kept: str | None = None) -> Boun
 
 
 def run(chosen: BoundedRun, report: Callable[[int, int], None]) -> RunSummary:
-    """Process a range on Spark, exactly once. Without anything to process, no Spark starts.
+    """Process a range on Spark, exactly once. An empty range starts no Spark.
 
     Raises:
         StreamsError: If it cannot be processed.
@@ -92,7 +92,10 @@ def run(chosen: BoundedRun, report: Callable[[int, int], None]) -> RunSummary:
 
 
 def rehearse(chosen: BoundedRun) -> dict[str, int]:
-    """Process a range without committing anything, and count by topic what would be written.
+    """Process a range without committing anything.
+
+    Returns:
+        The number of records that would be written, by topic.
 
     Raises:
         StreamsError: If it cannot be processed.
@@ -106,9 +109,9 @@ def judge_live(project: ProjectConfig, app: str, master: str, by: str, since: st
     Args:
         project: The project.
         app: The application.
-        master: As of `front_door`.
-        by: Names the task in the history of checks.
-        since: As of `App.check`.
+        master: As in `front_door`.
+        by: Identifies the task in the history of checks.
+        since: As in `App.check`.
 
     Raises:
         StreamsError: If they cannot be judged.
@@ -117,19 +120,19 @@ def judge_live(project: ProjectConfig, app: str, master: str, by: str, since: st
 
 
 def spark_page() -> str:
-    """Return the address of the page of the Spark that runs in this process; empty if there is none."""
+    """Return the web address of the Spark that runs in this process; empty if there is none."""
     pyspark = sys.modules.get("pyspark")
     context = None if pyspark is None else pyspark.SparkContext._active_spark_context  # noqa: SLF001 - others start one
     return "" if context is None else context.uiWebUrl or ""
 
 
 def releaser_of(project: ProjectConfig, app: str, master: str, by: str) -> Releaser:
-    """Return what takes the steps of an application's release."""
+    """Return the object that takes the steps of an application's release."""
     return front_door(project, master, by).app(app).release().releaser
 
 
 def topics_of(application: Application) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the topics that an application reads, and those that it writes: of a version that is not live, staging topics."""
+    """Return the topics that an application reads, and those that it writes: staging topics if its version is not live."""
     published, topology = application.published or {}, application.topology
     written = {published.get(topic, topic) for topic in topology.sink_topics}
     return tuple(sorted(topology.external_topics)), tuple(sorted(written))
@@ -145,14 +148,14 @@ def published_by(project: ProjectConfig, app: str) -> frozenset[str]:
 
 
 def written_until(chosen: BoundedRun) -> str:
-    """Return where the topics end that a run writes to, as text. A version that is not live writes to staging topics."""
+    """Return the ends of the topics that a run writes to, as text. A version that is not live writes to staging topics."""
     from pipeline.records import OffsetVector
 
     return str(OffsetVector(_ends(chosen)))
 
 
 def written_since(chosen: BoundedRun, before: str) -> dict[str, RunRange]:
-    """Return by topic what has been written to a run's outputs since they ended at `before`; without unchanged topics."""
+    """Return by topic the range written to a run's outputs since they ended at `before`. Unchanged topics are left out."""
     from pipeline.records import OffsetRange, OffsetVector
     from pipeline.spark.ranges import RunRange
 
@@ -174,12 +177,12 @@ def _ends(chosen: BoundedRun) -> dict[TopicPartition, int]:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How an application stands at one look.
+    """The state of an application at one look.
 
     Args:
-        said: In words.
-        is_over: Whether it stands as is waited for, or never will.
-        found: What is wrong; empty if nothing is.
+        said: The state in words.
+        is_over: Whether the wait is over: the expected state is reached, or never will be.
+        found: The problem found; empty if there is none.
     """
 
     said: str
@@ -188,12 +191,12 @@ class Look:
 
 
 def look(project: ProjectConfig, kind: str, **wanted: Any) -> Look:
-    """Look once how an application stands. Nothing is changed.
+    """Look once at the state of an application. Nothing is changed.
 
     Args:
         project: The project.
         kind: `ready`, `watched`, `processed` or `idle`.
-        wanted: What that kind waits for: the arguments of the functions below.
+        wanted: The arguments of the function of that kind below.
 
     Raises:
         StreamsError: If waiting is in vain.
@@ -209,7 +212,7 @@ def look(project: ProjectConfig, kind: str, **wanted: Any) -> Look:
 
 
 def _ready(project: ProjectConfig, app: str, max_lag: int) -> Look:
-    """Whether workers of a candidate are at most `max_lag` offsets behind; without workers nobody is waited for."""
+    """Look whether workers of a candidate are at most `max_lag` offsets behind; without workers there is no wait."""
     releaser = releaser_of(project, app, "", "")
     if not releaser.is_followed():
         return Look("no workers of the candidate run", is_over=True)
@@ -218,7 +221,7 @@ def _ready(project: ProjectConfig, app: str, max_lag: int) -> Look:
 
 
 def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_lag: int) -> Look:
-    """Whether a version has been live until a time; what is wrong is that it is not, or is behind. 0 is no bound."""
+    """Look whether a version stays live until a time. A problem is that it is not live, or is behind; a bound of 0 is none."""
     from pipeline.hosting.clock import SystemClock
 
     release = releaser_of(project, app, "", "").status()
@@ -230,7 +233,7 @@ def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_
 
 
 def _processed(project: ProjectConfig, app: str, version: str, end: str) -> Look:
-    """Whether an application has processed what lies before a vector, wherever it runs."""
+    """Look whether an application has processed everything before a vector, wherever it runs."""
     from pipeline.records import OffsetVector
 
     wanted = OffsetVector.parse(end).offsets
@@ -240,7 +243,7 @@ def _processed(project: ProjectConfig, app: str, version: str, end: str) -> Look
 
 
 def _idle(project: ProjectConfig, app: str) -> Look:
-    """Whether no bounded run of an application lives."""
+    """Look whether the application has no bounded run under way."""
     from pipeline.spark.planning.runs import RUNNING
 
     alive = [run for run in front_door(project).app(app).runs() if run.state == RUNNING]
@@ -248,7 +251,7 @@ def _idle(project: ProjectConfig, app: str) -> Look:
 
 
 def notes_of_drivers(project: ProjectConfig) -> ControlTopic:
-    """Return the topic in which drivers and the tasks that wait for them meet."""
+    """Return the topic through which drivers and waiting tasks communicate."""
     from pipeline.hosting.control.control_topic import ControlTopic
 
     return ControlTopic(front_door(project).cluster.admin, _DRIVERS)

@@ -23,25 +23,25 @@ _REPORT_SECONDS = 10.0
 
 
 class ImportOperator(BaseOperator):
-    """Writes what is new in a source to a topic, exactly once; a retry completes what was cut off.
+    """Writes new rows of a source to a topic, exactly once. A retry completes an interrupted attempt.
 
     Args:
         source: A path, or the table of a `jdbc` source.
-        topic: Where to.
+        topic: The topic to write to.
         format: Any format Spark reads.
-        options: The reader's options. `${NAME}` in one is replaced by the environment's when the task runs, so that what
-            Airflow shows of a task has no password.
+        options: The reader's options. `${NAME}` in an option is replaced from the environment when the task runs, so Airflow
+            shows no password of a task.
         schema: The rows' schema as DDL.
         key: Key columns.
-        value: The column of values; a JSON object of each row if left out.
-        timestamp: The column of event times; the present time if left out.
-        missing_timestamp: What becomes of rows without a time in that column: `fail`, or `now`.
+        value: The column of values; by default, a JSON object of each row.
+        timestamp: The column of event times; by default, the present time.
+        missing_timestamp: Handling of rows without a time in that column: `fail`, or `now`.
         incremental: A column that only rises.
-        name: Names the import; the topic if left out.
-        parts: Parts of a batch, each one transaction.
-        packages: Maven coordinates of what the format needs, as a JDBC driver.
-        master: Spark's master URL, or that of a Spark Connect server; as the connection or `[spark]` says if left out.
-        config: Path of `streams.toml`; where the connection says it if left out.
+        name: Name of the import; by default, the topic.
+        parts: Number of parts of a batch, each one transaction.
+        packages: Maven coordinates of packages that the format needs, as a JDBC driver.
+        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
+        config: Path of `streams.toml`; by default, as the connection says.
         millrace_conn_id: The connection.
     """
 
@@ -87,11 +87,11 @@ class ImportOperator(BaseOperator):
         self.master = master
 
     def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
-        """Import, and give the number of records as text."""
+        """Import, and return the number of records as text."""
         return acting(self._run)
 
     def on_kill(self) -> None:
-        """End, and Spark with this process: open transactions are aborted by the next attempt."""
+        """End, and Spark with this process: the next attempt aborts open transactions."""
         end_at_once()
 
     def _run(self) -> str:
@@ -119,20 +119,20 @@ class ImportOperator(BaseOperator):
 
 
 class ExportOperator(BaseOperator):
-    """Writes what is new in a topic to a target; a retry does again what was cut off, and nothing twice.
+    """Writes new records of a topic to a target. A retry repeats an interrupted batch, and writes nothing twice.
 
     Args:
-        topic: Where from.
+        topic: The topic to read.
         target: A directory, or the table of a `jdbc` target.
         format: Any format Spark writes.
         options: The writer's options; `${NAME}` as above.
         schema: Schema of JSON values as DDL: fields become columns.
         is_binary: Whether keys and values are bytes rather than text.
-        name: Names the export; the topic if left out.
+        name: Name of the export; by default, the topic.
         key: Columns of a `jdbc` target by which rows are replaced (PostgreSQL).
-        packages: Maven coordinates of what the format needs, as a JDBC driver.
-        master: Spark's master URL, or that of a Spark Connect server; as the connection or `[spark]` says if left out.
-        config: Path of `streams.toml`; where the connection says it if left out.
+        packages: Maven coordinates of packages that the format needs, as a JDBC driver.
+        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
+        config: Path of `streams.toml`; by default, as the connection says.
         millrace_conn_id: The connection.
     """
 
@@ -170,7 +170,7 @@ class ExportOperator(BaseOperator):
         self.master = master
 
     def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
-        """Export, and give the range of offsets as text; empty if nothing was new."""
+        """Export, and return the range of offsets as text; empty if nothing was new."""
         return acting(self._run)
 
     def on_kill(self) -> None:
@@ -200,12 +200,12 @@ class ExportOperator(BaseOperator):
 
 
 def options_of(options: Mapping[str, str]) -> dict[str, str]:
-    """Options of a format, with `${NAME}` replaced by the environment's."""
+    """Return the options of a format, with `${NAME}` replaced from the environment."""
     return {name: expanded(f"option {name}", value, os.environ) for name, value in options.items()}
 
 
 def logged_progress(log: Any) -> Callable[[int, int], None]:
-    """Return a function that logs how far a transfer is, with its rate and the time that remains; every ten seconds at most."""
+    """Return a function that logs the progress of a transfer, with its rate and remaining time, at most every ten seconds."""
     began = said = time.monotonic()
 
     def report(done: int, everything: int) -> None:

@@ -1,4 +1,4 @@
-"""Waits that take no slot: each looks now and then, keeps nothing in memory that a restart of the triggerer would lose."""
+"""Waits that take no slot. Each looks now and then, and keeps nothing in memory that a restart of the triggerer would lose."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ OK, FAILED = "ok", "failed"
 
 
 class LookTrigger(BaseTrigger):
-    """Asks again and again how an application stands, and fires when it stands as is wanted.
+    """Checks the state of an application repeatedly, and fires when it is as wanted.
 
-    Brokers that do not answer are asked again.
+    If brokers do not answer, it tries again.
 
     Args:
-        look: What is looked at: see `sessions.look`.
+        look: The arguments of the check: see `sessions.look`.
         config: Path of `streams.toml`; empty if the connection says it.
         millrace_conn_id: The connection.
         every_s: Seconds between two looks.
@@ -41,7 +41,7 @@ class LookTrigger(BaseTrigger):
         self.every_s = every_s
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what another triggerer makes it anew from."""
+        """Return the class path and arguments from which another triggerer creates it again."""
         arguments = {
             "look": self.look,
             "config": self.config,
@@ -51,7 +51,7 @@ class LookTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until there is something to tell."""
+        """Look until there is something to report."""
         while True:
             try:
                 found = await asyncio.to_thread(self._look)
@@ -75,7 +75,7 @@ class DriverTrigger(LookTrigger):
     """Waits until a Spark driver has ended, and ends it if a person cancels its task.
 
     Args:
-        look: The driver and since when it runs: the arguments of `drivers.look_at`.
+        look: The driver and its start time: the arguments of `drivers.look_at`.
         config: Path of `streams.toml`; empty if the connection says it.
         millrace_conn_id: The connection.
         every_s: Seconds between two looks.
@@ -97,7 +97,7 @@ def _event(payload: dict[str, Any]) -> TriggerEvent:
 
 
 def ended(event: dict[str, Any]) -> str:
-    """Return what a wait has found.
+    """Return the findings of a wait.
 
     Raises:
         AirflowFailException: If it was in vain.

@@ -1,4 +1,4 @@
-"""The page as HTML."""
+"""Renders the page as HTML."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def document(title: str, body: str) -> str:
 
 
 def problem(text: str) -> str:
-    """Return what went wrong, as it is shown in the place of what was asked for."""
+    """Return the description of a problem, to show in place of the requested content."""
     return f'<p class="problem" role="alert">{escape(text)}</p>'
 
 
@@ -115,7 +115,7 @@ def row(app: AppConfig, found: Overview | str) -> str:
 
     Args:
         app: The application.
-        found: How it is, or why that is not known.
+        found: Its state, or the reason why that is not known.
     """
     if isinstance(found, str):
         told = f"<td colspan=4>{problem(found)}"
@@ -130,7 +130,7 @@ def application(app: AppConfig, found: Overview, allowed: frozenset[str]) -> str
 
     Args:
         app: The application.
-        found: How it is.
+        found: Its state.
         allowed: DAGs that the user may trigger.
     """
     release = found.release
@@ -192,7 +192,7 @@ def _partition(each: Partition) -> str:
 
 
 def _stretch(part: Stretch, end: int) -> str:
-    """A part of a bar; expired offsets take a tenth of it at most, whatever their number."""
+    """Return a part of a bar; expired offsets take a tenth of it at most, whatever their number."""
     size = part.end - part.start
     width = min(size, max(1, (end - part.end) // 9)) if part.state == EXPIRED else size
     return f'<span class="{part.state}" style="flex:{width}" title="{part.state} {part.start}..{part.end}"></span>'
@@ -237,7 +237,7 @@ def _failures(each: CheckRecord) -> str:
 
 
 def _pages(pages: Mapping[str, str], docs: str) -> str:
-    """Links to Data Docs, in a tab of their own: they are not trusted with what this page may do."""
+    """Return links to Data Docs, in a tab of their own: they are not trusted with this page's rights."""
     shown = (
         f'<a target="_blank" rel="noopener" href="{docs}/{quote(path)}">{escape(name)}</a>'
         for name, path in pages.items()
@@ -256,7 +256,7 @@ def _runs(runs: Iterable[RunRecord]) -> str:
 
 
 def _by(by: str) -> str:
-    """A user; a task of Airflow leads to its DAG."""
+    """Return a user's name; for a task of Airflow, a link to its DAG."""
     if not by.startswith("airflow:"):
         return escape(by)
     dag = (

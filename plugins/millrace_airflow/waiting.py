@@ -1,4 +1,4 @@
-"""Tasks that wait: for candidates, for a watch after a switch, for what runs elsewhere. They are deferred, and take no slot."""
+"""Tasks that wait for candidates, for a watch after a switch, or for work elsewhere. They are deferred, and take no slot."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _MINUTE_MS = 60_000
 
 
 class AwaitOperator(BaseOperator):
-    """Waits until workers of a release's candidate have caught up (`millrace release await`). Without any it ends at once.
+    """Waits until workers of a release's candidate have caught up (`millrace release await`). If none run, it ends at once.
 
     Args:
         app: The application.
-        config: Path of `streams.toml`; where the connection says it if left out.
+        config: Path of `streams.toml`; by default, as the connection says.
         max_lag: Offsets that the candidate may be behind.
         every_s: Seconds between two looks.
         millrace_conn_id: The connection.
@@ -54,24 +54,26 @@ class AwaitOperator(BaseOperator):
         self.millrace_conn_id = millrace_conn_id
 
     def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
-        """Look once, and wait without a slot."""
+        """Look once, and defer the task."""
         wanted = {"kind": "ready", "app": self.app, "max_lag": self.max_lag}
         return waited(self, wanted, self.every_s)
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:  # noqa: ARG002 - Airflow's signature
-        """Return how the candidate stands."""
+        """Return the state of the candidate."""
         return ended(event)
 
 
 class WatchOperator(BaseOperator):
-    """Watches the version that is live after a switch for some minutes, and returns what it found; nothing is empty text.
+    """Watches the version that is live after a switch for some minutes, and returns its findings.
+
+    If there are none, the result is an empty text.
 
     Args:
         app: The application.
         version: The version that is to be live.
-        minutes: For how long.
-        max_lag: More offsets behind at the end of the watch are worth telling; 0 if lag does not matter.
-        config: Path of `streams.toml`; where the connection says it if left out.
+        minutes: Duration of the watch.
+        max_lag: Offsets behind at the end of the watch, above which the lag is reported; 0 if lag does not matter.
+        config: Path of `streams.toml`; by default, as the connection says.
         every_s: Seconds between two looks.
         millrace_conn_id: The connection.
     """
@@ -102,13 +104,13 @@ class WatchOperator(BaseOperator):
         self.millrace_conn_id = millrace_conn_id
 
     def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
-        """Look once, and watch without a slot."""
+        """Look once, and defer the task until the watch ends."""
         until_ms = now_ms() + int(self.minutes) * _MINUTE_MS
         wanted = {"kind": "watched", "app": self.app, "version": self.version, "until_ms": until_ms}
         return waited(self, wanted | {"max_lag": int(self.max_lag)}, self.every_s)
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:  # noqa: ARG002 - Airflow's signature
-        """Return what the watch found."""
+        """Return the findings of the watch."""
         return ended(event)
 
 
@@ -118,8 +120,8 @@ class ProcessedSensor(BaseOperator):
     Args:
         app: The application.
         end: `latest` (as it is when the task starts), a vector or a time.
-        version: Which version; the live one if left out.
-        config: Path of `streams.toml`; where the connection says it if left out.
+        version: The version; by default, the live one.
+        config: Path of `streams.toml`; by default, as the connection says.
         every_s: Seconds between two looks.
         millrace_conn_id: The connection.
     """
@@ -148,13 +150,13 @@ class ProcessedSensor(BaseOperator):
         self.millrace_conn_id = millrace_conn_id
 
     def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
-        """Resolve the end, look once, and wait without a slot."""
+        """Resolve the end, look once, and defer the task."""
         version, end = acting(self._resolved)
         waited(self, {"kind": "processed", "app": self.app, "version": version, "end": end}, self.every_s)
         return end
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:  # noqa: ARG002 - Airflow's signature
-        """Return how the application stands."""
+        """Return the state of the application."""
         return ended(event)
 
     def _resolved(self) -> tuple[str, str]:
@@ -164,11 +166,11 @@ class ProcessedSensor(BaseOperator):
 
 
 def waited(task: AwaitOperator | WatchOperator | ProcessedSensor, wanted: dict[str, Any], every_s: float) -> str:
-    """Look once, and return what is found if there is nothing to wait for; otherwise defer the task.
+    """Look once, and return the finding if the wait is over; otherwise defer the task.
 
     Args:
         task: The task.
-        wanted: What is looked at: see `sessions.look`.
+        wanted: The arguments of the look: see `sessions.look`.
         every_s: Seconds between two looks.
     """
     first = acting(lambda: look(located(task.config, task.millrace_conn_id).project(), **wanted))

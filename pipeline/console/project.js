@@ -9,7 +9,7 @@ let charted = null;
 let chart = null;
 let chosen = null;
 
-// The application that the address names; the one before if it names none, as the link to the main part.
+// The application that the address names. If it names none, as the link to the main part, the previous one.
 function chosenName() {
   const wanted = location.hash.slice(1);
   const found = last.apps.find((app) => encodeURIComponent(app.name) === wanted);

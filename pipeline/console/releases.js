@@ -47,7 +47,7 @@ export function showRelease(state) {
   ]));
 }
 
-// The fields of one side, those marked that the other has not alike.
+// The fields of one side; those that differ from the other side are marked.
 function side(values, others) {
   const cell = element("td");
   const names = Object.keys(values);

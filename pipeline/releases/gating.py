@@ -75,7 +75,6 @@ class Gate:
     def __init__(
         self, quality: str | PickledFunction | None, versions: Versions, admin: Admin, spark: Callable[[], Any]
     ) -> None:
-        """Hold what judging needs."""
         self._quality = quality
         self._versions = versions
         self._admin = admin

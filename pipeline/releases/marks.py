@@ -69,7 +69,6 @@ class Marks:
     def __init__(
         self, registry: Registry, admin: Admin, bring: Callable[[Application, Mapping[TopicPartition, int]], None]
     ) -> None:
-        """Begin without a mark."""
         self._registry = registry
         self._admin = admin
         self._bring = bring

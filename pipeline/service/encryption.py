@@ -24,7 +24,7 @@ def server_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(certificate, key or None, lambda: streams.server_ssl_key_password)
-    except (OSError, ValueError) as error:  # what SSL says is an OSError
+    except (OSError, ValueError) as error:  # SSL's errors are OSErrors
         message = f"server.ssl.certificate.location {certificate} cannot be used: {error}"
         raise ConfigError(message, hint="PEM files are needed: the certificates, and their key.") from error
     return context

@@ -34,7 +34,6 @@ class LiveVersion:
     """
 
     def __init__(self, instance: Host, find: Callable[[str], Sequence[str]] | None = None) -> None:
-        """Begin with no known addresses."""
         self._instance = instance
         self._find = find or (lambda group: servers_of(Admin(instance.application.kafka), group))
         self._lock = threading.Lock()

@@ -8,7 +8,7 @@ const LOGGED = 200;
 const MOST_TASKS = 200; // rows that a browser can keep up to date
 
 let last = null;
-let listed = null; // the state in which stores were listed: an instance that starts has none yet
+let listed = null; // the instance's state when stores were listed: one that starts has none yet
 
 // --- figures
 
@@ -88,7 +88,7 @@ function showInstances(state) {
   });
 }
 
-// --- what happens
+// --- events
 
 function note(at, text) {
   const log = byId("log");

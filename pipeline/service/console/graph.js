@@ -1,4 +1,4 @@
-// The topology's picture, with figures beside its titles, topics and stores.
+// The topology's picture, with figures next to its titles, topics and stores.
 import { ask, byId, number, setText, size, span } from "/page.js";
 
 const SVG = "http://www.w3.org/2000/svg";

@@ -1,6 +1,6 @@
-// What the pages share. Whatever comes from a server is put into a page as text only, and the token travels in a header only.
+// Code that the pages share. Data from a server enters a page as text only, and the token travels in a header only.
 const RETRY_MS = 2000;
-const HIDDEN_MS = 60_000; // a page that nobody looks at leaves its place to others
+const HIDDEN_MS = 60_000; // a hidden page makes room for others
 const SHOWN_CHARACTERS = 2000; // of one value, until somebody asks for the rest
 const LATEST_MS = 8.64e15; // the end of a browser's calendar
 
@@ -15,7 +15,7 @@ export function element(name, text, attributes = {}) {
   return made;
 }
 
-// Selections and screen readers are disturbed by what changes only.
+// Only changed texts are written, so that selections and screen readers are not disturbed.
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -77,22 +77,22 @@ function sameRow(row, cells) {
   });
 }
 
-// Bring a table's rows to these texts: rows stay where they are, so that nobody loses a place in them.
+// Set the texts of a table's rows. Rows stay where they are, so that readers keep their place.
 export function fill(body, rows) {
   while (body.rows.length > rows.length) body.deleteRow(-1);
   rows.forEach((cells, at) => sameRow(body.rows[at] ?? body.insertRow(), cells));
 }
 
-// Make a link of a cell's text, once: a link that somebody has reached stays.
+// Turn a cell's text into a link, once: a link that has the focus stays.
 export function link(cell, href) {
   if (!cell.firstElementChild) cell.replaceChildren(element("a", cell.textContent, { href }));
   return cell.firstElementChild;
 }
 
-// Where an instance may be; what else a member of a group has named is no link.
+// Whether a text is an address of an instance. A member of a group may name any text; others do not become links.
 export const isAddress = (server) => /^(\[[0-9a-fA-F:]+\]|[\w.-]+):\d+$/.test(server);
 
-// Bring a list of terms to these pairs, likewise.
+// Set a list of terms to these pairs, likewise.
 export function define(list, pairs) {
   while (list.children.length > pairs.length) list.lastElementChild.remove();
   pairs.forEach(([name, value], at) => {
@@ -119,7 +119,7 @@ export async function ask(path, signal) {
   throw Object.assign(new Error(message), { status: answer.status });
 }
 
-// Read events until the server or the signal ends them; of several that have come by now the last is enough.
+// Read events until the server or the signal ends them. If several have arrived, only the last is used.
 async function read(path, signal, show) {
   const answer = await ask(path, signal);
   setText(byId("connection"), "Connected");
@@ -154,7 +154,7 @@ function shown() {
   });
 }
 
-// End a signal when the page has been hidden for long.
+// End a signal when the page has been hidden for a while.
 function whileLookedAt() {
   const ends = new AbortController();
   let timer;

@@ -9,7 +9,7 @@ let nextPage = null;
 
 const chosen = () => stores.find((each) => each.store === byId("store").value);
 
-// Which fields a kind of store can be asked with.
+// The query fields of each kind of store.
 function fieldsOf(kind) {
   if (KEY_VALUE.has(kind)) return ["key", "from", "to", "prefix"];
   if (kind === "versioned") return ["key", "as-of"];

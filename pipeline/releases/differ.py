@@ -272,7 +272,7 @@ class Differ:
         self._backend.wipe()
 
     def _forgotten_after_ms(self, topic: str) -> int:
-        """Return the time after which brokers may have deleted a topic's tombstones. An older index could keep deleted rows."""
+        """Return the age (ms) at which brokers may delete tombstones. An older index could keep deleted rows."""
         config = self._admin.topic_config(topic)
         return int(config["delete.retention.ms"]) if "compact" in config["cleanup.policy"] else _FOREVER_MS
 

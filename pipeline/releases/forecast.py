@@ -120,7 +120,7 @@ def _records(run: RunRecord) -> int:
 
 
 def _bytes(wanted: RunRange, admin: Admin) -> int | None:
-    """Estimate the bytes of each partition's range as its share of the partition's offsets."""
+    """Estimate the bytes to read. A range's share of its partition's bytes is its share of the offsets."""
     sizes = log_sizes(admin.kafka, {tp.topic for tp in wanted.ranges})
     if wanted.ranges.keys() - sizes.keys():
         return None

@@ -328,7 +328,7 @@ class Repairer:
         return release
 
     def _version(self, scope: Scope, live: str) -> tuple[str, Versions]:
-        """Declare a version that computes the rows. Its name is derived from the scope, so that it continues after a crash."""
+        """Declare a version that computes the rows. Its name is a hash of its work, so that it continues after a crash."""
         application = self._versions().releasable(live)
         told = repr((scope.start_ms, live, application.topology.fingerprint()))
         name = _VERSION + hashlib.sha256(told.encode()).hexdigest()[:8]

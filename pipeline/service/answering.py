@@ -51,7 +51,7 @@ def serve_files(api: FastAPI, files: Mapping[str, tuple[str, str]]) -> None:
 
 def _file(body: str, media_type: str) -> Callable[[], Awaitable[Response]]:
     async def answer() -> Response:
-        """Return the console: a page without data, which asks for it with a token."""
+        """The console: a page without data, which asks for it with a token."""
         return Response(body, headers=dict(HEADERS), media_type=media_type)
 
     return answer

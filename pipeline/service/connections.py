@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HEADER_SECONDS = 10.0
-"""Maximum time for the handshake and headers of a request, and for the next request after an answer."""
+"""Maximum time for a handshake, for the headers of a request, and for the wait for the next request."""
 HEADER_BYTES = 64 * 1024
 SLOW_SECONDS = 30.0
 """Maximum time in which a reader may take nothing of an answer."""

@@ -41,7 +41,7 @@ class Side(Enum):
 
 
 class Change(Enum):
-    """How the new row of a key compares to its old one."""
+    """Comparison of a key's new row to its old one."""
 
     SAME = "same"
     CHANGED = "changed"

@@ -86,7 +86,7 @@ def readiness(
 
 
 def looking(connected: ConnectedApplication, every_s: float) -> Callable[[], tuple[float, list[InputLag]]]:
-    """Return a function that looks at an application's lags, waiting between two looks."""
+    """Return a function that waits, then returns the time and an application's lags."""
     seen = False
 
     def look() -> tuple[float, list[InputLag]]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pipeline.windows import Window
 
 KEY_COLUMNS = "key", "window_start", "window_end"
-"""Columns that name a row, as far as keys are windowed."""
+"""Columns that identify a row; the window's columns exist only for windowed keys."""
 _OWN = frozenset(f"_{name}" for name in (*KEY_COLUMNS, "partition", "time", "change", "late_ms"))
 _LAST_MS = 253_402_300_799_999
 """The last ms of the year 9999: Python has no later times."""

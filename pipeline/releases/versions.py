@@ -161,7 +161,7 @@ class Versions:
         return OffsetVector(self._committed(one, other))
 
     def follow(self, follower: Application, leader: Application) -> RunSummary:
-        """Process with `follower` what `leader` has processed."""
+        """Process with `follower` up to the offsets that `leader` has processed."""
         target = OffsetVector(self.target(leader, follower))
         start = COMMITTED if self._admin.committed(follower.id, target.offsets) else EARLIEST
         connected = self._connected(follower)

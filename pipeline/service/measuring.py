@@ -78,7 +78,7 @@ class _Flow:
     store_rates: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def shown(self) -> dict[str, Any]:
-        """Return it as JSON shows it."""
+        """Return the figures as JSON shows them."""
         reads = self.read_rates.keys() | self.read_lags.keys()
         return {
             "rate": round(self.rate, 1),
@@ -95,7 +95,7 @@ class _Flow:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """The counts of an instance at a moment, by which rates are computed."""
+    """The counts of an instance at a moment, from which rates are computed."""
 
     at: float
     tasks: Mapping[TaskId, TaskFigures]

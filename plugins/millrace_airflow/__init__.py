@@ -1,3 +1,3 @@
-"""Millrace for Airflow: operators, the DAG factory and the plugin. The only importer of airflow."""
+"""Millrace for Airflow: operators, the DAG factory and the plugin. No other package imports airflow."""
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class BoundedRunOperator(BaseOperator):
         return self.execute(context)
 
     def on_kill(self) -> None:
-        """End, and Spark with this process. The next owners of its tasks abort open transactions."""
+        """End the task, and Spark with its process. The next owners of its tasks abort open transactions."""
         end_at_once()
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
@@ -291,7 +291,7 @@ class ReleaseOperator(BaseOperator):
         return acting(partial(self._take, f"airflow:{self.dag_id}/{context['run_id']}"))
 
     def on_kill(self) -> None:
-        """End, and Spark with this process; the step may be taken again."""
+        """End the task, and Spark with its process; the step may be taken again."""
         end_at_once()
 
     def _take(self, by: str) -> str:
@@ -397,7 +397,7 @@ class QualityOperator(BaseOperator):
         return self.lineage.told()
 
     def on_kill(self) -> None:
-        """End, and Spark with this process; nothing was written."""
+        """End the task, and Spark with its process; nothing was written."""
         end_at_once()
 
 

@@ -64,7 +64,7 @@ def front_door(project: ProjectConfig, master: str = "", by: str = "") -> Millra
 
 
 def is_answered(project: ProjectConfig, within_s: float) -> bool:
-    """Return whether a broker answers within some seconds."""
+    """Return whether a broker answers within a number of seconds."""
     return front_door(project).cluster.is_answered(within_s)
 
 

@@ -91,7 +91,7 @@ class ImportOperator(BaseOperator):
         return acting(self._run)
 
     def on_kill(self) -> None:
-        """End, and Spark with this process: the next attempt aborts open transactions."""
+        """End the task, and Spark with its process: the next attempt aborts open transactions."""
         end_at_once()
 
     def _run(self) -> str:
@@ -174,7 +174,7 @@ class ExportOperator(BaseOperator):
         return acting(self._run)
 
     def on_kill(self) -> None:
-        """End, and Spark with this process: the next attempt writes the same batch again."""
+        """End the task, and Spark with its process: the next attempt writes the same batch again."""
         end_at_once()
 
     def _run(self) -> str:

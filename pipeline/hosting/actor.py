@@ -1,4 +1,4 @@
-"""Names the user of this machine, for records of an action."""
+"""Names the user of this machine, to record who did something."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import socket
 
 
 def this_user() -> str:
-    """The user of this process and the machine it runs on: `user@host`."""
+    """Return the user of this process and the machine it runs on: `user@host`."""
     return f"{getpass.getuser()}@{socket.gethostname()}"

@@ -1,4 +1,4 @@
-"""One version of one application, ready to run: its topology, its topics, its tasks."""
+"""One version of one application, ready to run: its topology, topics and tasks."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Application:
     """One version of one application.
 
     Args:
-        config: How it is configured.
-        version: Which version this is.
-        topology: What it runs.
+        config: Its configuration.
+        version: The version.
+        topology: Its topology.
         kafka: Client properties.
         state_directory: Where local state of all applications is kept.
-        published: Where outputs go instead, by the name the topology uses (staging); None if the version publishes.
-        dead_letters: Where all dead letters go for now (staging); None leaves it to the handlers.
+        published: Staging topics by the name that the topology uses; None if the version publishes.
+        dead_letters: Topic of all dead letters for now (staging); None if the handlers decide.
     """
 
     config: AppConfig
@@ -50,20 +50,20 @@ class Application:
 
     @property
     def id(self) -> str:
-        """The application id: `<name>-<version>`."""
+        """Return the application id: `<name>-<version>`."""
         return self.config.application_id(self.version)
 
     @property
     def directory(self) -> Path:
-        """The directory of this version's local state."""
+        """Return the directory of this version's local state."""
         return self.state_directory / self.id
 
     @property
     def handlers(self) -> ErrorHandlers:
-        """The handlers of records that cannot be read, processed or written.
+        """Return the handlers of records that cannot be read, processed or written.
 
         Raises:
-            ConfigError: If one cannot be imported.
+            ConfigError: If a handler cannot be imported.
         """
         return error_handlers(self.config.streams)
 
@@ -108,7 +108,7 @@ class Application:
         )
 
     def environment(self, task: str) -> Environment:
-        """Return the facts about this application that processors of a task may know."""
+        """Return the facts about this application that are available to processors of a task."""
         settings = {**self.config.streams.settings(), "application.id": self.id}
         return Environment(settings, self.directory / task)
 
@@ -118,12 +118,12 @@ def topology_of(config: AppConfig, version: str, new_builder: Callable[[Topology
 
     Args:
         config: The application.
-        version: Which version.
-        new_builder: Makes the `StreamsBuilder` its function is given; hosts do not know the DSL.
+        version: The version.
+        new_builder: Makes the `StreamsBuilder` that its function receives; hosts do not know the DSL.
 
     Raises:
         ConfigError: If there is no such version or function, or it raises.
-        TopologyError: If the function does not give a topology.
+        TopologyError: If the function does not return a topology.
     """
     reference = config.topology_of(version)
     builder = new_builder(config.streams.topology_config)
@@ -157,18 +157,18 @@ def load_application(
     version: str | None = None,
     published: Mapping[str, str] | None = None,
 ) -> Application:
-    """An application with its topology.
+    """Load an application with its topology.
 
     Args:
-        project: All applications.
-        name: Which one.
-        new_builder: Makes the `StreamsBuilder` its function is given.
-        version: Which version; the configured one if left out.
-        published: Where outputs go instead, by the name the topology uses (staging); None if the version publishes.
+        project: The project with all applications.
+        name: The application's name.
+        new_builder: Makes the `StreamsBuilder` that its function receives.
+        version: The version; the configured one if left out.
+        published: Staging topics by the name that the topology uses; None if the version publishes.
 
     Raises:
         ConfigError: If there is no such application, version or function, or the function raises.
-        TopologyError: If the function does not give a topology.
+        TopologyError: If the function does not return a topology.
     """
     config = project.app(name)
     chosen = version or config.version

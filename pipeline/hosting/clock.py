@@ -11,5 +11,5 @@ class SystemClock:
     """The machine's clock."""
 
     def now_ms(self) -> int:
-        """Now, in ms since the epoch."""
+        """Return the present time, in ms since the epoch."""
         return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""`ConnectedApplication`: one version of an application, and the brokers it runs on."""
+"""`ConnectedApplication`: one version of an application, with the brokers it runs on."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ConnectedApplication:
     Args:
         application: The version of the application.
         admin: Asks the brokers.
-        known_partitions: Number of partitions by source topic, as somebody else has found them; None to ask the brokers.
+        known_partitions: Number of partitions by source topic, if they are known already; None to ask the brokers.
     """
 
     application: Application
@@ -48,19 +48,19 @@ class ConnectedApplication:
 
     @property
     def id(self) -> str:
-        """The application id: `<name>-<version>`."""
+        """Return the application id: `<name>-<version>`."""
         return self.application.id
 
     def in_directory(self, directory: Path) -> ConnectedApplication:
-        """Return it with its local state in another directory."""
+        """Return a copy with its local state in another directory."""
         return replace(self, application=self.application.in_directory(directory))
 
     # Tasks
 
     def resolved(self) -> ConnectedApplication:
-        """Return it with the topics that its patterns match now.
+        """Return a copy that reads the topics that its patterns match now.
 
-        Topics of Kafka and the application's own are left out.
+        Leaves out Kafka's internal topics and those of the application.
 
         Raises:
             BrokerError: If brokers do not answer.
@@ -71,12 +71,12 @@ class ConnectedApplication:
         return self.reading([topic for topic in others if not topic.startswith("__")])
 
     def reading(self, topics: Collection[str]) -> ConnectedApplication:
-        """Return it with those of the topics that its patterns match."""
+        """Return a copy that reads those of the given topics that its patterns match."""
         topology = self.application.topology.resolved(topics)
         return ConnectedApplication(replace(self.application, topology=topology), self.admin)
 
     def with_partitions(self, partitions: Mapping[str, int]) -> ConnectedApplication:
-        """Return it with the source topics that another instance or process has found.
+        """Return a copy with the source topics that another instance or process has found.
 
         Args:
             partitions: Number of partitions by topic (`partitions`).
@@ -85,7 +85,7 @@ class ConnectedApplication:
 
     @cached_property
     def partitions(self) -> Mapping[str, int]:
-        """Number of partitions of each topic of others that it reads; its patterns are resolved.
+        """Return the number of partitions of each external topic that it reads; its patterns are resolved.
 
         Raises:
             BrokerError: If brokers do not answer.
@@ -96,7 +96,7 @@ class ConnectedApplication:
 
     @cached_property
     def layout(self) -> Layout:
-        """Its tasks and internal topics; its patterns are resolved.
+        """Return its tasks and internal topics; its patterns are resolved.
 
         Raises:
             TopicError: If a source topic does not exist, or topics that are joined differ in partitions.
@@ -106,7 +106,7 @@ class ConnectedApplication:
 
     @cached_property
     def inputs(self) -> frozenset[TopicPartition]:
-        """All partitions that its tasks read, those of repartition topics included."""
+        """Return all partitions that its tasks read, including those of repartition topics."""
         return frozenset(tp for inputs in self.layout.tasks.values() for tp in inputs)
 
     def committed(self, tps: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, CommittedOffset]:
@@ -116,7 +116,7 @@ class ConnectedApplication:
             tps: The partitions; all inputs if left out.
 
         Raises:
-            OpenTransactionError: If a transaction that commits some of them stays open.
+            OpenTransactionError: If a transaction that commits offsets of these partitions stays open.
             BrokerError: If brokers do not answer.
         """
         return self.admin.committed(self.id, self.inputs if tps is None else tps)
@@ -124,14 +124,14 @@ class ConnectedApplication:
     # Topics
 
     def prepare(self) -> Layout:
-        """Check handlers, the place of snapshots and topics; create the internal topics that do not exist.
+        """Check handlers, the snapshot store and topics; create missing internal topics.
 
         Returns:
-            Its tasks and internal topics.
+            The tasks and internal topics.
 
         Raises:
-            ConfigError: If a handler or extractor cannot be imported, or nothing here understands `snapshot.url`.
-            TopicError: If a topic is missing, or has the wrong number of partitions; or one of its own has been deleted.
+            ConfigError: If a handler or extractor cannot be imported, or no installed file system serves `snapshot.url`.
+            TopicError: If a topic is missing, has the wrong number of partitions, or is an internal one that has been deleted.
         """
         application, streams = self.application, self.application.config.streams
         error_handlers(streams)
@@ -152,12 +152,12 @@ class ConnectedApplication:
         return layout
 
     def _require_nothing_lost(self) -> None:
-        """Make sure that the internal topics that are to be created have not existed before.
+        """Make sure that the internal topics to be created have not existed before.
 
-        Kafka Streams creates them anew (`InternalTopicManager.makeReady`), and goes on without the state that was in them.
+        Kafka Streams creates them again (`InternalTopicManager.makeReady`), and goes on without the state that was in them.
 
         Raises:
-            TopicError: If tasks that use one have committed.
+            TopicError: If tasks that use such a topic have committed.
         """
         own = {topic.name for topic in self.layout.internal_topics}
         if own == self.admin.partitions(own).keys():
@@ -165,7 +165,7 @@ class ConnectedApplication:
         used = self._used_topics()
         lost = (
             used - self.admin.partitions(used).keys()
-        )  # asked after the commits: an instance may have just created them
+        )  # looked up after the commits: an instance may have just created them
         if lost:
             names = ", ".join(sorted(lost))
             message = f"{self.id} has worked before, and topics of its own are not there: {names}"
@@ -189,10 +189,10 @@ class ConnectedApplication:
     # Publication
 
     def live_version(self) -> LiveVersion | None:
-        """Return what the control topic says of the application; None if it was never released.
+        """Return the application's record in the control topic; None if it was never released.
 
         Raises:
-            ReleaseError: If the record cannot be read; or is lost, and this version would publish.
+            ReleaseError: If the record cannot be read, or is lost although this version would publish.
             BrokerError: If brokers do not answer.
         """
         found = live_version_of(self.admin, self.application.config.name)
@@ -201,7 +201,9 @@ class ConnectedApplication:
         return found
 
     def require_right(self) -> None:
-        """Make sure that a bounded run may write where it was started to write.
+        """Make sure that a bounded run may write to its output topics.
+
+        A run that writes to staging topics may always do so, unless its version holds for a mark: the run would pass the mark.
 
         A run that writes to staging topics always may, unless its version holds for a mark: it would go beyond.
 

@@ -1,4 +1,4 @@
-"""How often Python looks for cycles of objects while records are processed, and among which."""
+"""Sets how often Python looks for reference cycles while records are processed, and among which objects."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _COLLECTED_AFTER = 50_000
 
 @cache
 def collect_rarely() -> None:
-    """Look for cycles after 50,000 new objects, and not among those that are there when this is called first.
+    """Look for cycles after 50,000 new objects, and never among the objects that exist at the first call.
 
-    Records make no cycles; Python's default of 700 costs a quarter of reading them. What is there before the first record,
-    modules above all, stays: Spark's Python processes look through everything after each task.
+    Records make no cycles; Python's default of 700 costs a quarter of the time for reading them. Objects from before the first
+    record, mainly modules, stay: Spark's Python processes look through everything after each task.
     """
     gc.set_threshold(_COLLECTED_AFTER)
     gc.collect()
@@ -27,9 +27,9 @@ def collect_rarely() -> None:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Look for no cycles while very many objects are made that stay, and are in none.
+    """Suspend the search for cycles while the body makes very many objects that stay and are in no cycle.
 
-    They would be looked through over and over as more come, a third of the time of reading records that are to be sorted.
+    Python would search them over and over as more are made. That takes a third of the time for reading records to be sorted.
     """
     was_enabled = gc.isenabled()
     gc.disable()

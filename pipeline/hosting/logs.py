@@ -1,4 +1,4 @@
-"""How processes log to their standard error output: lines for people, or JSON for machines."""
+"""Configures logging to the standard error output: lines for people, or JSON for machines."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any
 import msgspec
 
 _FIELDS = ("application", "task", "topic", "partition", "offset", "offsets")
-"""What a message may say apart (`extra`)."""
+"""Fields that a message may carry in addition (`extra`)."""
 _TALKATIVE = {
-    "great_expectations": logging.WARNING,  # directories that it makes, and each function that it registers
-    "httpx": logging.WARNING,  # a line for every question that is passed on
-    "kafka": logging.CRITICAL,  # tracebacks of lost connections, which it opens again by itself
-    "py4j": logging.CRITICAL,  # each connection to Java, and errors that it raises as well
+    "great_expectations": logging.WARNING,  # logs directories that it makes, and each function that it registers
+    "httpx": logging.WARNING,  # logs every question that is passed on
+    "kafka": logging.CRITICAL,  # logs tracebacks of lost connections, which it opens again by itself
+    "py4j": logging.CRITICAL,  # logs each connection to Java, and errors that it raises as well
 }
-"""Loggers of other libraries, and from which level on they are heard."""
+"""Other libraries' loggers, with the lowest level that is logged."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogStyle:
-    """How to log.
+    """The style of logging.
 
     Args:
-        level: From which level on.
-        as_json: Whether each message is a JSON object on a line of its own.
+        level: The lowest level that is logged.
+        as_json: Whether each message is a JSON object on its own line.
     """
 
     level: int
@@ -35,10 +35,10 @@ class LogStyle:
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per message: time, level, logger, process, message, and task and offsets where they are known."""
+    """Formats a message as JSON: time, level, logger, process, message, and task and offsets where known."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         shown: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -53,7 +53,7 @@ class JsonLines(logging.Formatter):
 
 
 def start_logging(style: LogStyle) -> None:
-    """Log in this process as it is said."""
+    """Configure logging in this process."""
     quiet_libraries()
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)s %(processName)s %(name)s %(message)s")
@@ -62,10 +62,10 @@ def start_logging(style: LogStyle) -> None:
 
 
 def quiet_libraries() -> None:
-    """Keep other libraries from what they log of things that are in order, or that they raise as well.
+    """Silence messages of other libraries about normal events, or about errors that they raise as well.
 
-    For processes that are ours: commands, stream threads, tasks of Airflow. What a program logs that uses Millrace is its
-    own affair.
+    Called in Millrace's own processes: commands, stream threads, tasks of Airflow. Programs that use Millrace decide for
+    themselves.
     """
     for name, level in _TALKATIVE.items():
         logging.getLogger(name).setLevel(level)
@@ -73,11 +73,11 @@ def quiet_libraries() -> None:
 
 
 def _is_no_trace_of_an_interrupt(record: logging.LogRecord) -> bool:
-    """Whether a line of the root logger says something else than Spark's bridge to Java does at Ctrl-C, with a trace."""
+    """Return False for the trace that Spark's bridge to Java logs at Ctrl-C through the root logger; True for other lines."""
     return record.msg not in {"KeyboardInterrupt while sending command.", "Exception while sending command."}
 
 
 def current_style() -> LogStyle:
-    """Return how this process logs, for those that it starts."""
+    """Return the logging style of this process, for child processes."""
     root = logging.getLogger()
     return LogStyle(root.level, any(isinstance(handler.formatter, JsonLines) for handler in root.handlers))

@@ -1,4 +1,4 @@
-"""Tells a worker at once what the control topic says of its application: where to hold, and which version publishes."""
+"""Tells a worker at once about changes in the control topic: where to hold, and which version publishes."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ log = logging.getLogger(__name__)
 
 _TP = TopicPartition(CONTROL_TOPIC, 0)
 _RETRY_SECONDS = 1.0
-"""How often to look whether there is a control topic, and to try again after a failure."""
+"""How often to look for a control topic, and to try again after a failure."""
 _POLL_SECONDS = 0.2
 _RECORDS_PER_POLL = 500
 _END_SECONDS = 1.0
-"""How long to wait for the thread to end; it may be waiting for brokers that are away, and holds nothing."""
+"""How long to wait for the thread to end. It may be waiting for absent brokers, and holds no resources."""
 
 
 class ControlTail:
-    """Reads the control topic in a thread of its own, from its start, for as long as a worker runs.
+    """Reads the control topic in its own thread, from its start, for as long as a worker runs.
 
-    A mark that has been there for longer than it says is given up: its coordinator has died, and nothing has changed. In the
-    middle of a switch that is not so; only the completed switch ends the hold.
+    Gives up a mark that is older than its `hold_ms`: its coordinator has died, and nothing has changed. During a switch
+    the mark stays; only the completed switch ends the hold.
 
     Args:
         admin: Asks the brokers.
         app: The application.
-        on_change: Told each record that is news, in the thread of the tail.
+        on_change: Called with each new record, in the thread of the tail.
     """
 
     def __init__(self, admin: Admin, app: str, on_change: Callable[[LiveVersion], None]) -> None:
@@ -58,11 +58,11 @@ class ControlTail:
         """What the topic said last; None if it says nothing."""
 
     def start(self) -> None:
-        """Begin to read."""
+        """Begin reading."""
         self._thread.start()
 
     def close(self) -> None:
-        """Read no more. Idempotent."""
+        """Stop reading. Idempotent."""
         self._ends.set()
         if self._thread.is_alive():
             self._thread.join(_END_SECONDS)
@@ -95,7 +95,7 @@ class ControlTail:
             key, value, *_ = record
             if key == name:
                 self._newest = value
-        if _TP in polled.ends:  # what lies before it may be long past
+        if _TP in polled.ends:  # earlier records may be outdated
             self._tell()
         if self.latest is not None and self.latest.mark is not None:
             self._give_up_if_due(self.latest)
@@ -130,17 +130,17 @@ class ControlTail:
             remove_mark(self._admin, self._app, record)
         except (VersionConflictError, TaskMigratedError, UnknownOutcomeError) as error:
             log.info("somebody else writes the control topic, which is read again: %s", error)
-        # Looked at again then, unless the topic says meanwhile that the mark is gone.
+        # Checked again then, unless the topic says meanwhile that the mark is gone.
         self._deadline = record.mark.id, time.monotonic() + _RETRY_SECONDS
 
 
 def remove_mark(admin: Admin, app: str, record: LiveVersion) -> None:
-    """Take a mark out of an application's record, unless somebody has written it since; the rest stays as it is.
+    """Remove the mark from an application's record, unless the record has changed since; the rest stays as it is.
 
     Raises:
-        VersionConflictError: If somebody has.
-        TaskMigratedError: If somebody else is just writing. Nothing was written.
-        UnknownOutcomeError: If it cannot be said whether it was written.
+        VersionConflictError: If the record has changed.
+        TaskMigratedError: If another writer is active at this moment. Nothing was written.
+        UnknownOutcomeError: If it is unknown whether the record was written.
         BrokerError: If brokers refuse or do not answer.
     """
     topic = ControlTopic(admin, CONTROL_TOPIC)

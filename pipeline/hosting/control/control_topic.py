@@ -1,4 +1,4 @@
-"""A compacted topic of one partition: the latest value per name is what holds."""
+"""Stores values by name in a compacted topic of one partition; the latest value of a name is valid."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
 
 
 class ControlTopic:
-    """Values under names in a topic, which is created at the first write.
+    """A topic of values by name, created at the first write.
 
     Args:
         admin: Asks the brokers.
-        topic: Its name, and that of the lock which serialises `write`.
+        topic: Its name, which is also the name of the lock that serialises `write`.
     """
 
     def __init__(self, admin: Admin, topic: str) -> None:
@@ -32,7 +32,7 @@ class ControlTopic:
         self._tp = TopicPartition(topic, 0)
 
     def read(self) -> dict[str, bytes]:
-        """Return the latest value under each name.
+        """Return the latest value of each name.
 
         Raises:
             BrokerError: If brokers do not answer.
@@ -51,15 +51,15 @@ class ControlTopic:
         return found
 
     def write(self, values: Mapping[str, bytes | None], check: Callable[[], None] = lambda: None) -> None:
-        """Write values, or None to forget them, all or nothing; of several writers at a time, one comes through.
+        """Write values atomically; of several concurrent writers one succeeds.
 
         Args:
-            values: By name.
-            check: Called under the lock, before anything is written; what it raises ends the attempt.
+            values: By name; None deletes a name.
+            check: Called under the lock before anything is written; an error that it raises ends the attempt.
 
         Raises:
             TaskMigratedError: If another writer has taken the lock. Nothing was written.
-            UnknownOutcomeError: If it cannot be said whether it was written.
+            UnknownOutcomeError: If it is unknown whether the values were written.
             BrokerError: If brokers refuse or do not answer.
         """
         self._create()
@@ -74,7 +74,7 @@ class ControlTopic:
             producer.close()
 
     def put(self, values: Mapping[str, bytes | None]) -> None:
-        """Write values of names that have one writer: without the lock.
+        """Write values of names that have only one writer, without the lock.
 
         Raises:
             BrokerError: If brokers refuse or do not answer.

@@ -1,8 +1,8 @@
-"""The right to publish: of an application's versions only the live one writes to its public topics.
+"""The right to publish: only the live version of an application writes to its public topics.
 
-A switch writes the control topic first, and then fences the tasks of the version that loses the right. Taking over a task
-fences its previous owner first, and then reads the control topic. So an owner from before the switch is fenced, and
-one from afterwards knows of it: there is no third case.
+A switch writes the control topic first, and then fences the tasks of the version that loses the right. A task that starts
+fences its previous owner first, and then reads the control topic. So a switch fences every owner from before it, and every
+later owner knows of the switch.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 CONTROL_TOPIC = "millrace-releases"
 SWITCHING: Mapping[str, str] = {"cutting": "cut", "rolling-back": "rollback"}
-"""Steps of a release in which nothing may publish, with the command that completes each."""
+"""Steps of a release in which no version may publish, with the command that completes each."""
 
 _STAGING_HINT = "Started again, it processes without publishing, into staging topics."
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Asks the owners of some versions to process up to given offsets exactly, to commit there, and to hold.
+    """Asks the tasks of some versions to process exactly up to given offsets, commit there, and hold.
 
-    It comes in phases. In phase 0 tasks that read topics of others stop wherever they are. In phase 1 these process up to the
-    offsets that are named then, and hold. Each further phase names the ends of the repartition topics one level below.
-    A task says that it holds by a commit whose metadata names the mark and its phase. Holds end when the record has no mark.
+    It has phases. In phase 0, tasks that read external topics stop wherever they are. In phase 1 they process up to the offsets
+    that the mark then names, and hold. Each further phase names the ends of the repartition topics one level below. A task
+    acknowledges a hold with a commit whose metadata names the mark and its phase. Holds end when the record has no mark.
 
     Args:
         id: Names the mark.
-        phase: Which phase is under way.
-        limits: Offset per `topic-partition` at which to hold, by version; versions that are not in it do not hold.
-        hold_ms: A mark that is not complete after so long is given up, ms; not once a switch is under way.
+        phase: The current phase.
+        limits: Offset per `topic-partition` at which to hold, by version; other versions do not hold.
+        hold_ms: Time after which an incomplete mark is given up, ms; it does not apply once a switch is under way.
     """
 
     id: str
@@ -48,14 +48,14 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class LiveVersion(msgspec.Struct, frozen=True):
-    """Holds the right to publish, as the control topic says it; the rest of a record belongs to the releases.
+    """The right to publish, as the control topic records it; releases own the other fields of a record.
 
     Args:
         app: The application.
         live: The version that has the right.
-        step: Where its release stands.
+        step: The current step of its release.
         epoch: Counts the switches.
-        mark: Where versions are to hold; None if none is to.
+        mark: Where versions hold; None if no version holds.
         revision: Counts the writes.
     """
 
@@ -70,7 +70,7 @@ class LiveVersion(msgspec.Struct, frozen=True):
         """Make sure that no switch is under way.
 
         Raises:
-            UnderWayError: If one is.
+            UnderWayError: If a switch is under way.
         """
         if self.step in SWITCHING:
             message = f"{self.app}: the release is {self.step}; until that is completed, nothing else may process"
@@ -78,10 +78,10 @@ class LiveVersion(msgspec.Struct, frozen=True):
             raise UnderWayError(message, hint=hint)
 
     def require_no_mark(self, version: str) -> None:
-        """Make sure that a version is not asked to hold.
+        """Make sure that no mark asks a version to hold.
 
         Raises:
-            UnderWayError: If it is.
+            UnderWayError: If a mark does.
         """
         if self.mark is not None and version in self.mark.limits:
             message = f"{self.app} {version} holds for mark {self.mark.id}; until that is over, no run may process"
@@ -92,10 +92,10 @@ class LiveVersion(msgspec.Struct, frozen=True):
 
 
 def acknowledged_mark(metadata: str) -> tuple[str, int] | None:
-    """For which mark a task holds, and the phase that it has reached, by the metadata of an offset that it has committed.
+    """Return the mark for which a task holds, and its phase, from the metadata of an offset that the task has committed.
 
     Args:
-        metadata: As the brokers keep it.
+        metadata: Metadata of the committed offset.
 
     Returns:
         The mark's id and the phase; None if the task did not hold at that commit.
@@ -104,15 +104,17 @@ def acknowledged_mark(metadata: str) -> tuple[str, int] | None:
 
 
 def staging_name(application_id: str, topic: str) -> str:
-    """Name the topic to which a version that is not live writes, in place of a public one."""
+    """Return the staging topic to which a version that is not live writes, instead of a public topic."""
     return f"{application_id}-staging-{topic}"
 
 
 def require_never_released(admin: Admin, app: AppConfig) -> None:
-    """Make sure that an application of which the control topic knows nothing has no staging topics, which releases make.
+    """Make sure that an application without a record in the control topic has no staging topics.
+
+    Releases make staging topics, so these prove that a record is lost.
 
     Raises:
-        ReleaseError: If it has some. The record is lost, so it is unknown which version is live.
+        ReleaseError: If it has staging topics: it is unknown which version is live.
         BrokerError: If brokers do not answer.
     """
     prefixes = tuple(staging_name(app.application_id(version), "") for version in {app.version, *app.versions})
@@ -128,7 +130,7 @@ def live_version_of(admin: Admin, app: str) -> LiveVersion | None:
 
     Raises:
         BrokerError: If brokers do not answer.
-        ReleaseError: If the control topic holds something else.
+        ReleaseError: If the record cannot be read.
     """
     found = ControlTopic(admin, CONTROL_TOPIC).read().get(app)
     return None if found is None else decoded(found, app)
@@ -138,7 +140,7 @@ def decoded(value: bytes, app: str) -> LiveVersion:
     """Decode the record of an application.
 
     Raises:
-        ReleaseError: If it cannot be read.
+        ReleaseError: If the record cannot be read.
     """
     try:
         return msgspec.json.decode(value, type=LiveVersion)
@@ -148,5 +150,5 @@ def decoded(value: bytes, app: str) -> LiveVersion:
 
 
 def not_live(app: str, version: str, record: LiveVersion) -> NotLiveError:
-    """Return the error that a version may not publish."""
+    """Make the error that a version may not publish."""
     return NotLiveError(f"{app} {version} may not publish: {record.live} is live", hint=_STAGING_HINT)

@@ -1,3 +1,3 @@
-"""The inputs of an application: where reading starts, how far it is behind, and records that are skipped or gone."""
+"""The inputs of an application: where reading starts, how far it lags, and which records are skipped or deleted."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far an application is behind, out of what it has committed."""
+"""Computes how far an application lags, from its committed offsets."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 class InputLag(NamedTuple):
-    """One input of an application, in offsets.
+    """The lag of one input of an application, in offsets.
 
-    `committed` is None if nothing was; `start` is the first offset that still exists, and `end` the last stable one.
+    `committed` is None without a committed offset. `start` is the first offset that still exists, `end` the last stable one.
     """
 
     tp: TopicPartition
@@ -23,12 +23,12 @@ class InputLag(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Offsets that are still to be processed; an upper bound of the records."""
+        """Return the number of offsets still to be processed, an upper bound of the number of records."""
         return max(self.end - (self.committed if self.committed is not None else self.start), 0)
 
 
 def input_lags(connected: ConnectedApplication) -> list[InputLag]:
-    """Return committed offsets and ends of all inputs that exist, repartition topics included; sorted by partition.
+    """Return committed offsets and ends of all existing inputs, including repartition topics; sorted by partition.
 
     Raises:
         TopicError: If a source topic does not exist.

@@ -1,4 +1,4 @@
-"""Deals with input records that are gone although no task has processed them."""
+"""Explains why input records are deleted although no task has processed them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _OWN_TOPIC = (
 def explained(
     error: MissingOffsetError, connected: ConnectedApplication, committed: Mapping[TopicPartition, int]
 ) -> MissingOffsetError:
-    """The error with a hint that fits the topic, once it is known that no other owner has processed the records.
+    """Return the error with a hint that fits the topic, if no other owner has processed the records.
 
     Args:
-        error: What a reader has found.
-        connected: Whose input it is.
+        error: The error that a reader has raised.
+        connected: The application that reads the partition.
         committed: Committed offsets of the task that reads the partition.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Says at the start which topics take fewer event times than usual: old records that are processed anew are refused there."""
+"""Warns at the start of topics whose range of event times is narrower than usual: they refuse old records."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 
 
 def warn_of_narrow_times(connected: ConnectedApplication) -> None:
-    """Log which topics that an application writes to refuse event times that brokers usually take.
+    """Log the output topics that refuse event times which brokers usually accept.
 
     Args:
-        connected: The application, its topics prepared.
+        connected: The application; its topics are prepared.
 
     Raises:
         BrokerError: If the brokers do not answer.
@@ -39,7 +39,7 @@ def warn_of_narrow_times(connected: ConnectedApplication) -> None:
 
 
 def _written(application: Application) -> Iterator[str]:
-    """Every topic that the application writes to, as far as the topology names it."""
+    """Yield every topic that the application writes to, as far as the topology names it."""
     topology, published = application.topology, application.published or {}
     yield from (published.get(topic, topic) for topic in topology.sink_topics)
     yield from (internal_name(application.id, name) for name in topology.repartition_topics)

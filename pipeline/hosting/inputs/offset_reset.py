@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 def reset_offsets(
     connected: ConnectedApplication, tps: Iterable[TopicPartition], now_ms: int
 ) -> dict[TopicPartition, int]:
-    """Return the offset at which each partition is begun, as its source, or else `auto.offset.reset`, says.
+    """Return the offset at which reading of each partition begins, by the policy of its source or `auto.offset.reset`.
 
-    Repartition topics are begun at their beginning in any case: whatever is in them has not been processed yet.
+    Repartition topics are always read from their beginning: none of their records has been processed yet.
 
     Args:
-        connected: Whose topics they are; its patterns are resolved.
+        connected: The application; its patterns are resolved.
         tps: Partitions without committed offsets.
-        now_ms: What durations are counted back from, ms since the epoch.
+        now_ms: The time from which durations count back, ms since the epoch.
 
     Raises:
-        ConfigError: If one is not to be begun without a committed offset.
+        ConfigError: If the policy of a partition requires a committed offset.
         BrokerError: If the brokers do not answer.
     """
     admin, policies = connected.admin, reset_policies(connected.application)
@@ -58,7 +58,7 @@ def reset_offsets(
 
 
 def reset_policies(application: Application) -> dict[str, AutoOffsetReset]:
-    """Return where reading begins without a committed offset, per topic of others; patterns are resolved."""
+    """Return the policy for reading without a committed offset, per external topic; patterns are resolved."""
     configured = AutoOffsetReset.parse(application.config.streams.auto_offset_reset)
     topology = application.topology
     return {

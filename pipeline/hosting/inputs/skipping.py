@@ -1,4 +1,4 @@
-"""Skips one input record that cannot be processed: its offset is committed, and nothing else of its task changes."""
+"""Skips one input record that cannot be processed: commits its offset, and changes nothing else of its task."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 SKIPPED_TOPIC = "millrace-skipped"
 _BATCH_OF_LOG = 1_000
-"""How many offsets are looked through for the next record: ends of transactions lie between."""
+"""How many offsets to search for the next record; ends of transactions may come before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """One record that is to be skipped.
+    """A record to skip.
 
     Args:
         task_id: The task that reads it.
         tp: The partition it is in.
         record: The record as it was read.
-        offset: What is committed instead.
-        metadata: Committed beside it: the partition's time stays as it was.
+        offset: The offset to commit.
+        metadata: Metadata of the commit; it keeps the partition's time.
     """
 
     task_id: TaskId
@@ -50,15 +50,18 @@ class Skip:
 
 
 def plan_skip(connected: ConnectedApplication, tp: TopicPartition, offset: int) -> Skip:
-    """Find the record, and make sure that it is the next one of its task.
+    """Find a record, and make sure that its task processes it next.
 
     Args:
-        connected: Whose input it is.
+        connected: The application that reads the record.
         tp: The partition.
         offset: The record's offset.
 
+    Returns:
+        The skip, to be passed to `carry_out`.
+
     Raises:
-        UnderWayError: If a worker, or a run, processes the application.
+        UnderWayError: If a worker or a bounded run processes the application.
         RangeError: If the application does not read the partition, or another record comes next.
         BrokerError: If the brokers do not answer.
     """
@@ -77,21 +80,21 @@ def plan_skip(connected: ConnectedApplication, tp: TopicPartition, offset: int) 
 
 
 def carry_out(connected: ConnectedApplication, planned: Skip) -> Skip:
-    """Skip the record: take its task over, so that no other owner commits meanwhile, and commit the offset behind it.
+    """Skip a record: fence its task's owner, and commit the offset after the record.
 
-    The record goes to the dead letter topic in the same transaction, if the application has one. The skip is noted in
-    `millrace-skipped`.
+    Fencing keeps other owners from committing meanwhile. If the application has a dead letter topic, the same transaction
+    writes the record there. `millrace-skipped` records the skip.
 
     Args:
-        connected: Whose input it is.
-        planned: What `plan_skip` found.
+        connected: The application that reads the record.
+        planned: The result of `plan_skip`.
 
     Returns:
-        What was skipped.
+        The record that was skipped.
 
     Raises:
-        RangeError: If the task has moved on meanwhile.
-        TaskMigratedError: If somebody else takes the task over at this moment. Nothing is skipped.
+        RangeError: If the task has progressed meanwhile.
+        TaskMigratedError: If another owner takes the task over at this moment. Nothing is skipped.
         BrokerError: If the brokers refuse or do not answer.
     """
     application = connected.application
@@ -112,7 +115,7 @@ def carry_out(connected: ConnectedApplication, planned: Skip) -> Skip:
 
 
 def _next_record(admin: Admin, tp: TopicPartition, start: int) -> RawRecord | None:
-    """The first record at or behind an offset; None if there is none."""
+    """Return the first record at or after an offset; None if there is none."""
     end = admin.end_offsets([tp])[tp]
     for at in range(start, end, _BATCH_OF_LOG):
         for _, records in read_range(admin, {tp: OffsetRange(at, min(at + _BATCH_OF_LOG, end))}):
@@ -124,7 +127,7 @@ def _next_record(admin: Admin, tp: TopicPartition, start: int) -> RawRecord | No
 def _elsewhere(
     application: Application, task_id: TaskId, tp: TopicPartition, offset: int, record: RawRecord | None
 ) -> RangeError:
-    """That another record comes next, with how to get there."""
+    """Make the error that another record comes next, with advice on how to skip that one."""
     if record is None:
         return RangeError(f"Task {task_id} of {application.id} has processed all of {tp}: there is nothing to skip")
     message = (
@@ -139,7 +142,7 @@ def _elsewhere(
 
 
 def _skip(task_id: TaskId, tp: TopicPartition, record: RawRecord, committed: CommittedOffset | None) -> Skip:
-    """The skip of a record, or of the next one of a pack: those behind that stay to be processed."""
+    """Return the skip of a record, or of the next record of a pack; later records of the pack stay to be processed."""
     metadata = "" if committed is None else committed.metadata
     if writer_of(record.headers) is None or record.value is None:
         return Skip(task_id, tp, record, record.offset + 1, metadata)

@@ -1,4 +1,4 @@
-"""Names the user of this machine, to record who did something."""
+"""Names the user of this machine, as the author of an action."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Progress in records of what takes long: told to whoever began it, whatever calls lie between.
+"""Reports the progress of long operations, in records, to the caller that started them.
 
-A program that wants to know begins the work within `telling`. Work says how far it is with `tell`, or is looked at again and
-again with `looked_at`. Without a listener neither does anything.
+A program that follows the progress starts the operation within `telling`. The operation reports with `tell`, or lets
+`looked_at` poll it. Both do nothing without a listener.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.5
 _ROWS = 1_000
 _LAST_LOOK_SECONDS = 1.0
-"""How long a look that is under way is waited for; one at a commit that has lost its owner takes longer than a minute."""
+"""How long to wait for a poll that is under way. A poll of a commit that has lost its owner takes longer than a minute."""
 
 
 class Progress(NamedTuple):
-    """How far work is.
+    """The progress of an operation.
 
     Args:
-        doing: The work, in words.
-        done: Records that are done.
-        everything: Records in all; None if that is not known.
+        doing: The operation, in words.
+        done: Records processed so far.
+        everything: Records in total; None if unknown.
     """
 
     doing: str
@@ -50,11 +50,11 @@ _listener: ContextVar[_Listener | None] = ContextVar("progress", default=None)
 
 @contextmanager
 def telling(on_progress: Callable[[Progress], None] | None, every_s: float = LOOK_SECONDS) -> Iterator[None]:
-    """Tell `on_progress` how far work is that begins in the body, in this thread.
+    """Report to `on_progress` how far operations are that begin in the body, in this thread.
 
     Args:
-        on_progress: Called again and again, from other threads as well; None tells nobody.
-        every_s: How often work is looked at that does not say so by itself.
+        on_progress: Called repeatedly, from other threads as well; None for no reports.
+        every_s: Interval at which to poll operations that do not report by themselves, s.
     """
     before = _listener.set(None if on_progress is None else _Listener(on_progress, every_s))
     try:
@@ -64,24 +64,24 @@ def telling(on_progress: Callable[[Progress], None] | None, every_s: float = LOO
 
 
 def is_followed() -> bool:
-    """Whether anybody listens: counting may cost something."""
+    """Return whether there is a listener, so that counting may take time."""
     return _listener.get() is not None
 
 
 def tell(doing: str, done: int, everything: int | None = None) -> None:
-    """Say how far work is, in records."""
+    """Report progress in records."""
     listener = _listener.get()
     if listener is not None:
         listener.on_progress(Progress(doing, done, everything))
 
 
 def counted_batches(doing: str, batches: Iterable[T], everything: int | None = None) -> Iterator[T]:
-    """Pass on batches of records beside their partitions, and say after each how many there have been.
+    """Pass batches on, and report the number of records after each.
 
     Args:
-        doing: What is done with them, in words.
-        batches: Pairs of anything and records.
-        everything: How many there are in all; more than there are if some offsets have none.
+        doing: The operation, in words.
+        batches: Pairs of any value (such as a partition) and records.
+        everything: Records in total; an upper bound if some offsets have no record.
     """
     done = 0
     tell(doing, done, everything)
@@ -92,12 +92,12 @@ def counted_batches(doing: str, batches: Iterable[T], everything: int | None = N
 
 
 def counted_rows(doing: str, rows: Iterable[R], everything: int | None = None) -> Iterator[R]:
-    """Pass on rows, and say now and then how many there have been.
+    """Pass rows on, and report their number now and then.
 
     Args:
-        doing: What is done with them, in words.
+        doing: The operation, in words.
         rows: The rows.
-        everything: How many there are in all, if that is known.
+        everything: Rows in total, if known.
     """
     done = 0
     for row in rows:
@@ -110,13 +110,13 @@ def counted_rows(doing: str, rows: Iterable[R], everything: int | None = None) -
 
 @contextmanager
 def looked_at(doing: str, look: Callable[[], tuple[int, int | None]]) -> Iterator[None]:
-    """Look again and again, from another thread, how far the body is.
+    """Poll the progress of the body repeatedly, from another thread.
 
-    Brokers that do not answer are asked again the next time: the body reports what is wrong with them.
+    Ignores brokers that do not answer, and asks them again the next time: the body reports their errors.
 
     Args:
-        doing: The work, in words.
-        look: Returns the records that are done, and those in all.
+        doing: The operation, in words.
+        look: Returns the records processed so far, and the total.
     """
     listener = _listener.get()
     if listener is None:

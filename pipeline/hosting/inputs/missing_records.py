@@ -1,4 +1,4 @@
-"""Explains why input records are deleted although no task has processed them."""
+"""Explains errors about input records that were deleted before any task processed them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OWN_TOPIC = (
 def explained(
     error: MissingOffsetError, connected: ConnectedApplication, committed: Mapping[TopicPartition, int]
 ) -> MissingOffsetError:
-    """Return the error with a hint that fits the topic, if no other owner has processed the records.
+    """Return the error with a hint that fits the topic; called once it is known that no other owner has processed the records.
 
     Args:
         error: The error that a reader has raised.

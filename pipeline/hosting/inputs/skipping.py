@@ -127,7 +127,7 @@ def _next_record(admin: Admin, tp: TopicPartition, start: int) -> RawRecord | No
 def _elsewhere(
     application: Application, task_id: TaskId, tp: TopicPartition, offset: int, record: RawRecord | None
 ) -> RangeError:
-    """Make the error that another record comes next, with advice on how to skip that one."""
+    """Make the error that another record comes next, with a hint on what to do first."""
     if record is None:
         return RangeError(f"Task {task_id} of {application.id} has processed all of {tp}: there is nothing to skip")
     message = (

@@ -1,4 +1,4 @@
-"""Processing an application alone: a place that one host at a time has, and that the brokers free when it dies."""
+"""Lets one host at a time process an application alone; brokers free its place when it dies."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ _HEARTBEAT_MS = 1_000
 _JOIN_SECONDS = 0.5
 _LOOK_SECONDS = 0.1
 _PATIENCE_SECONDS = 3.0
-"""Hosts that live answer sooner, as a rule."""
+"""Live hosts usually answer within this time."""
 
 
 @contextmanager
 def processing_alone(connected: ConnectedApplication, kind: str, by: str | None = None) -> Iterator[SoleHost]:
     """Process all tasks of an application while no other host does.
 
-    Hosts that have died are waited for: brokers free their places when their sessions time out. That the results are exact
-    does not depend on it: each task still has one owner.
+    Waits for hosts that have died: brokers free their places when their sessions time out. Exact results do not depend on
+    this: each task has one owner anyway.
 
     Args:
-        connected: The application that is processed.
-        kind: What processes it: `sole_host.RUN` or `WORKER`.
-        by: Who starts it; this user on this machine if left out.
+        connected: The application.
+        kind: The kind of host: `sole_host.RUN` or `WORKER`.
+        by: The user who starts it; this user on this machine if left out.
 
     Yields:
         The host that has the place.
 
     Raises:
-        UnderWayError: If another run or worker of the application lives.
+        UnderWayError: If another bounded run or worker of the application is alive.
         BrokerError: If the brokers refuse or do not answer.
     """
     place = _Place(connected.application, SoleHost.new(kind, by))
@@ -59,10 +59,10 @@ def processing_alone(connected: ConnectedApplication, kind: str, by: str | None 
 
 
 class _Place:
-    """Membership in the group of hosts that process alone, in a thread."""
+    """Membership, in its own thread, in the group of hosts that process alone."""
 
     def __init__(self, application: Application, host: SoleHost) -> None:
-        """Joins at once."""
+        """Join the group."""
         self.host = host
         self._application = application
         self._group = group_of(application.id)
@@ -75,13 +75,13 @@ class _Place:
         self._thread.start()
 
     def take(self, admin: Admin) -> None:
-        """Wait until it is decided that this host may process.
+        """Wait for the decision that this host may process.
 
         Raises:
-            UnderWayError: If another one may.
-            BrokerError: If brokers refuse, or nothing is decided for `task.timeout.ms`, and for some sessions.
+            UnderWayError: If another host may.
+            BrokerError: If brokers refuse, or there is no decision within `task.timeout.ms` plus some sessions.
         """
-        # One session of a host that has died, and some for the group to meet.
+        # One session of a host that has died, and more for the group to rebalance.
         sessions_ms = 3 * session_ms(self._application, SOLE_SESSION_MS)
         patience_s = max(self._application.config.streams.task_timeout_ms, sessions_ms) / 1000
         began, is_told = time.monotonic(), False
@@ -102,7 +102,7 @@ class _Place:
         self._thread.join()
 
     def _next_decision(self, admin: Admin) -> str:
-        """The host that may process; empty if that is still open."""
+        """Return the host that may process; empty if that is not decided yet."""
         try:
             decision = self._decisions.get(timeout=_LOOK_SECONDS)
         except queue.Empty:
@@ -112,7 +112,10 @@ class _Place:
         return decision
 
     def _is_found_alone(self, admin: Admin) -> bool:
-        """Whether it is the only member, and may begin: brokers take seconds (`group.initial.rebalance.delay.ms`) to say so."""
+        """Return whether this host is the only member and may begin.
+
+        Spares the seconds that brokers take to announce that (`group.initial.rebalance.delay.ms`).
+        """
         if self._stand is not Stand.NEW or hosts_in(admin.group(self._group).members) != (self.host,):
             return False
         with self._lock:
@@ -121,7 +124,7 @@ class _Place:
         return self._stand is Stand.AT_WORK
 
     def _hear(self, plan: bytes) -> None:
-        """Hear what the leader has decided; what is open is decided once everybody has said more."""
+        """Receive the leader's plan; while it decides nothing, announce that this host is waiting."""
         name = chosen_in(plan)
         with self._lock:
             if name == self.host.name:

@@ -1,4 +1,4 @@
-"""Ownership of a task: the producer that initialised its transactional id last, and fences all others."""
+"""Ownership of a task: the producer that last initialised its transactional id owns it, and fences all others."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _COMMIT_SECONDS = 10.0
-"""How long an owner that lives may take to end a commit, which takes milliseconds."""
+"""How long a live owner may take to end a commit, which usually takes milliseconds."""
 SOLE_SESSION_MS = 10_000
-"""Without heartbeats for so long, a bounded run or a worker that is alone counts as dead."""
+"""After this time without heartbeats, a bounded run or a worker without a group counts as dead."""
 _WORKER_SESSION_MS = 45_000
 _LOOK_SECONDS = 0.5
 
 
 def transactional_id(application_id: str, task_id: TaskId) -> str:
-    """Names the one owner a task may have, in whatever process."""
+    """Return the transactional id of a task; it allows only one owner among all processes."""
     return f"{application_id}-{task_id}"
 
 
 def fence_owners(application: Application, task_ids: Iterable[TaskId]) -> None:
-    """Fence the owners of tasks, and abort what they have open, without going on with them.
+    """Fence the owners of tasks and abort their open transactions, without processing the tasks.
 
     Raises:
         BrokerError: If the brokers do not answer.
@@ -49,18 +49,18 @@ def fence_owners(application: Application, task_ids: Iterable[TaskId]) -> None:
 
 
 def session_ms(application: Application, default: int) -> int:
-    """Return how long hosts of an application count as members after their last heartbeat, unless the default holds."""
+    """Return how long (ms) hosts of an application stay members after their last heartbeat: the default unless configured."""
     return int(application.config.streams.consumer.get("session.timeout.ms", default))
 
 
 def under_way(application_id: str, host: SoleHost) -> UnderWayError:
-    """Make the error that a run, or a worker that is alone, processes an application."""
+    """Make the error that a bounded run, or a worker without a group, processes an application."""
     hint = "Wait for its end, or stop it. One that died counts until its session times out, within seconds."
     return UnderWayError(f"{application_id} is being processed by {host}", hint=hint)
 
 
 def require_no_members(connected: ConnectedApplication) -> None:
-    """Make sure that no worker processes an application: being fenced, it would only take its tasks over again.
+    """Make sure that no worker processes an application: a fenced worker would only re-initialise its tasks.
 
     Raises:
         UnderWayError: If its group has members.
@@ -73,7 +73,7 @@ def require_no_members(connected: ConnectedApplication) -> None:
 
 
 def require_no_sole_host(connected: ConnectedApplication) -> None:
-    """Make sure that neither a bounded run, nor a worker that is alone, processes an application.
+    """Make sure that no bounded run and no worker without a group processes an application.
 
     Raises:
         UnderWayError: If one does.
@@ -84,10 +84,10 @@ def require_no_sole_host(connected: ConnectedApplication) -> None:
 
 
 def require_nobody(connected: ConnectedApplication) -> None:
-    """Make sure that nothing processes an application: no worker, and no bounded run.
+    """Make sure that no worker and no bounded run processes an application.
 
     Raises:
-        UnderWayError: If something does.
+        UnderWayError: If one does.
         BrokerError: If the brokers do not answer.
     """
     require_no_members(connected)
@@ -95,27 +95,27 @@ def require_nobody(connected: ConnectedApplication) -> None:
 
 
 def await_no_members(connected: ConnectedApplication) -> None:
-    """Wait until workers that have died are members no more.
+    """Wait until workers that have died are no longer members.
 
     Raises:
-        UnderWayError: If its group has members for longer than a session.
+        UnderWayError: If the group still has members after a session.
         BrokerError: If the brokers do not answer.
     """
     _wait(lambda: require_no_members(connected), session_ms(connected.application, _WORKER_SESSION_MS))
 
 
 def await_no_sole_host(connected: ConnectedApplication) -> None:
-    """Wait until a run, or a worker that was alone, has ended, if it dies or ends within a session.
+    """Wait for up to a session until no bounded run and no worker without a group processes an application.
 
     Raises:
-        UnderWayError: If it processes for longer.
+        UnderWayError: If one still does after a session.
         BrokerError: If the brokers do not answer.
     """
     _wait(lambda: require_no_sole_host(connected), session_ms(connected.application, SOLE_SESSION_MS))
 
 
 def _wait(check: Callable[[], None], session: int) -> None:
-    """Check until it passes, for as long as members that have died may be taken for living ones."""
+    """Repeat a check until it passes, for as long as dead members may still count as alive."""
     deadline, is_told = time.monotonic() + session / 1000 + 2 * _LOOK_SECONDS, False
     while True:
         try:
@@ -136,7 +136,7 @@ def settled_offsets(
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return the committed offsets of some inputs.
 
-    After an owner has died in a commit they are unknown. All tasks are fenced then, which ends the commit.
+    They are unknown after an owner has died during a commit. In that case fences all tasks, which ends the commit.
 
     Raises:
         TopicError: If topics are missing.

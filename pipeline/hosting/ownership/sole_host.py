@@ -1,7 +1,7 @@
-"""Decides which of several hosts may process all of an application alone: values only, without a broker.
+"""Decides which of several hosts may process a whole application alone; plain values, without brokers.
 
-Bounded runs, and workers that end once they are caught up, are members of a group of their own. Brokers see within a session
-that one has died, so a crash leaves nothing behind that locks others out.
+Bounded runs, and workers that end once they have caught up, are members of a separate group. Brokers notice within a session
+that a member has died, so a crash leaves no lock behind.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class SoleHost:
     """One host that processes all tasks of an application alone.
 
     Args:
-        kind: What it is: `RUN` or `WORKER`.
-        by: Who started it.
-        since_ms: When, ms since the epoch.
+        kind: Its kind: `RUN` or `WORKER`.
+        by: The user who started it.
+        since_ms: When it was started, ms since the epoch.
         id: Names it; sorts by time.
 
     >>> host = SoleHost(RUN, "ann@laptop", 1767225600000, "1767225600000-c0ffee")
@@ -48,60 +48,60 @@ class SoleHost:
 
     @classmethod
     def new(cls, kind: str, by: str | None = None) -> SoleHost:
-        """Make one that begins now, of this user on this machine if none is named."""
+        """Make a host that begins now, of this user on this machine if no user is named."""
         now_ms = SystemClock().now_ms()
         who = by or this_user()
         return cls(kind, who, now_ms, f"{now_ms:013d}-{uuid.uuid4().hex[:6]}")
 
     @property
     def name(self) -> str:
-        """The client id of its member: brokers tell it with the members."""
+        """Return the client id of its member, which brokers list with the members."""
         return f"{self.kind}/{self.by}/{self.id}"
 
     @classmethod
     def parse(cls, name: str) -> SoleHost:
-        """Read a member's client id."""
+        """Parse a member's client id."""
         kind, _, rest = name.partition("/")
         by, _, host_id = rest.rpartition("/")
         return cls(kind, by, int(host_id.partition("-")[0]), host_id)
 
     def __str__(self) -> str:
-        """Name its kind, its user, and since when it runs."""
+        """Return its kind, its user, and since when it runs."""
         since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
         return f"a {self.kind} of {self.by}, since {since}"
 
 
 def group_of(application_id: str) -> str:
-    """The group of the hosts that process an application alone; no application's own group has such a name."""
+    """Return the group of the hosts that process an application alone; no application's own group has such a name."""
     return f"{application_id}:run"
 
 
 def hosts_in(members: tuple[str, ...]) -> tuple[SoleHost, ...]:
-    """The hosts among the members of such a group, as `client-id@host`, the oldest first."""
+    """Return the hosts among the members of such a group, the oldest first; members have the form `client-id@host`."""
     return tuple(sorted((SoleHost.parse(member.rpartition("@")[0]) for member in members), key=lambda host: host.id))
 
 
 class Stand(StrEnum):
-    """How far a host has come."""
+    """The stage that a host has reached."""
 
     NEW = "new"
-    """It does not know yet whether there are others."""
+    """It does not know yet whether there are other hosts."""
     WAITING = "waiting"
-    """It knows of others, and has not begun."""
+    """It knows of other hosts, and has not begun."""
     AT_WORK = "at work"
     """It has begun."""
 
 
 def said(host: SoleHost, stand: Stand) -> bytes:
-    """Encode what a member says of itself when its group meets."""
+    """Encode a member's announcement for a rebalance of its group."""
     return msgspec.json.encode([host.name, stand])
 
 
 def decided(members: Mapping[str, bytes]) -> bytes:
-    """Decide which of the members may process: its name; nothing as long as one may begin without a decision.
+    """Return the name of the member that may process, encoded; empty while a member may begin without a decision.
 
     Args:
-        members: What each says of itself (`said`).
+        members: Announcement of each member (`said`).
 
     >>> ann, bob = (SoleHost(RUN, who, 0, f"{at:013d}-0") for at, who in enumerate(["ann", "bob"]))
     >>> decided({"1": said(ann, Stand.WAITING), "2": said(bob, Stand.AT_WORK)})
@@ -122,5 +122,5 @@ def decided(members: Mapping[str, bytes]) -> bytes:
 
 
 def chosen_in(plan: bytes) -> str:
-    """The name that a plan says (`decided`); empty if it is open."""
+    """Return the name in a plan (`decided`); empty if nothing is decided."""
     return msgspec.json.decode(plan, type=str)

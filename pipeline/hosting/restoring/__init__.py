@@ -1,3 +1,3 @@
-"""Brings the local state of a task to the committed point: from snapshots and changelogs."""
+"""Brings the local state of a task to the committed point, from snapshots and changelogs."""
 
 from __future__ import annotations

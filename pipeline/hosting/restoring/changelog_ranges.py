@@ -1,4 +1,4 @@
-"""Finds which records of its changelogs the local state of a task lacks."""
+"""Finds which changelog records the local state of a task lacks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Missing:
 
     Args:
         backend: The state.
-        ranges: What is missing of each changelog; empty where nothing is.
+        ranges: The missing offsets of each changelog; empty if none are missing.
     """
 
     backend: StateBackend
@@ -34,13 +34,18 @@ class Missing:
 def find_missing(
     admin: Admin, backend: StateBackend, spec: TaskSpec, committed: Mapping[TopicPartition, int]
 ) -> Missing:
-    """Find what a task's local state lacks. State of another history than the changelogs' is thrown away: it lacks all of them.
+    """Find the changelog records that a task's local state lacks.
+
+    Deletes state that was not made from the present changelogs; such state then lacks all of their records.
 
     Args:
         admin: Asks the brokers.
         backend: The state.
         spec: The task.
-        committed: Committed offsets of its inputs. Read-only stores are restored from inputs, up to these.
+        committed: Committed offsets of its inputs. Read-only stores are restored from inputs up to these offsets.
+
+    Returns:
+        The missing ranges.
 
     Raises:
         BrokerError: If the brokers do not answer.
@@ -52,7 +57,7 @@ def find_missing(
     known, noted = backend.positions(), backend.topic_ids()
     ids = admin.topic_ids({tp.topic for tp in tps})
     starts = {tp: known.get(tp, 0) for tp in tps}
-    # Ahead of the last stable offset is what is committed, if its marker is not there yet; or it is foreign.
+    # State ahead of the last stable offset is committed, but its marker is not there yet; or the state is foreign.
     ahead = [tp for tp in tps - sources if starts[tp] > last[tp]]
     last |= {tp: max(last[tp], min(starts[tp], end)) for tp, end in admin.written_offsets(ahead).items()}
     reasons = (
@@ -70,9 +75,9 @@ def find_missing(
 
 
 def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_same_topic: bool) -> str | None:
-    """Tell why state at an offset of a changelog that has records from `first` to `last` is not made of these; None if it is.
+    """Return why state at an offset was not made from a changelog with records from `first` to `last`; None if it was.
 
-    Offsets alone do not tell: a topic that was deleted and created anew (by a reset from another machine) soon has them, too.
+    Offsets alone do not tell: a topic that was deleted and created again (by a reset from another machine) soon reaches them.
     """
     if not is_same_topic:
         return f"the local state is at offset {start} of another topic {tp.topic}, which has been created anew since"

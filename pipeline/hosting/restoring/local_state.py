@@ -1,4 +1,4 @@
-"""Locks the directory of local state, and tells how far the state is that lies in it."""
+"""Locks the directory of local state, and tells how far its state has come."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INSTANCE_DIRECTORY = "instance-{}"
-"""Below the state directory: that of one of several instances which are started together, by number."""
+"""Subdirectory of the state directory, by number, for each of several instances that are started together."""
 
 _PREDECESSOR_SECONDS = 30.0
-"""How long stream threads whose supervisor was killed may take to end."""
+"""How long stream threads may take to end after their supervisor was killed."""
 
 
 @contextmanager
 def locked(directory: Path, *, group_writes: bool = False) -> Iterator[None]:
-    """Keep other instances on this machine out of a state directory, and other users.
+    """Lock a state directory against other instances on this machine and other users.
 
     Args:
-        directory: The directory; made if there is none.
+        directory: The directory; created if missing.
         group_writes: Whether users of its group may write there (`allow.os.group.write.access`).
 
     Raises:
-        StateInUseError: If one uses it.
+        StateInUseError: If another instance uses it.
         StateError: If it cannot be written.
     """
     try:
@@ -59,7 +59,7 @@ def locked(directory: Path, *, group_writes: bool = False) -> Iterator[None]:
 
 
 def instance_id(application: Application) -> str:
-    """Return the id of this state directory: made once, kept in it (`kafka-streams-process-metadata`).
+    """Return the id of this state directory: created once and stored in it (`kafka-streams-process-metadata`).
 
     Raises:
         StateError: If the directory cannot be written.
@@ -83,9 +83,9 @@ def _unusable(directory: Path, error: OSError) -> StateError:
 
 
 def left_positions(application: Application) -> dict[TaskId, int]:
-    """Return how far the state of each task is that lies in the local directory: changelog offsets applied, summed up.
+    """Return the position of each task's state in the local directory: the sum of its applied changelog offsets.
 
-    Stream threads of an instance that was killed here a moment ago may have it open still: they are waited for.
+    Waits for stream threads of an instance that was just killed here, as they may still have the state open.
     """
     found = {}
     for task, path in task_directories(application.directory).items():
@@ -100,12 +100,12 @@ def left_positions(application: Application) -> dict[TaskId, int]:
 
 
 def directories_of(application_id: str, state_directory: Path) -> tuple[Path, ...]:
-    """Return the directories of an application's local state below a state directory, those of instances on Spark included."""
+    """Return the directories of an application's local state below a state directory, including those of instances on Spark."""
     instances = sorted(state_directory.glob(f"{INSTANCE_DIRECTORY.format('*')}/{application_id}"))
     return tuple(path for path in (state_directory / application_id, *instances) if path.exists())
 
 
 def task_directories(directory: Path) -> dict[TaskId, Path]:
-    """Return the directories of tasks that an application has in its own, without those that were never completed."""
+    """Return the directories of tasks in an application's directory, without those that were never completed."""
     found = (path for path in directory.glob("*_*") if re.fullmatch(r"\d+_\d+", path.name))
     return {TaskId.parse(path.name): path for path in found}

@@ -1,9 +1,9 @@
-"""Windows and versions that brokers have deleted from a changelog although their stores have not forgotten them.
+"""Finds windows and versions that brokers have deleted from a changelog although their stores still need them.
 
-They do that only where a store's `log_config` names a `retention.ms` or a `min.compaction.lag.ms`, as Kafka Streams does for
-all windows and versions (`WindowedChangelogTopicConfig`, `VersionedChangelogTopicConfig`): brokers compare event times with
-their own clock. Where event time lies far behind it, as when old records are processed anew, they delete what is needed still,
-and a task without local state cannot get it back.
+That happens only where a store's `log_config` sets `retention.ms` or `min.compaction.lag.ms`, as Kafka Streams does for
+all windows and versions (`WindowedChangelogTopicConfig`, `VersionedChangelogTopicConfig`). Brokers compare event times with
+their own clock. When old records are processed again, event time is far behind that clock. Brokers then delete records that
+are still needed, and a task without local state cannot restore them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 def lost_history(
     admin: Admin, missing: Missing, spec: TaskSpec, committed: Iterable[CommittedOffset], now_ms: int
 ) -> Iterator[str]:
-    """Say which stores that have to be restored may lack open windows, or versions that their history reaches.
+    """Yield warnings about stores to be restored that may lack open windows, or versions within their history.
 
     Args:
         admin: Asks the brokers.
-        missing: What the task's state lacks.
+        missing: The changelog records that the task's state lacks.
         spec: The task.
-        committed: What is committed of its inputs: event times are beside it.
-        now_ms: What time it is.
+        committed: Commits of its inputs, whose metadata has event times.
+        now_ms: The present time, ms since the epoch.
 
     Raises:
         BrokerError: If the brokers do not answer.
@@ -64,5 +64,5 @@ def lost_history(
 
 
 def _is_compacted_early(admin: Admin, store: StoreBuilder, topic: str, needed_ms: int) -> bool:
-    """Whether brokers may compact versions that are so old, by their clock."""
+    """Return whether brokers may compact versions as old as `needed_ms`, by their clock."""
     return store.kind is StoreKind.VERSIONED and int(admin.topic_config(topic)["min.compaction.lag.ms"]) < needed_ms

@@ -1,7 +1,7 @@
-"""Publishes the state of tasks as snapshots, and opens local state, that of a snapshot where there is none.
+"""Publishes the state of tasks as snapshots, and opens local state, from a snapshot if there is none.
 
-A snapshot saves reading a changelog from its beginning, and nothing else depends on it: one that does not fit is passed over
-with a warning, and the changelog is used.
+A snapshot saves reading a changelog from its beginning, and nothing else depends on it. A snapshot that does not fit is
+ignored with a warning, and the task restores from the changelog.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FOREVER_MS = 2**63 - 1
 
 
 def has_snapshots(application: Application, task_id: TaskId) -> bool:
-    """Whether snapshots of a task are kept: it has state on disk, and the application says where (`snapshot.url`)."""
+    """Return whether a task has snapshots: it has state on disk, and `snapshot.url` is set."""
     stores = application.sub_topology(task_id.sub_topology).stores
     return bool(application.config.streams.snapshot_url) and any(store.persistent for store in stores)
 
@@ -42,16 +42,16 @@ def snapshot_store(application: Application, task_id: TaskId) -> SnapshotStore:
     """Return the store of a task's snapshots.
 
     Raises:
-        SnapshotError: If it cannot be reached, or there is no file system of the kind that the URL names.
+        SnapshotError: If it cannot be reached, or no installed file system serves the URL.
     """
     streams = application.config.streams
     return SnapshotStore(f"{streams.snapshot_url}/{application.id}/{task_id}", streams.snapshot_keep)
 
 
 def open_state(application: Application, task_id: TaskId, admin: Admin, clock: Clock) -> StateBackend:
-    """Open a task's local state; where there is none, that of the newest snapshot that can be used.
+    """Open a task's local state; if there is none, that of the newest usable snapshot.
 
-    State that cannot be read is deleted: the changelogs have everything that was in it.
+    Deletes state that cannot be read: the changelogs contain all of it.
 
     Raises:
         StateError: If another process has it open, or the directory cannot be used.
@@ -70,7 +70,7 @@ def open_state(application: Application, task_id: TaskId, admin: Admin, clock: C
 
 
 def usable_snapshots(application: Application, task_id: TaskId) -> list[Manifest]:
-    """The snapshots of a task that this topology and this release have made, newest first.
+    """Return the snapshots of a task that this topology and this release have made, newest first.
 
     Raises:
         SnapshotError: If the file store does not answer.
@@ -82,7 +82,7 @@ def usable_snapshots(application: Application, task_id: TaskId) -> list[Manifest
 
 
 def _why_foreign(manifest: Manifest, application: Application, task_id: TaskId) -> str | None:
-    """Tell why a snapshot is not one of this task, as this topology and this release make them; None if it is."""
+    """Return why a snapshot was not made by this task, topology and release; None if it was."""
     if manifest.format != FORMAT_VERSION:
         return f"it has format {manifest.format}, this release reads {FORMAT_VERSION}"
     if (manifest.application, manifest.task) != (application.id, str(task_id)):
@@ -93,10 +93,12 @@ def _why_foreign(manifest: Manifest, application: Application, task_id: TaskId) 
 
 
 def open_snapshot(application: Application, task_id: TaskId, name: str) -> StateBackend:
-    """Open a task's state as it is in one snapshot; where the application keeps it, there must be no local state.
+    """Open a task's state as it is in one snapshot.
+
+    There must be no local state in the application's directory.
 
     Raises:
-        SnapshotError: If there is no such snapshot any more, or it was made by another topology or release, or is damaged.
+        SnapshotError: If the snapshot no longer exists, was made by another topology or release, or is damaged.
     """
     store = snapshot_store(application, task_id)
     manifest = next((found for found in store.manifests() if found.name == name), None)
@@ -115,15 +117,15 @@ def open_snapshot(application: Application, task_id: TaskId, name: str) -> State
 
 @dataclass(frozen=True, slots=True)
 class TaskCheckpoint:
-    """A copy of a task's state that does not change.
+    """An immutable copy of a task's state.
 
     Args:
-        application: Whose task.
-        task_id: Which task.
-        directory: Where it is; removed when it has been published.
-        positions: Per changelog the next offset that is not in it.
+        application: The application.
+        task_id: The task.
+        directory: The directory of the copy; removed once the copy is published.
+        positions: Per changelog, the next offset that is not in the copy.
         inputs: Committed offsets of the task's inputs.
-        created_ms: When it was made.
+        created_ms: When it was made, ms since the epoch.
     """
 
     application: Application
@@ -141,35 +143,41 @@ def take_checkpoint(
     state: StateBackend,
     inputs: Mapping[TopicPartition, int],
 ) -> TaskCheckpoint:
-    """Copy a task's state, within its file system: files are linked.
+    """Copy a task's state within its file system, by linking files.
 
     Args:
-        application: Whose task.
-        task_id: Which task.
-        clock: What time it is.
-        state: The task's state, at a committed point; in the directory that this application has for the task.
+        application: The application.
+        task_id: The task.
+        clock: Tells the time.
+        state: The task's state at a committed point, in the application's directory for the task.
         inputs: Committed offsets of its inputs.
+
+    Returns:
+        The copy.
 
     Raises:
         SnapshotError: If it cannot be copied.
     """
     directory = application.directory / f".checkpoint-{task_id}"
-    shutil.rmtree(directory, ignore_errors=True)  # of a process that died
+    shutil.rmtree(directory, ignore_errors=True)  # left by a process that died
     try:
         state.checkpoint(directory)
-    except Exception as error:  # whatever the store says
+    except Exception as error:  # for any error of the store
         message = f"The state of task {task_id} cannot be copied to {directory}: {error}"
         raise SnapshotError(message, hint="Is the disk full?") from error
     return TaskCheckpoint(application, task_id, directory, state.positions(), dict(inputs), clock.now_ms())
 
 
 def publish_checkpoint(checkpoint: TaskCheckpoint, admin: Admin, digests: Digests | None = None) -> Manifest:
-    """Publish a copy of a task's state and remove it; if nothing has changed since the newest snapshot, give that one.
+    """Publish a copy of a task's state and remove it.
 
     Args:
         checkpoint: The copy.
         admin: Asks the brokers.
-        digests: Sums of files known from the last time; brought up to date.
+        digests: Checksums of files known from the last time; updated.
+
+    Returns:
+        The new snapshot, or the newest existing one if nothing has changed since.
 
     Raises:
         SnapshotError: If it cannot be published.
@@ -200,12 +208,12 @@ def publish_checkpoint(checkpoint: TaskCheckpoint, admin: Admin, digests: Digest
 
 
 def _says_the_same(one: Manifest, other: Manifest) -> bool:
-    """Whether two snapshots are of the same state."""
+    """Return whether two snapshots are of the same state."""
     return (one.fingerprint, one.changelogs, one.topic_ids) == (other.fingerprint, other.changelogs, other.topic_ids)
 
 
 def _fetch(application: Application, task_id: TaskId, admin: Admin, clock: Clock, directory: Path) -> None:
-    """Put a snapshot where there is no local state, if there is one that can be used."""
+    """Fetch a usable snapshot, if any, to a place without local state."""
     if (directory / "CURRENT").exists() or not has_snapshots(application, task_id):
         return
     try:
@@ -226,7 +234,7 @@ def _fetch(application: Application, task_id: TaskId, admin: Admin, clock: Clock
 
 
 def _why_unusable(manifest: Manifest, admin: Admin, clock: Clock) -> str | None:
-    """Tell why the state of a snapshot and the rest of its changelogs would be wrong; None if it would not."""
+    """Return why a snapshot and the rest of its changelogs would make wrong state; None if the state would be right."""
     positions = {TopicPartition.parse(name): offset for name, offset in manifest.changelogs.items()}
     topics = {tp.topic for tp in positions}
     if admin.topic_ids(topics) != manifest.topic_ids:
@@ -244,6 +252,6 @@ def _why_unusable(manifest: Manifest, admin: Admin, clock: Clock) -> str | None:
 
 
 def _kept_deletions_ms(admin: Admin, topic: str) -> int:
-    """Return how long a topic remembers deletions."""
+    """Return how long a topic keeps deletions, ms."""
     config = admin.topic_config(topic)
     return int(config["delete.retention.ms"]) if "compact" in config["cleanup.policy"] else _FOREVER_MS

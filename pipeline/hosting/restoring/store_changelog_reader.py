@@ -1,8 +1,8 @@
-"""Brings the state of tasks to the committed point out of their changelogs, a slice at a time.
+"""Brings the state of tasks to the committed point from their changelogs, one slice at a time.
 
-In slices, and not in a thread of its own as Kafka Streams' `StateUpdater`: both the client and the store hold the
-interpreter's lock while they make and take records, so that a thread would take as much from the tasks that run, at moments
-that cannot be chosen.
+Slices run between other work, not in a separate thread as in Kafka Streams' `StateUpdater`. Client and store hold the
+interpreter's lock while they make and take records. A thread would take as much time from running tasks, at moments that
+cannot be chosen.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WHOLE_SLICE = 10_000
-"""Records of a slice when nothing else is to be done: fewer cost more each."""
+"""Records of a slice when there is nothing else to do; smaller slices cost more per record."""
 _POLL_SECONDS = 1.0
 _SILENT_SECONDS = 10.0
-"""Without any record or end for so long, the brokers are asked whether they are there, and the records as well."""
+"""After this time without any record or end, checks whether the brokers answer and the records exist."""
 _LOST_SECONDS = 120.0
-"""After so long nothing is expected to come any more, whatever the brokers say."""
+"""After this time no more records are expected, even if the brokers answer."""
 
 
 @dataclass(slots=True)
 class _Restore:
-    """A restore that is going on; `open` is what is still to be read."""
+    """A restore that is under way; `open` has the ranges that are still to be read."""
 
     task: Task
     missing: Missing
@@ -50,7 +50,7 @@ class _Restore:
     restored: int = 0
 
     def apply(self, tp: TopicPartition, batch: MessageBatch, reached: int) -> int:
-        """Apply records, and note how far they reach. Returns the number of those that were missing."""
+        """Apply records, and note how far they reach. Returns how many of them were missing."""
         end = self.open[tp].end
         kept, _ = batch.split(end)
         self.task.restore(tp, kept, min(reached, end))
@@ -62,7 +62,7 @@ class _Restore:
 class StoreChangelogReader:
     """Restores several tasks at once, with one consumer.
 
-    What was applied is kept with its position: the next restore of the task goes on from there.
+    Keeps applied records with their positions: the next restore of the task continues there.
 
     Args:
         admin: Asks the brokers.
@@ -80,15 +80,15 @@ class StoreChangelogReader:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is anything to restore."""
+        """Return whether there is anything to restore."""
         return bool(self._restores)
 
     def add(self, task: Task, missing: Missing, on_restore: OnRestore) -> None:
-        """Restore a task that is in the state `restoring`.
+        """Begin to restore a task in the state `restoring`.
 
         Args:
             task: The task.
-            missing: What its state lacks.
+            missing: The changelog records that its state lacks.
             on_restore: Called with changelog, records so far and records expected.
         """
         wanted = {tp: r for tp, r in missing.ranges.items() if r.size}
@@ -100,21 +100,24 @@ class StoreChangelogReader:
             self._heard_at = self._asked_at = time.monotonic()
 
     def remove(self, task: Task) -> None:
-        """Restore a task no further."""
+        """Stop restoring a task."""
         restore = self._restores.pop(task, None)
         if restore is not None:
             self._stop_reading(restore.open)
 
     def run_once(self, max_records: int, timeout_s: float) -> list[Task]:
-        """Apply a slice. Returns the tasks that are complete.
+        """Apply a slice of records.
 
         Args:
-            max_records: At most so many records.
-            timeout_s: How long to wait for the first one.
+            max_records: The most records to apply.
+            timeout_s: How long to wait for the first record, s.
+
+        Returns:
+            The tasks whose state is complete.
 
         Raises:
-            RangeError: If records have been deleted meanwhile: restore anew.
-            BrokerError: If the brokers do not answer any more.
+            RangeError: If records have been deleted meanwhile: restore from scratch.
+            BrokerError: If the brokers no longer answer.
         """
         if self._reader:
             self._read(max_records, timeout_s)
@@ -127,7 +130,7 @@ class StoreChangelogReader:
         return [restore.task for restore in complete]
 
     def close(self) -> None:
-        """Release connections, and restore nothing more. Idempotent."""
+        """Stop restoring, and release connections. Idempotent."""
         self._restores.clear()
         self._reader.clear()
         if self._consumer is not None:
@@ -154,7 +157,7 @@ class StoreChangelogReader:
             self._consumer.unassign(tps)
 
     def _watch(self, *, heard: bool) -> None:
-        """Find out why nothing comes."""
+        """Find out why no records arrive."""
         now = time.monotonic()
         if heard:
             self._heard_at = self._asked_at = now
@@ -181,14 +184,17 @@ def silently(_changelog: TopicPartition, _done: int, _expected: int) -> None:
 def restore(
     task: Task, missing: Missing, admin: Admin, kafka: Mapping[str, str], on_restore: OnRestore = silently
 ) -> int:
-    """Apply all that the state of a task lacks. Returns the number of records.
+    """Apply all records that the state of a task lacks.
 
     Args:
         task: The task; not started yet.
-        missing: What its state lacks.
+        missing: The changelog records that its state lacks.
         admin: Asks the brokers.
         kafka: Client properties.
         on_restore: Called with changelog, records so far and records expected.
+
+    Returns:
+        The number of records.
 
     Raises:
         BrokerError: If the brokers do not answer.

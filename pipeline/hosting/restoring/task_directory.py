@@ -31,15 +31,18 @@ def open_backend(sub_topology: SubTopology, directory: Path) -> StateBackend:
 
 
 def after_predecessor(open_state: Callable[[], T], *, within_s: float, retry_s: float = 0.1) -> T:
-    """Open state that a predecessor on this machine, which was killed or fenced, may not have closed yet.
+    """Open state that a killed or fenced predecessor on this machine may not have closed yet.
 
     Args:
         open_state: Opens it.
-        within_s: How long that may take.
-        retry_s: When to look again.
+        within_s: How long to keep trying, s.
+        retry_s: Time between attempts, s.
+
+    Returns:
+        The open state.
 
     Raises:
-        StateInUseError: If another process uses it for longer.
+        StateInUseError: If another process still uses it after that time.
     """
     deadline = time.monotonic() + within_s
     while True:

@@ -1,3 +1,3 @@
-"""Starts tasks, commits them, follows them as standbys, and publishes snapshots of them."""
+"""Starts tasks, commits them, follows them as standbys, and publishes their snapshots."""
 
 from __future__ import annotations

@@ -32,17 +32,19 @@ def open_global_state(
 ) -> GlobalState:
     """Open the global stores and fill them up to the given ends, or to the present ones.
 
-    They are kept in memory and read anew at every start: their topics are compacted, and every host is right without any
-    local file.
+    They are kept in memory and filled at every start. Their topics are compacted, and hosts need no local files for them.
 
     Args:
-        connected: Whose stores.
-        clock: What time it is.
-        ends: Where to stop; the present ends if left out.
+        connected: The application.
+        clock: Tells the time.
+        ends: Offsets at which to stop; the present ends if left out.
         on_restore: Called with partition, records so far and offsets expected.
 
+    Returns:
+        The global stores.
+
     Raises:
-        RangeError: If an end lies beyond what has been written.
+        RangeError: If an end lies beyond the end of the partition.
         BrokerError: If the brokers do not answer.
     """
     application, admin = connected.application, connected.admin

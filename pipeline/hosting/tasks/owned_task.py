@@ -1,4 +1,4 @@
-"""Holds a task that this process owns: its producer, its local state and its progress."""
+"""A task that this process owns, with its producer, local state and progress."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ class OwnedTask:
     """A task that this process has taken over, in the order of `TaskStart`.
 
     Args:
-        application: What it is a task of.
-        layout: Which inputs it has.
-        task_id: Which task.
+        application: The application of the task.
+        layout: Its tasks with their inputs.
+        task_id: The task.
         admin: Asks the brokers.
-        clock: What time it is.
+        clock: Tells the time.
         global_stores: The global stores by name, filled by the host.
-        transaction_timeout_ms: How long a transaction may stay open.
-        decorate: Wraps the collector; for hosts that add to what is sent.
-        pause: Called now and then while a commit is prepared, for hosts that answer questions meanwhile (`Ports`).
-        follows_releases: Whether it holds for marks, and publishes or not as the record of its application says at the time
-            (`obey`). Bounded runs do not: they end before a release takes its next step, or are refused.
+        transaction_timeout_ms: How long a transaction may stay open, ms.
+        decorate: Wraps the collector, for hosts that add to records that are sent.
+        pause: Called now and then while a commit is prepared, for hosts that answer queries meanwhile (`Ports`).
+        follows_releases: Whether it holds for marks, and publishes as the application's record in the control topic says at the
+            time (`obey`). Bounded runs do not: they end before a release takes its next step, or are refused.
     """
 
     def __init__(
@@ -99,50 +99,50 @@ class OwnedTask:
 
     @property
     def task(self) -> Task:
-        """The running task; there is one between `open` and `close`."""
+        """Return the running task; it exists between `open` and `close`."""
         assert self._task is not None, f"task {self.id} is not open"  # noqa: S101 - a host's own mistake
         return self._task
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been taken over and its state is complete."""
+        """Return whether it has been taken over and its state is complete."""
         return self._task is not None and self._task.state is TaskState.RUNNING
 
     @property
     def committed_offsets(self) -> Mapping[TopicPartition, int]:
-        """Per input the offset that was committed last."""
+        """Return the last committed offset per input."""
         return _offsets(self._own_commits[0]) if self._own_commits else {}
 
     @property
     def last_commit(self) -> Mapping[TopicPartition, tuple[int, str]]:
-        """Return the last commit per input, offset and metadata: another object after each commit."""
+        """Return offset and metadata of the last commit per input: a new object after each commit."""
         return self._own_commits[0] if self._own_commits else {}
 
     @property
     def dropped(self) -> Counter[str]:
-        """Records that were not processed, by reason; none while the task is not open."""
+        """Return the number of records that were not processed, by reason; empty while the task is not open."""
         return self._task.dropped if self._task is not None else Counter()
 
     def measured(self) -> tuple[Measurement, ...]:
-        """Return what its processors' sensors have measured; empty while the task is not open."""
+        """Return the measurements of its processors' sensors; empty while the task is not open."""
         return self._task.measured() if self._task is not None else ()
 
     def sent(self) -> dict[str, int]:
-        """Return how many records it has sent by topic; nothing while the task is not open."""
+        """Return how many records it has sent, by topic; empty while the task is not open."""
         return self._records.sent() if self._records is not None else {}
 
     def position(self) -> int:
-        """Return the changelog offsets that are applied to the local state, summed up."""
+        """Return the sum of the changelog offsets that are applied to the local state."""
         return sum(self._start.backend.positions().values()) if self._start.backend is not None else 0
 
     @property
     def committed(self) -> Mapping[TopicPartition, CommittedOffset]:
-        """Commits that were found when the task was taken over, per input."""
+        """Return the commits, per input, that it found when it was taken over."""
         return self._start.committed
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Doubts about its state."""
+        """Return warnings about its state."""
         return self._start.warnings
 
     def open(
@@ -154,7 +154,7 @@ class OwnedTask:
 
         Args:
             on_restore: Called with changelog, records so far and records expected, as the restore proceeds.
-            backend: Its local state, if a standby has it open; this task closes it from now on.
+            backend: Its local state, if a standby has it open; this task then owns and closes it.
 
         Raises:
             BrokerError: If the brokers do not answer.
@@ -166,24 +166,24 @@ class OwnedTask:
         self.start()
 
     def take_over(self, backend: StateBackend | None = None) -> None:
-        """Take the first step of `open`: fence the predecessor, find out what is committed, open the state, see what it lacks.
+        """Take the first step of `open`: fence the predecessor, read committed offsets, open the state, and find what it lacks.
 
-        Waits for brokers, and may do so in a thread of its own. Arguments and errors are those of `open`.
+        Waits for brokers; may run in another thread. Arguments and errors are those of `open`.
 
         Raises:
             NotLiveError: If the version would publish and is not live.
-            UnderWayError: If a switch to another version is under way, and does not say how far this one may go.
+            UnderWayError: If a switch to another version is under way, and no mark says how far this version may process.
         """
-        self._commit = TaskCommit({}, ())  # what an earlier attempt prepared must not be committed by this one
+        self._commit = TaskCommit({}, ())  # this attempt must not commit records that an earlier one prepared
         self._start.backend = backend
         self._start.read_committed()
-        if [self.committed] != self._own_commits[:1]:  # the commit that was in doubt has succeeded
+        if [self.committed] != self._own_commits[:1]:  # the commit with unknown outcome has succeeded
             self.doubted_since = None
         self._own_commits = [dict(self.committed)]
         self._start.open_state()
 
     def find_missing(self) -> None:
-        """See what the state lacks of the changelogs as they are now.
+        """Find the records of the present changelogs that the state lacks.
 
         Raises:
             BrokerError: If the brokers do not answer.
@@ -191,7 +191,11 @@ class OwnedTask:
         self._start.find_missing()
 
     def prepare(self) -> tuple[Task, Missing]:
-        """Take the second step: make the task, which is to be restored then. Returns it, and what its state lacks."""
+        """Take the second step of `open`: make the task, which then has to be restored.
+
+        Returns:
+            The task, and the changelog records that its state lacks.
+        """
         assert self._records is not None, f"task {self.id} is not taken over"  # noqa: S101 - a host's own mistake
         collector = self._decorate(KafkaRecordCollector(self._records, self._admin))
         ports = Ports(collector, self._opened, self._clock, self._global_stores, self._pause)
@@ -199,12 +203,12 @@ class OwnedTask:
         return self._task, self._start.missing
 
     def start(self) -> None:
-        """Take the last step: the state is complete, go on from the committed offsets."""
+        """Take the last step of `open`, once the state is complete: continue from the committed offsets."""
         self.task.start({tp: (c.offset, c.metadata) for tp, c in self.committed.items()})
         self.task.hold(self.right.hold)
 
     def obey(self, right: Right) -> None:
-        """Do what a later record says from now on. Between two commits only, with nothing to commit: see `may_obey`."""
+        """Apply a later record of the control topic. Only between two commits, with nothing to commit: see `may_obey`."""
         assert self._records is not None, f"task {self.id} is not taken over"  # noqa: S101 - a host's own mistake
         self._records.publish(right.published)
         self.task.keep_letters_in(right.dead_letters)
@@ -212,21 +216,24 @@ class OwnedTask:
         self.right = right
 
     def may_obey(self, right: Right) -> bool:
-        """Whether what a record says can be obeyed at once, rather than after a commit: none is in two places."""
+        """Return whether a right can take effect at once; if outputs change, it has to wait until the next commit.
+
+        No transaction may write to both old and new outputs.
+        """
         return self.right.published == right.published or not self.task.needs_commit
 
     def starts(self) -> dict[TopicPartition, int]:
-        """Return where to read each input from: the committed offset, else where its source says.
+        """Return where to start reading each input: at the committed offset, or else as the policy of its source says.
 
         Raises:
-            ConfigError: If nothing is committed for an input, and its source says `none`.
+            ConfigError: If an input has no committed offset, and the policy of its source is `none`.
         """
         missing = [tp for tp in self.inputs if tp not in self.committed]
         starts = reset_offsets(ConnectedApplication(self._application, self._admin), missing, self._clock.now_ms())
         return starts | {tp: committed.offset for tp, committed in self.committed.items()}
 
     def commit(self) -> None:
-        """Commit everything since the last commit: records, changelogs and input offsets together; then the local state.
+        """Commit all progress since the last commit: records, changelogs and input offsets together, then the local state.
 
         The three steps are methods as well, for hosts that commit several tasks at once. Errors are those of the steps.
         """
@@ -240,35 +247,35 @@ class OwnedTask:
         self._own_commits = [self._own_commits[0], self._own_commits[0] | dict(self._commit.offsets)]
 
     def send_commit(self) -> None:
-        """Make what was prepared durable in Kafka. Waits for brokers, and may do so in a thread of its own.
+        """Make the prepared commit durable in Kafka. Waits for brokers; may run in another thread.
 
         Raises:
-            TaskMigratedError: If another owner has taken over: close this one, and nothing more.
-            UnknownOutcomeError: If it cannot be said whether it was committed: close, and open again.
-            BrokerError: If it was refused: close, and open again.
+            TaskMigratedError: If another owner has taken over: close this task, and do nothing else.
+            UnknownOutcomeError: If it is unknown whether the commit succeeded: close, and open again.
+            BrokerError: If brokers refused it: close, and open again.
         """
         commit = self._commit
         if self._records is not None:
             self._records.flush()
-        # Before the commit, which proves that no other has written until then; what a successor writes later must not count.
+        # Before the commit, which proves that no other owner has written yet; a successor's later records must not count.
         self._changelog_ends = self._admin.written_offsets(commit.changelogs)
         if self._owner is not None:
             self._owner.commit(commit.offsets, self._application.id)
 
     def finish_commit(self) -> None:
-        """Bring the local state to what is durable now."""
+        """Bring the local state to the durable point."""
         self.task.post_commit(self._changelog_ends)
         self._own_commits = self._own_commits[-1:]
         self.doubted_since = None
 
     def check_owner(self) -> None:
-        """Find out, before taking the task over once more, whether another owner has gone on with it.
+        """Find out, before taking the task over once more, whether another owner has continued it.
 
-        An owner that was out of reach for longer than its transaction may be open is fenced either way: by the brokers alone,
-        or by a successor, which must not be fenced in turn.
+        An owner that was out of reach for longer than its transaction timeout is fenced in either case: by the brokers alone,
+        or by a successor. A successor must not be fenced in turn.
 
         Raises:
-            TaskMigratedError: If what is committed is from another owner.
+            TaskMigratedError: If the last commit is another owner's.
             BrokerError: If the brokers do not answer.
         """
         if not self._own_commits:  # it was never taken over
@@ -278,7 +285,10 @@ class OwnedTask:
             raise TaskMigratedError(message)
 
     def publish_snapshot(self) -> Manifest:
-        """Publish the state as it was committed last.
+        """Publish the state at the last commit.
+
+        Returns:
+            The snapshot.
 
         Raises:
             SnapshotError: If it cannot be published.
@@ -289,9 +299,9 @@ class OwnedTask:
         return publish_checkpoint(self.checkpoint(), self._admin)
 
     def confirm_commit(self) -> None:
-        """Make sure that the state is what was committed, and no successor has committed since; before a `checkpoint`.
+        """Make sure before a `checkpoint` that the state is as committed, and that no successor has committed since.
 
-        Right after a commit only: what was sent since then would be committed without the offsets it came from.
+        Only right after a commit: later records would be committed without the input offsets that they come from.
 
         Raises:
             TaskMigratedError: If another owner has taken over.
@@ -301,7 +311,10 @@ class OwnedTask:
             self._opened.write({}, self._settled_ends())
 
     def checkpoint(self) -> TaskCheckpoint:
-        """Copy the state as it was committed last.
+        """Copy the state at the last commit.
+
+        Returns:
+            The copy.
 
         Raises:
             SnapshotError: If it cannot be copied.
@@ -309,21 +322,21 @@ class OwnedTask:
         return take_checkpoint(self._application, self.id, self._clock, self._opened, _offsets(self._own_commits[-1]))
 
     def applied(self) -> Mapping[TopicPartition, int]:
-        """Per changelog the next offset that is not in the local state."""
+        """Return, per changelog, the next offset that is not in the local state."""
         return self._opened.positions()
 
     def close(self, *, abort: bool = True) -> None:
-        """Close the task. What was not committed is aborted and forgotten. Idempotent.
+        """Close the task; discard and abort uncommitted work. Idempotent.
 
-        Without transactions what was sent is written to its end, dead letters of the failure that ends the task among it, as
-        `KafkaProducer.close` does for `RecordCollectorImpl`.
+        Without transactions, sends remaining records to the end, including dead letters of the failure that ends the task,
+        as `KafkaProducer.close` does for `RecordCollectorImpl`.
 
         Args:
-            abort: Whether to end what is open at once, so that no reader waits for it; pointless if brokers are out of
+            abort: Whether to abort the open transaction at once, so that no reader waits for it. Pointless if brokers are out of
                 reach, and wrong if another process has the task.
         """
         if abort:
-            with suppress(StreamsError):  # a successor's takeover aborts a transaction as well
+            with suppress(StreamsError):  # a successor's takeover aborts the transaction as well
                 if isinstance(self._records, IdempotentProducer):
                     self._records.flush()
                 if self._owner is not None:
@@ -331,19 +344,19 @@ class OwnedTask:
         if self._task is not None:
             try:
                 self._task.close()
-            except StreamsError as error:  # what is committed stays so, and a task is ended for a reason of its own
+            except StreamsError as error:  # commits stay valid, and the task ends for another reason
                 log.error("%s", error, extra={"task": str(self.id)})  # noqa: TRY400 - the message says what happened
             self._task = None
         self._start.close()
         for producer in (self._records, self._owner):
             if producer is not None:
-                producer.close()  # what it still holds must not be written behind a successor's back
+                producer.close()  # its remaining records must not be written after a takeover
         self._records = self._owner = None
 
     def _settled_ends(self) -> Mapping[TopicPartition, int]:
-        """Return the ends of the changelogs with the last commit: its markers may have come after it was acknowledged.
+        """Return the ends of the changelogs at the last commit; its markers may have been written after its acknowledgement.
 
-        What a successor wrote must not count. Committing the same offsets once more proves that there was none.
+        Records of a successor must not count. Committing the same offsets once more proves that there was none.
         """
         ends = self._admin.settled_end_offsets(self._commit.changelogs)
         if self._owner is not None:
@@ -351,14 +364,14 @@ class OwnedTask:
         return ends
 
     def _written(self, target: Callable[[str], str]) -> Iterator[str]:
-        """The topics that it writes to, as far as its topology names them."""
+        """Yield the topics that it writes to, as far as its topology names them."""
         spec = self._application.task_spec(self.id, self.inputs)
         for topic in spec.sub_topology.sink_topics:
             yield target(full_name(spec.sub_topology, self._application.id, topic))
         yield from (tp.topic for tp in spec.own_changelogs.values())
 
     def _fence(self) -> None:
-        """Fence the predecessor, then learn what may be written: see `hosting.control.publication`."""
+        """Fence the predecessor, then read the right to publish: see `hosting.control.publication`."""
         self._owner = owner = self._new_owner()
         if self._follows_releases:
             self.right = take_right(ConnectedApplication(self._application, self._admin))
@@ -370,9 +383,9 @@ class OwnedTask:
         self._records.learn_limits(time_limits(self._admin, self._written(self._records.target)))
 
     def _new_owner(self) -> TransactionalProducer:
-        """Create the producer that commits the task's offsets, and with exactly once its records: it owns the task.
+        """Create the producer that owns the task and commits its offsets, and with exactly once also its records.
 
-        At least once needs it as well: brokers take plain commits for a group with members from its members only.
+        At least once needs this producer too: a group with members accepts plain commits from its members only.
         """
         owner = TransactionalProducer(
             self._application.kafka,

@@ -1,6 +1,6 @@
-"""Deletes what is needed no more of an application's own topics: nothing else ever deletes it.
+"""Deletes records of internal topics that tasks no longer need; nothing else deletes them.
 
-That is what has been processed of repartition topics (KIP-811), and of changelogs what their stores have forgotten.
+These are processed records of repartition topics (KIP-811), and changelog records that their stores have forgotten.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _STEP_MS = 3_600_000
-"""Brokers are asked again what is old when event time has gone on by so much."""
+"""Event time has to advance by this much before brokers are asked again which records are old."""
 
 
 class Purge:
-    """Deletes records now and then.
+    """Deletes records at intervals.
 
     Args:
         admin: Asks the brokers.
-        interval_ms: How often (`repartition.purge.interval.ms`).
+        interval_ms: The interval (`repartition.purge.interval.ms`).
     """
 
     def __init__(self, admin: Admin, interval_ms: int = 0) -> None:
@@ -41,11 +41,11 @@ class Purge:
         self._thread: threading.Thread | None = None
 
     def run_if_due(self, now_ms: int, tasks: Collection[OwnedTask], repartition_topics: Collection[str]) -> None:
-        """Delete in the background, if it is time, and the last time has come to an end. That it fails is no more than logged.
+        """Start a deletion in the background, if one is due and the last one has ended. Failures are only logged.
 
         Args:
-            now_ms: What time it is.
-            tasks: Those that run here.
+            now_ms: The present time, ms since the epoch.
+            tasks: The tasks that run here.
             repartition_topics: Full names of the application's repartition topics.
         """
         if self._last_ms is None:
@@ -60,7 +60,7 @@ class Purge:
             self._thread.start()
 
     def run(self, tasks: Collection[OwnedTask], repartition_topics: Collection[str]) -> None:
-        """Delete at once. Arguments as of `run_if_due`.
+        """Delete records now, and wait. Arguments are those of `run_if_due`.
 
         Raises:
             StreamsError: If brokers refuse, or do not answer.
@@ -70,7 +70,7 @@ class Purge:
     def _needless(
         self, tasks: Collection[OwnedTask], repartition_topics: Collection[str]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """By partition the offset before which everything is processed, and the time (ms) before which it is forgotten."""
+        """Return, per partition, the offset before which all is processed, and the time (ms) before which all is forgotten."""
         processed = {
             tp: offset
             for owned in tasks
@@ -92,7 +92,10 @@ class Purge:
             log.warning("what is needed no more of the application's own topics is not deleted: %s", error.message)
 
     def _delete(self, processed: Mapping[TopicPartition, int], old: Mapping[TopicPartition, int]) -> None:
-        """Delete up to a time. Brokers may find a transaction's end, with their clock's time: then less is deleted."""
+        """Delete processed records, and those before a time.
+
+        For a time brokers may find a transaction marker, which has the time of their own clock; then they delete less.
+        """
         before = dict(processed)
         for tp, time_ms in old.items():
             offset = self._admin.offsets_for_time([tp], time_ms)[tp]

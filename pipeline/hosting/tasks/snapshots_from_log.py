@@ -1,4 +1,4 @@
-"""Publishes snapshots of tasks out of their changelogs, while the tasks run elsewhere or nowhere."""
+"""Publishes snapshots of tasks from their changelogs, while the tasks run elsewhere or nowhere."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ if TYPE_CHECKING:
 
 
 def publish_snapshots(connected: ConnectedApplication, clock: Clock, scratch: Path | None = None) -> list[Manifest]:
-    """Publish snapshots of all tasks as their changelogs are now. Workers may go on meanwhile.
+    """Publish snapshots of all tasks from the present changelogs. Workers may run meanwhile.
 
-    Each state is made in a directory of its own, from the newest snapshot and the changelogs' records since.
+    Makes each state in a separate directory, from the newest snapshot and the changelogs' records since.
 
     Args:
-        connected: Whose tasks; its patterns are resolved.
-        clock: What time it is.
-        scratch: Where the states are made; the system's place for temporary files if left out.
+        connected: The application; its patterns are resolved.
+        clock: Tells the time.
+        scratch: Directory in which to make the states; the system's directory for temporary files if left out.
+
+    Returns:
+        The snapshots.
 
     Raises:
         SnapshotError: If one cannot be published.

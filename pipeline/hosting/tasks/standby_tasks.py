@@ -1,4 +1,4 @@
-"""Copies of other instances' state, kept up to date so that their tasks can be taken over without a restore."""
+"""Keeps copies of other instances' state up to date, so that their tasks can be taken over without a restore."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _NO_RECORDS = MessageBatch(())
 
 @dataclass(slots=True)
 class _Standby:
-    """A task that is followed.
+    """A standby task.
 
     Args:
         task: The task.
         backend: Its state.
-        positions: Per changelog the next offset to apply.
-        limits: Inputs that serve as changelogs are followed up to their committed offsets: what the task has not processed
-            yet is not part of its state.
-        held: What was read beyond these.
+        positions: Per changelog, the next offset to apply.
+        limits: Committed offsets of inputs that serve as changelogs. They are followed up to these: records that the task has
+            not processed yet are not part of its state.
+        held: Records read beyond the limits.
     """
 
     task: Task
@@ -47,7 +47,7 @@ class _Standby:
     held: dict[TopicPartition, MessageBatch] = field(default_factory=dict)
 
     def apply(self, tp: TopicPartition, batch: MessageBatch, reached: int) -> int:
-        """Apply records up to the limit and keep the others. Returns the number of those applied."""
+        """Apply records up to the limit and keep the others. Returns the number of applied records."""
         limit = self.limits.get(tp, reached)
         kept, rest = batch.split(limit)
         self.positions[tp] = max(self.positions[tp], min(reached, limit))
@@ -62,10 +62,10 @@ class StandbyTasks:
     """Follows the changelogs of tasks that run elsewhere (`StandbyTask`, `StoreChangelogReader`).
 
     Args:
-        application: Whose tasks.
-        layout: Which inputs they have.
+        application: The application.
+        layout: Its tasks with their inputs.
         admin: Asks the brokers.
-        clock: What time it is.
+        clock: Tells the time.
     """
 
     def __init__(self, application: Application, layout: Layout, admin: Admin, clock: Clock) -> None:
@@ -81,11 +81,11 @@ class StandbyTasks:
 
     @property
     def tasks(self) -> frozenset[TaskId]:
-        """The tasks that are followed."""
+        """Return the standby tasks."""
         return frozenset(self._standbys)
 
     def follow(self, task_id: TaskId) -> None:
-        """Open a task's local state and go on from where it stands.
+        """Open a task's local state and follow its changelogs from there.
 
         Raises:
             StateError: If another process has it open.
@@ -103,16 +103,19 @@ class StandbyTasks:
         return standby.backend
 
     def run_once(self, timeout_s: float) -> int:
-        """Apply what has been written since. Returns the number of records.
+        """Apply new changelog records.
+
+        Returns:
+            The number of records.
 
         Raises:
-            BrokerError: If the brokers refuse, or do not answer; tasks that had to begin anew may not be followed any more.
+            BrokerError: If the brokers refuse or do not answer. Tasks that had to start from scratch may no longer be followed.
         """
         if not self._standbys:
             return 0
         try:
             polled = self._consumer.poll_batches(_RECORDS_PER_POLL, timeout_s)
-        except RangeError:  # a changelog was cut off below the local position: what is left of it is the truth
+        except RangeError:  # a changelog was truncated below the local position: its remaining records are valid
             followed = self.tasks
             for task_id in followed:
                 self.release(task_id).close()
@@ -129,19 +132,19 @@ class StandbyTasks:
         return applied
 
     def task(self, task_id: TaskId) -> Task:
-        """Return a task that is followed, for reading its stores; they are as far as its changelogs are applied."""
+        """Return a standby task, for reading its stores; they contain the applied changelog records."""
         return self._standbys[task_id].task
 
     def applied(self, task_id: TaskId) -> dict[TopicPartition, int]:
-        """Per changelog of a task the next offset to apply."""
+        """Return the next offset to apply per changelog of a task."""
         return dict(self._standbys[task_id].positions)
 
     def positions(self) -> dict[TaskId, int]:
-        """Changelog offsets applied, summed up, per task."""
+        """Return the sum of applied changelog offsets per task."""
         return {task_id: sum(standby.positions.values()) for task_id, standby in self._standbys.items()}
 
     def lags(self) -> dict[TaskId, int]:
-        """Return how many offsets are missing, per task; while brokers do not answer, as it was when they did.
+        """Return the number of missing offsets per task; the last known number while brokers do not answer.
 
         Raises:
             BrokerError: If brokers refuse.
@@ -159,7 +162,7 @@ class StandbyTasks:
         }
 
     def close(self) -> None:
-        """Stop following anything. Idempotent."""
+        """Stop following all tasks. Idempotent."""
         for task_id in list(self._standbys):
             self.release(task_id).close()
         self._consumer.close()
@@ -177,9 +180,9 @@ class StandbyTasks:
             return 0
 
     def _apply_held(self) -> int:
-        """Go on with what was read too early, as far as it is committed by now. Returns the number of records.
+        """Apply those held records that are committed by now. Returns the number of records.
 
-        Committed offsets are asked for once per `commit.interval.ms`, and only while something waits for them.
+        Reads committed offsets once per `commit.interval.ms`, and only while records wait for them.
         """
         held = [(tp, standby) for standby in self._standbys.values() for tp in standby.held]
         now_ms = self._clock.now_ms()
@@ -196,7 +199,7 @@ class StandbyTasks:
         return applied
 
     def _raise_limits(self) -> None:
-        """Ask how far the inputs that serve as changelogs are committed (`updateLimitOffsetsForStandbyChangelogs`)."""
+        """Read the committed offsets of inputs that serve as changelogs (`updateLimitOffsetsForStandbyChangelogs`)."""
         self._limits_at_ms = self._clock.now_ms()
         limited = [tp for standby in self._standbys.values() for tp in standby.limits]
         for tp, found in self._admin.committed(self._application.id, limited).items() if limited else ():
@@ -204,7 +207,7 @@ class StandbyTasks:
             limits[tp] = max(limits[tp], found.offset)
 
     def _begin(self, task_id: TaskId, backend: StateBackend | None = None) -> None:
-        """Go on after what the local state has; it is closed if that cannot be said."""
+        """Follow changelogs from the position of the local state; closes the state if that position cannot be determined."""
         inputs = self._layout.tasks[task_id]
         limited = list(self._application.task_spec(task_id, inputs).source_changelogs.values())
         start = TaskStart(self._application, task_id, inputs, self._admin, self._clock, committed_of=limited)

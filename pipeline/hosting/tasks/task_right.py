@@ -1,7 +1,7 @@
-"""Rights of a task of a running version, as the application's record says: publish, write to staging topics, hold.
+"""Rights of a task of a running version, by the application's record: publish, write to staging topics, hold.
 
-A task learns it when it has been taken over, after its predecessor is fenced, and from each record that comes later. One
-that has said to hold obeys until it reads a record without the mark; one that is taken over afterwards reads it then.
+A task reads the record when it is taken over, after its predecessor is fenced, and receives each later record. A task that
+has acknowledged a hold obeys until it reads a record without the mark. A task that is taken over later reads it then.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Right:
     """The right of a task.
 
     Args:
-        published: Where its outputs go instead, by the name the topology uses (staging); empty if it publishes.
-        dead_letters: Where all its dead letters go; None leaves it to the handlers.
-        hold: For which mark it holds; None if it runs freely.
-        revision: Counts the records that said so; 0 if there is none.
+        published: Staging topics by the name that the topology uses; empty if it publishes.
+        dead_letters: Topic of all its dead letters; None if the handlers decide.
+        hold: The mark for which it holds; None if it runs freely.
+        revision: Revision of the record that says so; 0 if there is none.
     """
 
     published: Mapping[str, str]
@@ -40,12 +40,12 @@ class Right:
 
 
 def right_at_start(application: Application) -> Right:
-    """The right of an application that was never released: it does what it was started for."""
+    """Return the right of an application that was never released: it does what it was started for."""
     return Right(application.published or {}, application.dead_letters)
 
 
 def right_by(application: Application, record: LiveVersion) -> Right:
-    """Return the right by a record: the live version publishes, and any other one writes to its staging topics."""
+    """Return the right by a record: the live version publishes, and any other version writes to its staging topics."""
     hold = None
     if record.mark is not None and application.version in record.mark.limits:
         limits = record.mark.limits[application.version]
@@ -65,13 +65,13 @@ def right_by(application: Application, record: LiveVersion) -> Right:
 
 
 def take_right(connected: ConnectedApplication) -> Right:
-    """Read which right a task has that has just been taken over.
+    """Read the right of a task that has just been taken over.
 
     Raises:
-        NotLiveError: If the version is not live, and has no topics to write to instead.
-        UnderWayError: If a switch to another version is under way, and no mark says how far this one may go.
+        NotLiveError: If the version is not live, and has no staging topics.
+        UnderWayError: If a switch to another version is under way, and no mark says how far this version may process.
         BrokerError: If brokers do not answer.
-        ReleaseError: If the control topic holds something else, or its record of the application is lost.
+        ReleaseError: If the control topic's record of the application cannot be read, or is lost.
     """
     application, record = connected.application, connected.live_version()
     if record is None:
@@ -85,7 +85,7 @@ def take_right(connected: ConnectedApplication) -> Right:
 
 
 def _require_staging(connected: ConnectedApplication, record: LiveVersion, right: Right) -> None:
-    """Make sure that a version that is not live can be kept from the public: releases make its staging topics."""
+    """Make sure that a version that is not live can write to staging topics only; releases create them."""
     application = connected.application
     wanted = {*right.published.values(), *filter(None, [right.dead_letters])}
     if application.topology.choosing_sinks or wanted - connected.admin.partitions(wanted).keys():

@@ -1,4 +1,4 @@
-"""Starts a task in the one right order, on every host."""
+"""Starts tasks in the one correct order, on every host."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ log = logging.getLogger(__name__)
 
 
 class TaskStart:
-    """Starts a task: fence the predecessor, read the committed offsets, then the changelogs' ends, then restore.
+    """Starts a task: fences the predecessor, reads the committed offsets, then the changelogs' ends, and then restores.
 
     In any other order a predecessor could still commit in between. Workers, standbys, snapshots, dry runs and attempts of Spark
-    start their tasks with it; those that write nothing fence none.
+    start their tasks this way; hosts that write nothing fence no predecessor.
 
     Args:
         application: The application.
         task_id: The task.
         inputs: Its inputs.
         admin: Asks the brokers.
-        clock: What time it is.
+        clock: Tells the time.
         fence: Fences the predecessor, for hosts that write.
-        committed_of: The inputs whose committed offsets are read; all of them if left out.
+        committed_of: The inputs whose committed offsets are read; all inputs if left out.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class TaskStart:
 
     @property
     def missing(self) -> Missing:
-        """The records that the local state lacks, as they were found last."""
+        """Return the changelog records that the local state lacks, as found last."""
         assert self._missing is not None, f"task {self._spec.id} is not begun"  # noqa: S101 - a host's own mistake
         return self._missing
 
     def begin(self, backend: StateBackend | None = None) -> None:
-        """Take the steps up to the restore. Waits for brokers, and may do so in a thread of its own.
+        """Take the steps up to the restore. Waits for brokers; may run in another thread.
 
         Args:
             backend: The local state, if it is open already.
@@ -92,7 +92,7 @@ class TaskStart:
         self.open_state()
 
     def read_committed(self) -> None:
-        """Take the first step of `begin`: fence the predecessor, then read what is committed.
+        """Take the first step of `begin`: fence the predecessor, then read committed offsets.
 
         Raises:
             BrokerError: If the brokers do not answer.
@@ -101,7 +101,7 @@ class TaskStart:
         self.committed = self._admin.committed(self._application.id, self._committed_of) if self._committed_of else {}
 
     def open_state(self) -> None:
-        """Take the second step of `begin`: open the local state, unless it is open, and see what it lacks.
+        """Take the second step of `begin`: open the local state, unless it is open, and find what it lacks.
 
         Raises:
             BrokerError: If the brokers do not answer.
@@ -112,7 +112,7 @@ class TaskStart:
         self.find_missing()
 
     def find_missing(self) -> None:
-        """See what the state lacks of the changelogs as they are now.
+        """Find the records of the present changelogs that the state lacks.
 
         Raises:
             BrokerError: If the brokers do not answer.
@@ -126,11 +126,14 @@ class TaskStart:
             log.warning("task %s: %s", self._spec.id, warning, extra={"task": str(self._spec.id)})
 
     def prepare(self, ports: Ports | None = None, dead_letters: str | None = None) -> Task:
-        """Make the task, which is to be restored then.
+        """Make the task, which then has to be restored.
 
         Args:
-            ports: Its connections; without them it can be restored and asked, but not processed.
-            dead_letters: Where all its dead letters go; None leaves it to the handlers.
+            ports: Its connections; without them it can be restored and queried, but cannot process.
+            dead_letters: Topic of all its dead letters; None if the handlers decide.
+
+        Returns:
+            The task.
         """
         if ports is None:
             ports = Ports(_Nowhere(), self.missing.backend, self._clock)
@@ -142,8 +145,11 @@ class TaskStart:
         """Make the task and bring its state to the committed point.
 
         Args:
-            prepare: Makes the task, by `prepare`; more than once if records are deleted meanwhile.
+            prepare: Makes the task, by `prepare`; called again if records are deleted meanwhile.
             on_restore: Called with changelog, records so far and records expected.
+
+        Returns:
+            The restored task.
 
         Raises:
             BrokerError: If the brokers do not answer.
@@ -178,7 +184,7 @@ class _Nowhere:
         headers: Headers,
         partition: int | None,
     ) -> None:
-        """Refuse, as nothing is processed."""
+        """Refuse to send, as the task processes nothing."""
         raise AssertionError(topic, key, value, timestamp, headers, partition)
 
     def partitions(self, topic: str) -> int:

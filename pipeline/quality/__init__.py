@@ -1,6 +1,8 @@
-"""Data checks: expectations over the exact records of a topic's range, judged by Great Expectations.
+"""Data checks: expectations of the exact records in a topic's range, judged by Great Expectations.
 
-Great Expectations costs seconds to import and is imported within functions only. May import hosting, Kafka and what lies below.
+Great Expectations takes seconds to import, so it is imported within functions only.
+
+May import hosting, Kafka and the layers below.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One form for all that a user's `quality` may say: expectations of outputs and their difference, of stores, and of runs."""
+"""Gives one form to everything that a `quality` function may return: expectations of outputs, differences, stores and runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """Demands on the data of an output, for a version to go live. Great Expectations' own, each with its severity.
+    """Expectations that the data of an output has to meet before a version goes live: Great Expectations' own, with severities.
 
     A `quality` function returns a list, for the records of each output; `Expectations`, for each output; or either by topic.
 
     Args:
-        table: On the rows that the candidate has computed or, of a log, on its records.
-        difference: On the rows of both versions side by side. Logs have none.
+        table: Expectations of the rows that the candidate has computed; of a log, those of its records.
+        difference: Expectations of the rows of both versions side by side. Logs have none.
     """
 
     table: Sequence[Any] = field(default=())
@@ -30,13 +30,13 @@ class Expectations:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """Demands on all that a version computes, for a `quality` function to return.
+    """All checks of a version, as returned by a `quality` function.
 
     Args:
         outputs: A list, for the records of each output; `Expectations`, for each output; or either by topic.
         stores: Expectations of the rows of state stores, by store.
-        runs: Expectations of the version's bounded runs: how much they have read, and dropped, by reason.
-        actions: Great Expectations' own, such as `SlackNotificationAction`. Each is taken after each part of a check.
+        runs: Expectations of the version's bounded runs: how many records they have read, and dropped by reason.
+        actions: Great Expectations' own, such as `SlackNotificationAction`. Each runs after each part of a check.
     """
 
     outputs: Any = ()
@@ -46,15 +46,15 @@ class Checks:
 
 
 def checks_of(where: str, given: Any, stores: Collection[str]) -> Checks:
-    """Return what a `quality` function has returned as checks.
+    """Return the result of a `quality` function as checks.
 
     Args:
-        where: The function that returned them, for messages.
-        given: `Checks`, or what these take for outputs.
+        where: The function that returned it, for messages.
+        given: `Checks`, or a value that its `outputs` accepts.
         stores: The state stores.
 
     Raises:
-        ConfigError: If there is no such store, or it is something else.
+        ConfigError: If a store does not exist, or the value is something else.
     """
     if not isinstance(given, Checks):
         return Checks(given)
@@ -74,10 +74,10 @@ def by_topic(where: str, given: Any, topics: Collection[str], logs: Collection[s
         where: The function that returned them, for messages.
         given: A list, for the table of each output; `Expectations`, for each output; or either of these by topic.
         topics: The outputs.
-        logs: Those of them that are logs.
+        logs: The outputs that are logs.
 
     Raises:
-        ConfigError: If there is no such output, or it is a log and has no difference, or it is something else.
+        ConfigError: If an output does not exist, is a log and has no difference, or the value is something else.
     """
     if not isinstance(given, Mapping):
         common = _of(where, given)

@@ -1,4 +1,4 @@
-"""Frames of any length: rows are written to files in batches, and read as pandas or Spark does, whichever has room for them."""
+"""Frames of any length: rows are written to files in batches, and read with pandas, or with Spark if memory is short."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Frame:
     """Rows in files.
 
     Args:
-        directory: Where these are.
-        rows: How many rows there are.
-        columns: Names of their columns, in the order of their first occurrence.
+        directory: The directory of the files.
+        rows: The number of rows.
+        columns: Names of the columns, in the order of their first occurrence.
     """
 
     directory: Path
@@ -35,27 +35,30 @@ class Frame:
     columns: tuple[str, ...]
 
     def pandas(self) -> Any:
-        """Return a DataFrame of pandas, with types that know missing values: whole numbers stay whole."""
+        """Return a pandas DataFrame with nullable types: integers stay integers."""
         import pandas as pd
 
         types = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype(), pa.string(): pd.StringDtype()}
         return _parquet().read_table(self.directory).to_pandas(types_mapper=types.get)
 
     def spark(self, session: Any) -> Any:
-        """Return a DataFrame of Spark."""
+        """Return a Spark DataFrame."""
         return session.read.parquet(str(self.directory))
 
 
 def write_frame(directory: Path, rows: Iterable[Mapping[str, Any]]) -> Frame:
-    """Write rows to files, which take as little memory as a batch of rows.
+    """Write rows to files, with only one batch of rows in memory.
 
     Args:
-        directory: Where to; it is made.
-        rows: The rows, each by the names of its columns; what a row does not have is missing. Columns are of the type that
-            their values have: whole numbers, fractions, truth values, times, bytes or text. Others, and mixtures, become text.
+        directory: The directory to write to; it is created.
+        rows: The rows by column name; values that a row does not have are missing. A column has the type of its values:
+            integers, floats, booleans, times, bytes or text. Other types, and mixtures, become text.
+
+    Returns:
+        The frame.
 
     Raises:
-        StateError: If they cannot be written: the disk is full.
+        StateError: If the files cannot be written because the disk is full.
     """
     try:
         make_directory(directory)
@@ -66,10 +69,10 @@ def write_frame(directory: Path, rows: Iterable[Mapping[str, Any]]) -> Frame:
 
 
 class _Writer:
-    """Writes batches as they come, and those again whose columns turn out to have other types.
+    """Writes batches as they come, and rewrites those whose columns turn out to have other types.
 
     Args:
-        directory: Where to.
+        directory: The directory to write to.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -102,7 +105,7 @@ class _Writer:
         return len(batch)
 
     def _make_alike(self) -> None:
-        """Give all files the columns and types of all."""
+        """Give all files the columns and types of the whole frame."""
         for name, kind in self._types.items():
             if pa.types.is_null(kind):
                 self._types[name] = pa.string()
@@ -114,7 +117,7 @@ class _Writer:
 
 
 def _parquet() -> Any:
-    """The library's module for files: it loads pandas."""
+    """Import and return the library's module for files, which loads pandas."""
     from pyarrow import parquet  # noqa: PLC0415 - as it says
 
     return parquet
@@ -135,7 +138,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """The type that has the values of both."""
+    """Return the type that can represent the values of both types."""
     if one == other or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):

@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 ROWS_IN_MEMORY = 300_000
-"""Frames of more rows are judged by a Spark on this machine, which does not need them in memory."""
+"""Larger frames, in rows, are judged by a local Spark, which does not need them in memory."""
 _TALKATIVE = "great_expectations.data_context.types.base"
-"""Tells of temporary directories; the library gives this logger a level of its own when it is imported."""
+"""A logger that reports temporary directories; the library sets its level when it is imported."""
 _NAMES_COLUMNS = "column", "column_A", "column_B"
 _NAMES_LISTS = ("column_list",)
 _SHOWN = 3
@@ -30,13 +30,13 @@ _SOURCE = "millrace"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Findings of a gate.
+    """The findings of a gate.
 
     Args:
         outcomes: Expectation to outcome, in words: `passed`, `failed: ...`, `noted: ...` (failed, of severity `info`).
-        critical: Expectations that failed and block the release.
-        warnings: Expectations that failed and ask a person.
-        pages: Pages of Data Docs by the name of what was judged, relative to their directory.
+        critical: Failed expectations that block the release.
+        warnings: Failed expectations that a person has to approve.
+        pages: Pages of Data Docs by the name of the frame that was judged, relative to their directory.
     """
 
     outcomes: Mapping[str, str]
@@ -45,7 +45,7 @@ class Verdict:
     pages: Mapping[str, str] = field(default_factory=dict)
 
     def __add__(self, other: Verdict) -> Verdict:
-        """Return what both found."""
+        """Return the findings of both."""
         outcomes = {**self.outcomes, **other.outcomes}
         pages = {**self.pages, **other.pages}
         return Verdict(outcomes, self.critical + other.critical, self.warnings + other.warnings, pages)
@@ -63,16 +63,16 @@ def judge(
 ) -> Verdict:
     """Validate the rows of a frame.
 
-    A frame without rows fails: on nothing, every other expectation holds. An expectation of a column that is not there,
-    or that cannot be evaluated, blocks whatever its severity: it says nothing about the data.
+    A frame without rows fails, as it would meet every other expectation. An expectation of a missing column,
+    or one that cannot be evaluated, blocks at any severity: it says nothing about the data.
 
     Args:
-        name: What the rows are, for people; before the name of each outcome.
+        name: A readable name of the rows, which precedes the name of each outcome.
         frame: The rows.
         expectations: Great Expectations' own, each with its severity (`critical`, `warning`, `info`).
         spark: Returns a Spark session, for large frames.
-        keys: Columns that name a row, for messages.
-        if_empty: The severity of having no rows: `critical`, `warning`, or `info`.
+        keys: Columns that identify a row, for messages.
+        if_empty: The severity of an empty frame: `critical`, `warning`, or `info`.
         report: Further places for results, in addition to the verdict.
     """
     found, pages = _Findings(name), dict[str, str]()
@@ -93,7 +93,7 @@ def judge(
 
 @dataclass(slots=True)
 class _Findings:
-    """Findings of one frame so far."""
+    """The findings of one frame so far."""
 
     name: str
     outcomes: dict[str, str] = field(default_factory=dict)
@@ -146,7 +146,7 @@ def _validate(
 
 
 def _reads_files_of_this_machine(session: Any) -> bool:
-    """Whether Spark's executors are on this machine: on others they do not find the frame's files."""
+    """Return whether Spark's executors run on this machine; elsewhere they cannot read the frame's files."""
     is_local = "connect" not in type(session).__module__ and session.conf.get("spark.master", "").startswith("local")
     if not is_local:
         log.warning("Executors of a cluster do not find the rows to be judged: they are judged in memory")
@@ -154,7 +154,7 @@ def _reads_files_of_this_machine(session: Any) -> bool:
 
 
 def _columns_of(config: Any) -> list[str]:
-    """The columns that an expectation needs; those about the columns a table has need none."""
+    """Return the columns that an expectation needs; expectations about the columns of a table need none."""
     if config.type.startswith(("expect_column_to_exist", "expect_table_")):
         return []
     named = [config.kwargs[each] for each in _NAMES_COLUMNS if config.kwargs.get(each) is not None]
@@ -164,7 +164,7 @@ def _columns_of(config: Any) -> list[str]:
 
 
 def _severity(config: Any) -> str:
-    """How grave a failure is; whatever is not known to be harmless blocks."""
+    """Return the severity of a failure; one of unknown severity blocks."""
     severity = getattr(config.severity, "value", config.severity)
     return severity if severity in {WARNING, INFO} else CRITICAL
 
@@ -175,7 +175,7 @@ def _name(config: Any) -> str:
 
 
 def _exception(info: Any) -> str | None:
-    """The message of an exception, of which the library tells by metric, or at once."""
+    """Return the message of an exception, which the library reports per metric or as a whole."""
     if not isinstance(info, dict):
         return None
     own = info.get("exception_message")

@@ -1,4 +1,4 @@
-"""Reports of checks: Data Docs of their results, and the actions that follow each."""
+"""Reports of checks: Data Docs of their results, and the actions that follow each check."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SITE, RESULTS = "site", "results"
-"""Below the directory of Data Docs: the pages, and the results that they are made of, as JSON."""
+"""Subdirectories of Data Docs: the pages, and the results as JSON from which the pages are built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Report:
 
     Args:
         check: Names the check.
-        directory: Where Data Docs are built; None for nowhere.
-        actions: Great Expectations' own, which are taken with each result.
+        directory: Where Data Docs are built; None to build none.
+        actions: Great Expectations' own, which run after each result.
     """
 
     check: str = ""
@@ -34,7 +34,7 @@ class Report:
 
 
 def new_context(report: Report) -> Any:
-    """Return a context of Great Expectations that keeps results where Data Docs are, or in memory."""
+    """Return a context of Great Expectations that stores results next to Data Docs, or in memory."""
     import great_expectations as gx
     from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
 
@@ -67,17 +67,17 @@ def new_context(report: Report) -> Any:
 
 
 def validated(context: Any, definition: Any, rows: Any, result_format: Any, report: Report) -> tuple[Any, str]:
-    """Validate rows at a checkpoint, whose actions build Data Docs and tell others.
+    """Validate rows at a checkpoint, whose actions build Data Docs and notify others.
 
     Args:
-        context: Of `new_context`.
+        context: The result of `new_context`.
         definition: Great Expectations' validation definition.
         rows: The DataFrame.
-        result_format: As Great Expectations has it.
-        report: Where results go.
+        result_format: Great Expectations' result format.
+        report: The places for results.
 
     Returns:
-        The result, and its page relative to the directory of Data Docs; empty if none are built.
+        The result, and its page relative to the directory of Data Docs; the page is empty if none are built.
     """
     import great_expectations as gx
 
@@ -94,7 +94,7 @@ def validated(context: Any, definition: Any, rows: Any, result_format: Any, repo
         try:
             action._data_context = context  # noqa: SLF001 - as its checkpoint does
             action.run(checkpoint_result=found)
-        except Exception as error:  # noqa: BLE001 - others that do not answer do not change what was found
+        except Exception as error:  # noqa: BLE001 - recipients that do not answer do not change the findings
             log.warning("the action %s of a check has failed: %s", getattr(action, "name", action), error)
     ((identifier, result),) = found.run_results.items()
     return result, f"{SITE}/validations/{'/'.join(identifier.to_tuple())}.html" if docs else ""

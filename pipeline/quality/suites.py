@@ -1,4 +1,4 @@
-"""Suites of expectations: those that a function returns, or files as Great Expectations writes them."""
+"""Suites of expectations: returned by a function, or read from files that Great Expectations has written."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pipeline.config.functions import PickledFunction
 
 DIFFERENCE, STORE, RUNS = "difference.", "store.", "runs"
-"""How the names of suites begin that are not about the records of an output."""
+"""Prefixes of the names of suites that are not about the records of an output."""
 
 
 def declared(quality: str | PickledFunction | None) -> Any:
-    """Return the expectations of an application: of its function, or of its files.
+    """Return the expectations that an application's function returns or its files contain.
 
     Args:
-        quality: As `AppConfig.quality` has it; the path of files has a separator of directories.
+        quality: The value of `AppConfig.quality`; a path of files contains a path separator.
 
     Raises:
         ConfigError: If the function cannot be called, or a file cannot be read.
@@ -39,16 +39,16 @@ def declared(quality: str | PickledFunction | None) -> Any:
 
 
 def read_suites(path: Path) -> Checks:
-    """Read suites of expectations from files, as Great Expectations' own store of suites has them.
+    """Read suites of expectations from files in the format of Great Expectations' own store of suites.
 
-    A suite is about the output that it is called after; `difference.TOPIC` is about a topic's difference, `store.NAME` about a
+    A suite has the name of the output that it is about. `difference.TOPIC` is about a topic's difference, `store.NAME` about a
     state store, and `runs` about bounded runs.
 
     Args:
-        path: A file, or a directory with files anywhere below.
+        path: A file, or a directory with files at any depth.
 
     Raises:
-        ConfigError: If there are none, or one cannot be read.
+        ConfigError: If there are no suites, or one cannot be read.
     """
     files = sorted(path.rglob("*.json")) if path.is_dir() else [path]
     if not all(file.is_file() for file in files) or not files:

@@ -55,7 +55,7 @@ class ControlTail:
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="control-tail", daemon=True)
         self.latest: LiveVersion | None = None
-        """What the topic said last; None if it says nothing."""
+        """The last record of the topic; None if there is none."""
 
     def start(self) -> None:
         """Begin reading."""

@@ -76,9 +76,9 @@ class OwnedTask:
         self.inputs = layout.tasks[task_id]
         self.restored_records = 0
         self.doubted_since: float | None = None
-        """When the first of the commits in doubt was, since one has succeeded (monotonic seconds); its host says so."""
+        """Time of the first commit with unknown outcome since the last successful one (monotonic seconds); set by its host."""
         self._own_commits: list[dict[TopicPartition, tuple[int, str]]] = []
-        """What was committed last, with the metadata: within a pack only that differs. Behind it a commit that is under way."""
+        """The last commit, with its metadata: within a pack only the metadata changes. Behind it, a commit that is under way."""
         self._application = application
         self._admin = admin
         self._clock = clock
@@ -88,7 +88,7 @@ class OwnedTask:
         self._pause = pause
         self._follows_releases = follows_releases
         self.right = right_at_start(application)
-        """What it may do, as it has learnt last."""
+        """Its present right."""
         self._is_exactly_once = application.config.streams.processing_guarantee == EXACTLY_ONCE_V2
         self._start = TaskStart(application, task_id, self.inputs, admin, clock, fence=self._fence)
         self._task: Task | None = None
@@ -332,8 +332,8 @@ class OwnedTask:
         as `KafkaProducer.close` does for `RecordCollectorImpl`.
 
         Args:
-            abort: Whether to abort the open transaction at once, so that no reader waits for it. Pointless if brokers are out of
-                reach, and wrong if another process has the task.
+            abort: Whether to abort the open transaction at once, so that no reader waits for it. Pointless if brokers are out
+                of reach, and wrong if another process has the task.
         """
         if abort:
             with suppress(StreamsError):  # a successor's takeover aborts the transaction as well

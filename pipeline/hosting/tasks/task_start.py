@@ -61,7 +61,7 @@ class TaskStart:
         self.backend: StateBackend | None = None
         """The local state, once it is open."""
         self.warnings: tuple[str, ...] = ()
-        """Doubts about the state."""
+        """Warnings about the state."""
         self.restored_records = 0
         self._spec = application.task_spec(task_id, tuple(inputs))
         self._application = application

@@ -1,4 +1,4 @@
-"""Gives one form to everything that a `quality` function may return: expectations of outputs, differences, stores and runs."""
+"""Converts all that a `quality` function may return to one form: expectations of outputs, differences, stores and runs."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The live host: instances that share the tasks of an application, or one process that runs them all.
 
-An `instance` is a member of its `group`, one of which gives orders to all. Its stream threads are processes (`stream_thread`).
-Each runs `tasks`, fetches their `inputs`, and keeps them close to others in event time (`alignment`). `worker` runs all tasks
-in one process, without a group. Stores answer `queries` meanwhile.
+An `instance` is a member of its `group`, whose leader gives orders to all. Its stream threads are processes
+(`stream_thread`). Each runs `tasks`, fetches their `inputs`, and keeps them close to others in event time (`alignment`).
+`worker` runs all tasks in one process, without a group. Meanwhile, stores answer `queries`.
 
-May import hosting, the runtime, Kafka and what lies below; knows neither Spark nor the DSL.
+May import hosting, the runtime, Kafka and lower layers; knows neither Spark nor the DSL.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes an application begin anew (`org.apache.kafka.tools.StreamsResetter`)."""
+"""Resets an application so that it starts from scratch (`org.apache.kafka.tools.StreamsResetter`)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Reset:
     """The effects of a reset.
 
     Args:
-        application_id: To whom.
-        topics: Internal topics that are deleted.
-        directories: Local state that is deleted: what there is on this machine, that of instances on Spark included.
+        application_id: The application id.
+        topics: Internal topics to delete.
+        directories: Directories of local state on this machine to delete, including those of instances on Spark.
         offsets: Where the application starts to read next.
-        members: Members of the group, as `client-id@host`, and runs: it is refused as long as there are any.
+        members: Members of the group, as `client-id@host`, and bounded runs; a reset is refused while there are any.
     """
 
     application_id: str
@@ -40,12 +40,12 @@ class Reset:
 
 
 def plan_reset(connected: ConnectedApplication, offsets: OffsetVector, others: Collection[str] = ()) -> Reset:
-    """Say what a reset would do.
+    """Return the effects that a reset would have.
 
     Args:
-        connected: What is to begin anew.
-        offsets: Where in its sources.
-        others: Ids of other applications: their topics are left alone, even if their names begin like this one's.
+        connected: The application to reset.
+        offsets: Where it starts to read its sources.
+        others: Ids of other applications: their topics stay, even if their names begin with this application's id.
 
     Raises:
         BrokerError: If the brokers do not answer.
@@ -57,10 +57,10 @@ def plan_reset(connected: ConnectedApplication, offsets: OffsetVector, others: C
 
 
 def reset(plan: Reset, admin: Admin) -> None:
-    """Do it: local state first, since what is left after a crash must not be taken for the state of new topics.
+    """Carry out a reset: local state first, since leftovers after a crash must not count as the state of new topics.
 
     Raises:
-        StreamsError: If workers or a run are at work.
+        StreamsError: If workers or a bounded run are active.
         StateError: If a worker on this machine uses the local state.
         BrokerError: If the brokers refuse.
     """
@@ -76,7 +76,7 @@ def reset(plan: Reset, admin: Admin) -> None:
 
 
 def _at_work(application_id: str, admin: Admin) -> tuple[str, ...]:
-    """Members of the group, and runs and workers that process alone."""
+    """Return the members of the group, with runs and workers that process alone."""
     alone = hosts_in(admin.group(group_of(application_id)).members)
     return (*admin.group(application_id).members, *map(str, alone))
 
@@ -85,10 +85,10 @@ def clean_up(directories: Iterable[Path]) -> None:
     """Delete local state of an application (`KafkaStreams.cleanUp`).
 
     Args:
-        directories: What there is of it on this machine, as `local_state.directories_of` says.
+        directories: Its directories on this machine (`local_state.directories_of`).
 
     Raises:
-        StateError: If a worker on this machine uses it.
+        StateError: If a worker on this machine uses them.
     """
     for directory in directories:
         with locked(directory):

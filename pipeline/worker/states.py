@@ -36,7 +36,7 @@ TRANSITIONS: Mapping[WorkerState, frozenset[WorkerState]] = {
     WorkerState.NOT_RUNNING: frozenset(),
     WorkerState.ERROR: frozenset(),
 }
-"""The legal transitions; `rebalancing` is the time in which tasks are taken over and restored."""
+"""The legal transitions; a worker is `rebalancing` while it takes over and restores tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class WorkerSummary:
         restored: Records restored from changelogs.
         commits: Commits of tasks.
         dropped: Records not processed, by reason.
-        totals: Totals that processors' sensors have counted, by the text of their names.
+        totals: Totals of processors' sensors, by the text of their names.
     """
 
     processed: int = 0
@@ -102,10 +102,10 @@ def summed(parts: Iterable[WorkerSummary]) -> WorkerSummary:
 
 
 def moved(old: WorkerState, new: WorkerState) -> WorkerState:
-    """The new state.
+    """Return the new state of a worker.
 
     Raises:
-        StreamsError: If there is no way from the old one to it: a mistake of the worker's own.
+        StreamsError: If the transition from the old state is not legal, which is a mistake of the worker itself.
     """
     if new not in TRANSITIONS[old]:
         message = f"Worker cannot go from {old.value} to {new.value}"

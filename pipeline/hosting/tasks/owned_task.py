@@ -78,7 +78,7 @@ class OwnedTask:
         self.doubted_since: float | None = None
         """Time of the first commit with unknown outcome since the last successful one (monotonic seconds); set by its host."""
         self._own_commits: list[dict[TopicPartition, tuple[int, str]]] = []
-        """The last commit, with its metadata: within a pack only the metadata changes. Behind it, a commit that is under way."""
+        """The last commit with its metadata: within a pack only the metadata differs. A commit that is under way follows."""
         self._application = application
         self._admin = admin
         self._clock = clock

@@ -1,7 +1,7 @@
-"""Decides which tasks are aligned by event time, and how far each may go: plain arithmetic.
+"""Decides which tasks are aligned by event time, and how far each may process; plain arithmetic.
 
 A reader of a repartition topic sees the records of all its writers in the order in which they were written. If one writer
-is ahead by more than a window's grace, what the others write is late there, although it was not in the inputs.
+is ahead by more than a window's grace, records of the others are late there, although they are in time in the inputs.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pipeline.topology.topology import Topology
 
 LEAST_DRIFT_MS = 1_000
-"""Less would have tasks wait for each other's commits after nearly every record."""
+"""With a smaller drift, tasks would wait for each other's commits after nearly every record."""
 UNBOUNDED_DRIFT_MS = 86_400_000
-"""Where nothing is late, order matters to joins at most."""
+"""Where no record is late, the order matters only to joins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class AlignedTasks:
     """Tasks whose records meet in one sub-topology.
 
     Args:
-        inputs: Their input partitions, and whose each is.
-        external: Those of them that others write: what lies there when tasks start is a backlog.
+        inputs: Their input partitions, with the task that reads each.
+        external: The input partitions that others write: their records at the start of tasks are a backlog.
     """
 
     inputs: Mapping[TopicPartition, TaskId]
@@ -41,14 +41,14 @@ class AlignedTasks:
 
     @property
     def tasks(self) -> frozenset[TaskId]:
-        """The tasks."""
+        """Return the tasks."""
         return frozenset(self.inputs.values())
 
 
 def aligned_tasks(topology: Topology, layout: Layout, application_id: str) -> list[AlignedTasks]:
-    """Find the tasks that are aligned with each other: per reader of repartition topics, their writers.
+    """Find the tasks that are aligned with each other: the writers of each reader of repartition topics.
 
-    If the reader has inputs of others besides, its tasks are among them. A single task waits for none.
+    If the reader has external inputs as well, they include its tasks. A single task is not aligned.
     """
     subs = topology.sub_topologies()
     found: dict[frozenset[TopicPartition], AlignedTasks] = {}
@@ -65,11 +65,11 @@ def aligned_tasks(topology: Topology, layout: Layout, application_id: str) -> li
 
 
 def drift_of(topology: Topology) -> int:
-    """Return how far tasks may be apart (ms), so that what is in time in the inputs is in time behind repartition topics.
+    """Return how far apart tasks may be (ms) without making records late behind repartition topics.
 
     That is half of the smallest grace period there, as inputs may be out of order themselves. Repartition topics that records
-    pass one after the other share it. Without a grace period no distance is safe: a tenth of the window loses little, and lets
-    tasks go on.
+    pass one after the other share it. Without a grace period no distance is safe. A tenth of the window then loses few records,
+    and lets tasks continue.
     """
     levels = _levels(topology.sub_topologies())
     found = [
@@ -83,14 +83,14 @@ def drift_of(topology: Topology) -> int:
 
 
 def limits(tasks: Iterable[TaskId], next_times: Mapping[TaskId, int], drift_ms: int) -> dict[TaskId, int]:
-    """Return up to which event time (ms) each task may process: a drift beyond the slowest of the others.
+    """Return the event time (ms) up to which each task may process: one drift beyond the slowest other task.
 
-    The slowest one is never held back: the limit of each task is beyond the next record of the slowest other one.
+    Never holds the slowest task back: the limit of each task is beyond the next record of the slowest other task.
 
     Args:
-        tasks: All that are aligned with each other.
-        next_times: Of those that are waited for, the event time that the next record brings them to.
-        drift_ms: How far they may be apart.
+        tasks: All tasks that are aligned with each other.
+        next_times: Event time of the next record, ms, of each task that others wait for.
+        drift_ms: How far apart they may be, ms.
     """
     slowest = sorted((time_ms, task) for task, time_ms in next_times.items())[:2]
     found = {}
@@ -101,14 +101,14 @@ def limits(tasks: Iterable[TaskId], next_times: Mapping[TaskId, int], drift_ms: 
 
 
 def _tolerated_ms(store: StoreBuilder) -> int:
-    """Return how far apart tasks may be because of one store."""
+    """Return how far apart (ms) tasks may be because of one store."""
     if store.grace_ms:
         return store.grace_ms // 2
     return (store.window_size_ms or store.retention_ms) // 10
 
 
 def _levels(subs: Sequence[SubTopology]) -> dict[int, int]:
-    """Return how many repartition topics records pass at most before a sub-topology; in a cycle, as many as it has."""
+    """Return the most repartition topics that records pass before each sub-topology; within a cycle, as many as it has."""
     levels = {sub.id: 0 for sub in subs}
     for _ in subs:
         for reader in subs:

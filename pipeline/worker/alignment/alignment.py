@@ -1,4 +1,4 @@
-"""Keeps tasks that write to the same repartition topics close to each other in event time while any of them is behind."""
+"""Keeps tasks that write to the same repartition topics close in event time while any of them is behind."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 60.0
-"""So long is an input waited for that does not go on, although it might: longer than it takes to notice a dead instance."""
+"""How long to wait for an input that could progress but does not: longer than it takes to notice a dead instance."""
 _ASK_SECONDS = 0.05
-"""How often the progress of other processes is asked for while tasks are aligned."""
+"""How often to look up the progress of other processes while tasks are aligned."""
 _REST_SECONDS = 10.0
-"""How often it is asked for while none is behind."""
+"""How often to look it up while no task is behind."""
 _COMMIT_SECONDS = 0.1
-"""While tasks are aligned they commit at least so often: others see only what is committed."""
+"""Commit interval while tasks are aligned: others see only committed progress."""
 _BEHIND = 10_000
-"""With more records to be processed in one input, tasks are aligned again."""
+"""With more unprocessed records in one input, tasks are aligned again."""
 
 
 class Found(NamedTuple):
-    """The group's progress as brokers know it: committed offsets and metadata of its inputs, and the ends of some of these."""
+    """The group's progress according to the brokers: commits of its inputs, and the ends of some of these."""
 
     committed: Mapping[TopicPartition, tuple[int, str]]
     ends: Mapping[TopicPartition, int]
 
 
 class AlignedTask(Protocol):
-    """A task that is told how far to go (`Task`)."""
+    """A task with a limit on how far it may process (`Task`)."""
 
     @property
     def needs_commit(self) -> bool:
-        """Whether anything has happened since the last commit."""
+        """Return whether there is progress since the last commit."""
         ...
 
     def process_until(self, latest_ms: int) -> None:
-        """Let later records wait."""
+        """Hold back records with later event times (ms)."""
         ...
 
     def tell_next_times(self, *, tells: bool) -> None:
-        """Whether commits say where the next records are."""
+        """Set whether commits include the event times of the next records."""
         ...
 
     def next_times(self) -> Mapping[TopicPartition, int]:
-        """Per input with a record at hand, the event time (ms) that this brings it to."""
+        """Return, per input with a record at hand, the event time (ms) to which this record advances it."""
         ...
 
     def request_commit(self) -> None:
-        """Have the next commit come at once."""
+        """Request a commit at once."""
         ...
 
 
@@ -74,12 +74,12 @@ class Aligned(Protocol):
 
     @property
     def task(self) -> AlignedTask:
-        """The task that processes."""
+        """Return the task that processes."""
         ...
 
     @property
     def last_commit(self) -> Mapping[TopicPartition, tuple[int, str]]:
-        """Return the last commit, offset and metadata: another object after each commit."""
+        """Return offset and metadata of the last commit per input: a new object after each commit."""
         ...
 
 
@@ -87,20 +87,20 @@ class Resting(Protocol):
     """The tasks whose commit is under way (`OpenCommits`)."""
 
     def __contains__(self, task_id: TaskId) -> bool:
-        """Whether a task's is."""
+        """Return whether a task's commit is under way."""
         ...
 
 
 @dataclass(slots=True)
 class _Progress:
-    """How far an input has come.
+    """The progress of an input.
 
     Args:
-        offset: What was committed last; -1 if nothing was.
-        time_ms: No later than this, in event time, is what will be processed next; -1 if nothing is known.
-        told_ms: What the task has said about that; -1 if it had no record at hand.
-        since: Since when the input might have gone on, but has not (monotonic seconds).
-        is_given_up: Whether others go on without it.
+        offset: The last committed offset; -1 if there is none.
+        time_ms: The next record to be processed is not earlier than this event time, ms; -1 if nothing is known.
+        told_ms: The event time of the next record as committed by the task, ms; -1 if it had no record at hand.
+        since: Since when the input could have progressed but has not (monotonic seconds).
+        is_given_up: Whether others continue without it.
     """
 
     offset: int = -1
@@ -110,7 +110,7 @@ class _Progress:
     is_given_up: bool = False
 
     def note(self, committed: tuple[int, str], now: float) -> None:
-        """Note how far it has come; others wait for it again if that is news."""
+        """Record a commit of the input; if it is new, others wait for the input again."""
         offset, metadata = committed
         known = OffsetMetadata.decode(metadata)
         if (offset, known.next_time) == (self.offset, self.told_ms):
@@ -121,16 +121,16 @@ class _Progress:
 
 
 class Alignment:
-    """Tells tasks how far they may go. Progress is what tasks have committed: every process can read it in the log.
+    """Limits how far tasks may process, by committed progress, which every process can read from the brokers.
 
-    Tasks are aligned from the start, and again when an input is far behind, until all inputs have reached the ends that
-    they had. Later records come one by one, and no task waits for another.
+    Tasks are aligned from the start, and again when an input is far behind. Alignment ends when all inputs have reached the
+    ends that they had. Later records arrive one by one, and no task waits for another.
 
     Args:
-        tasks: The tasks that run here; looked at anew each time.
-        resting: Those of them whose commit is under way: they must not be touched.
-        drift_ms: How far tasks may be apart in event time; less than 0 aligns nothing.
-        look_up: Asks brokers about inputs, and the ends of those that others write; called in a thread.
+        tasks: The tasks that run here; looked up each time.
+        resting: The tasks whose commit is under way: these must not be touched.
+        drift_ms: How far apart tasks may be in event time, ms; a negative value disables alignment.
+        look_up: Asks brokers about inputs, and about the ends of external inputs; called in a thread.
         clock: Monotonic seconds.
     """
 
@@ -169,7 +169,7 @@ class Alignment:
         self._hold: Hold | None = None
 
     def begin(self, groups: Sequence[AlignedTasks]) -> None:
-        """Align these tasks from now on."""
+        """Start to align the given tasks."""
         self._groups = groups if self._drift_ms >= 0 else ()
         self._owners = {tp: task for group in self._groups for tp, task in group.inputs.items()}
         self._external = frozenset(tp for group in self._groups for tp in group.external)
@@ -181,7 +181,7 @@ class Alignment:
             self._begin(None)
 
     def run_once(self) -> None:
-        """Tell the tasks that run here how far they may go, before they process."""
+        """Set the limits of the tasks that run here, before they process."""
         if not self._groups:
             return
         now = self._clock()
@@ -195,15 +195,15 @@ class Alignment:
         self._turn_at = now
 
     def waits(self) -> dict[TaskId, tuple[float, tuple[TaskId, ...]]]:
-        """Return since how long (s) each task here is held back, and the slowest tasks, for which it waits."""
+        """Return, for each task here that is held back, since when (s) and for which slowest tasks."""
         now = self._clock()
         return {task_id: (now - self._held_since[task_id], self._slowest[task_id]) for task_id in self.held_back}
 
     def hold(self, hold: Hold | None) -> None:
-        """Wait no longer for inputs that hold for a mark, so that others can drain; they are not late when they go on.
+        """Stop waiting for inputs that hold for a mark, so that others can drain; held inputs do not count as late afterwards.
 
         Args:
-            hold: Where they hold; None if none does any more.
+            hold: Where they hold; None if the hold has ended.
         """
         self._hold = hold
         if hold is None:
@@ -211,7 +211,7 @@ class Alignment:
                 progress.since = self._clock()
 
     def close(self) -> None:
-        """Ask no more. Idempotent."""
+        """Stop asking brokers. Idempotent."""
         if self._asker is not None:
             self._asker.shutdown()
             self._asker = None
@@ -230,7 +230,7 @@ class Alignment:
             self._tasks[task_id].task.tell_next_times(tells=False)
 
     def _ask_if_due(self, now: float) -> None:
-        """Have brokers asked, if there is anything to learn from them."""
+        """Ask brokers in a thread, if they can have news."""
         if self._asked is not None or now < self._ask_at:
             return
         has_others = any(task not in self._tasks for task in self._owners.values())
@@ -258,7 +258,7 @@ class Alignment:
             self._look_for_backlog(found, now)
 
     def _go_on(self, found: Found) -> None:
-        """After the ends that tasks have reached come those that there are now; once these are near, they are the last."""
+        """Replace ends that tasks have reached with the present ends; once these are near, they are the last."""
         if self._ends is None:
             self._ends = found.ends
         elif self._has_reached_ends():
@@ -266,7 +266,7 @@ class Alignment:
             self._is_last_round = self._has_reached_ends(but=_BEHIND)
 
     def _look_for_backlog(self, found: Found, now: float) -> None:
-        """Align tasks again if an input is far behind, unless it has been given up and still does not go on."""
+        """Align tasks again if an input is far behind, unless it has been given up and still does not progress."""
         behind = []
         for tp in found.ends.keys() & self._progress.keys():
             progress = self._progress[tp]
@@ -279,14 +279,14 @@ class Alignment:
             self._begin(found.ends)
 
     def _has_reached_ends(self, but: int = 0) -> bool:
-        """Whether all inputs that are not given up have reached the ends, but for so many records."""
+        """Return whether all inputs that are not given up have reached the ends, except for up to `but` records."""
         return self._ends is not None and not any(
             progress.offset + but < self._ends.get(tp, 0) and not progress.is_given_up
             for tp, progress in self._progress.items()
         )
 
     def _note_own(self, now: float) -> None:
-        """Note what the tasks here have committed."""
+        """Record the commits of the tasks here."""
         for task_id, owned in self._tasks.items():
             committed = owned.last_commit
             if committed is self._seen.get(task_id):
@@ -296,7 +296,7 @@ class Alignment:
                 self._progress[tp].note(committed[tp], now)
 
     def _align(self, now: float) -> None:
-        """Set the limits of the tasks here, and have those commit whose progress others may wait for."""
+        """Set the limits of the tasks here, and request commits from tasks that others may wait for."""
         bounds: dict[TaskId, int] = {}
         waited_for = [(group.tasks, self._waited_for(group, now)) for group in self._groups]
         for tasks, times in waited_for:
@@ -304,7 +304,7 @@ class Alignment:
                 bounds[task] = min(limit, bounds.get(task, MAX_TIME_MS))
         for tp, progress in self._progress.items():
             if progress.time_ms > bounds[self._owners[tp]]:
-                progress.since = now  # it may not go on
+                progress.since = now  # it must not continue
         held = {task_id for task_id in bounds.keys() & self._tasks.keys() if self._holds(task_id, bounds[task_id], now)}
         for task_id in held:
             self.held_back_s[task_id] = self.held_back_s.get(task_id, 0.0) + now - self._turn_at
@@ -318,7 +318,7 @@ class Alignment:
     def _slowest_of(
         self, task_id: TaskId, bound: int, waited_for: Iterable[tuple[Collection[TaskId], Mapping[TaskId, int]]]
     ) -> tuple[TaskId, ...]:
-        """The other tasks whose next records set the limit of this one."""
+        """Return the other tasks whose next records set the limit of this task."""
         found = {
             other
             for tasks, times in waited_for
@@ -329,7 +329,7 @@ class Alignment:
         return tuple(sorted(found))
 
     def _waited_for(self, group: AlignedTasks, now: float) -> dict[TaskId, int]:
-        """Return the event time that the next records bring each task to that others wait for."""
+        """Return the event time of the next records of each task that others wait for."""
         times: dict[TaskId, int] = {}
         for tp, task in group.inputs.items():
             if self._has_records(tp) and not self._is_given_up(tp, now):
@@ -337,7 +337,7 @@ class Alignment:
         return times
 
     def _has_records(self, tp: TopicPartition) -> bool:
-        """Whether records wait in an input, as far as is known; what may come later is not waited for."""
+        """Return whether an input is known to have records to process; records that may arrive later do not count."""
         progress = self._progress[tp]
         if self._hold is not None and self._stands_still(tp, self._hold):
             return False
@@ -350,7 +350,7 @@ class Alignment:
         return limit is not None and (limit == HERE or self._progress[tp].offset >= limit)
 
     def _is_given_up(self, tp: TopicPartition, now: float) -> bool:
-        """Whether an input has been waited for in vain for so long that others go on without it; said once."""
+        """Return whether others have waited for an input in vain for so long that they continue without it; logged once."""
         progress = self._progress[tp]
         if not progress.is_given_up and now - progress.since > PATIENCE_SECONDS:
             progress.is_given_up = True
@@ -363,9 +363,9 @@ class Alignment:
         return progress.is_given_up
 
     def _holds(self, task_id: TaskId, limit: int, now: float) -> bool:
-        """Set the limit of a task here. Returns whether that holds it back.
+        """Set the limit of a task here. Returns whether the limit holds it back.
 
-        It commits at once what others may wait for, and where it is if it has not said that.
+        The task commits at once if others may wait for that, or if it has not yet committed where it is.
         """
         task = self._tasks[task_id].task
         task.process_until(limit)
@@ -382,7 +382,7 @@ class Alignment:
 
 
 class Progress:
-    """Asks brokers how far a group has come.
+    """Asks brokers about a group's progress.
 
     Args:
         admin: Asks them.
@@ -395,7 +395,7 @@ class Progress:
         self._progress: GroupProgress | None = None
 
     def look_up(self, inputs: Iterable[TopicPartition], external: Iterable[TopicPartition]) -> Found:
-        """Look up what was committed for inputs, and the ends of those that others write.
+        """Look up the commits of inputs, and the ends of external inputs.
 
         Raises:
             BrokerError: If brokers do not answer.
@@ -404,7 +404,7 @@ class Progress:
         return Found(self._progress.committed(inputs), self._admin.end_offsets(external))
 
     def close(self) -> None:
-        """Ask no more. Idempotent."""
+        """Close its connections. Idempotent."""
         if self._progress is not None:
             self._progress.close()
             self._progress = None

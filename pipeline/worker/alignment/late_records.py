@@ -1,4 +1,4 @@
-"""Says so if a large share of what tasks read is too late for their windows."""
+"""Warns if a large share of the records that tasks read is too late for their windows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 5.0
-"""How often tasks are looked at."""
+"""How often to check tasks."""
 _QUIET_SECONDS = 600.0
-"""How long nothing more is said of a task."""
+"""Minimum time between two warnings about one task."""
 _MANY = 100
 _SHARE = 0.05
-"""That many late records, and such a share of all, are worth a warning."""
+"""A warning requires at least this number of late records, and this share of all records."""
 _ADVICE = (
     "Raise the grace period of its windows, set task.alignment.max.drift.ms no higher than that, or process a backlog by"
     " millrace run, which orders it by event time"
@@ -29,20 +29,20 @@ _ADVICE = (
 
 
 class Counting(Protocol):
-    """A task that counts what it drops (`OwnedTask`)."""
+    """A task that counts dropped records (`OwnedTask`)."""
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """Records that were not processed, by reason."""
+        """Return the number of records that were not processed, by reason."""
         ...
 
 
 class LateRecords:
-    """Compares what is dropped as late with what is processed, stretch by stretch.
+    """Compares the number of late records with the number of processed ones, interval by interval.
 
     Args:
-        tasks: The tasks that run here; looked at anew each time.
-        processed: How many records each has processed.
+        tasks: The tasks that run here; looked up each time.
+        processed: How many records each task has processed.
         clock: Monotonic seconds.
     """
 
@@ -60,7 +60,7 @@ class LateRecords:
         self._said_at: dict[TaskId, float] = {}
 
     def warn_if_due(self) -> None:
-        """Look at the tasks if it is time."""
+        """Check the tasks if it is time."""
         now = self._clock()
         if now < self._look_at:
             return
@@ -71,7 +71,7 @@ class LateRecords:
 
     def _look(self, task_id: TaskId, late: int, processed: int, now: float) -> None:
         late_before, processed_before = self._before.get(task_id, (0, 0))
-        if late < late_before or processed < processed_before:  # the task has been taken over anew
+        if late < late_before or processed < processed_before:  # the task has been taken over again
             late_before = processed_before = 0
         new_late, new = late - late_before, processed - processed_before
         self._before[task_id] = late, processed

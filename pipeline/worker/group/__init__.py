@@ -1,7 +1,8 @@
-"""The group of an application: a place in it, and plans for all of it.
+"""The group of an application: membership of an instance, and the leader's plans for all instances.
 
-`membership` is an instance's place. The member that leads gives the orders (`leadership`), as `assignment` finds them: tasks
-are spread (`spreading`, `balance`) and copied (`standbys`) over the `instances`. What these say to each other is in `protocol`.
+`membership` joins the group for an instance. The member that leads gives orders (`leadership`) by the plans of `assignment`,
+which spreads tasks (`spreading`, `balance`) and places their copies (`standbys`) on the `instances`. `protocol` has the
+messages of members.
 """
 
 from __future__ import annotations

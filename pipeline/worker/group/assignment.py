@@ -1,9 +1,9 @@
-"""Assigns tasks: pure arithmetic on what the instances of an application say of themselves.
+"""Assigns tasks by plain arithmetic on what the instances of an application report of themselves.
 
-The rules are those of Kafka Streams' `HighAvailabilityTaskAssignor`: first is said where tasks and standbys are meant to be, as
-even as capacities allow. Then an active task goes only to an instance whose state is caught up, while the one it is meant for
-warms up as a standby; with standbys it is the same. What differs is that tasks stay where they are as far as balance allows,
-where Kafka Streams deals them out anew.
+The rules are those of Kafka Streams' `HighAvailabilityTaskAssignor`. First they determine the intended places of tasks and
+standbys, as even as capacities allow. Then an active task goes only to an instance whose state is caught up, while the
+intended instance warms up as a standby. Standbys follow the same rule. Unlike in Kafka Streams, which distributes all tasks
+from scratch, tasks stay where they are as far as balance allows.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ def assign(instances: Collection[Instance], tasks: Mapping[TaskId, bool], config
 
 
 class _Present:
-    """The present places of tasks with state: the intended ones, or else instances with more of their state.
+    """The present places of stateful tasks: the intended instances, or else those with more of the tasks' state.
 
     Args:
-        meant: Who is to run each of them.
-        copies: Who is to follow its changelogs.
-        capacity: Of each instance.
-        lags: What each lacks.
-        spare: How many copies there may be beyond those.
+        meant: The intended instance of each active task.
+        copies: The intended instances of each task's standbys.
+        capacity: Capacity of each instance.
+        lags: Changelog records that each instance lacks.
+        spare: How many warm-up copies there may be in addition.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class _Present:
         self._load = Counter([*meant.values(), *(name for names in copies.values() for name in names)])
 
     def move_active(self) -> None:
-        """Assign tasks to instances that are caught up; one that is not follows as a standby until it is."""
+        """Assign active tasks to caught-up instances; the intended instance follows as a standby until it has caught up."""
         for task, target in self._waiting((task, name) for task, name in self.active.items()):
             chosen = self._readiest(task, self._capacity)
             self.active[task] = chosen
@@ -97,7 +97,7 @@ class _Present:
                 self._warm_up(task, target)
 
     def move_standbys(self) -> None:
-        """Assign standbys to caught-up instances without a part in the task, if there are any; the others warm up."""
+        """Assign standbys to caught-up instances that have no part in the task, if there are any; the others warm up."""
         planned = [(task, name) for task, names in self.copies.items() for name in names - self.warm_ups[task]]
         for task, target in self._waiting(planned):
             idle = self._capacity.keys() - self.copies[task] - {self.active[task]}
@@ -115,7 +115,7 @@ class _Present:
                 self._load[target] -= 1
 
     def _waiting(self, planned: Iterable[tuple[TaskId, str]]) -> list[tuple[TaskId, str]]:
-        """Find the tasks that another place is better prepared for; first those for which least is missing."""
+        """Find the tasks for which another instance is better prepared, beginning with those that lack least."""
         found = [
             (task, name)
             for task, name in planned
@@ -125,7 +125,7 @@ class _Present:
         return sorted(found, key=lambda place: (self._lags(*place), place))
 
     def _readiest(self, task: TaskId, names: Iterable[str]) -> str:
-        """Return the best instance for a task: it runs the task, is the least busy that is caught up, or has most state."""
+        """Return the best instance for a task: the one that runs it, the least busy caught-up one, or that with most state."""
 
         def badness(name: str) -> tuple[int, float, str]:
             lag = self._lags(task, name)
@@ -143,8 +143,8 @@ class _Present:
 def withhold(plans: Mapping[str, Plan], instances: Collection[Instance]) -> dict[str, Plan]:
     """Return the plans without active tasks that another instance still runs (cooperative rebalancing).
 
-    The instance that runs one sees that it is not in its plan any more, commits, closes it and says so; only then does
-    another get it. Until then that one goes on following its changelog, if it does.
+    The instance that runs such a task sees that its plan no longer has it, commits, closes it and reports that. Only then does
+    the next instance receive it. Until then the next instance keeps following its changelog, if it does.
     """
     runs = {task: instance.id for instance in instances for task in instance.active}
     possible = {}

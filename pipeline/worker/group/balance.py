@@ -1,4 +1,4 @@
-"""How many tasks of each sub-topology everybody is to run: as even as capacities allow, with as few moves as that takes."""
+"""Computes how many tasks of each sub-topology each place runs: as even as capacities allow, with as few moves as possible."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
 
 
 def gain(from_count: int, from_capacity: int, to_count: int, to_capacity: int) -> int:
-    """Return the gain of moving one task: more than 0 if both are closer to their shares then, 0 if it makes no difference.
+    """Return the gain of moving one task: positive if both counts come closer to their shares, 0 if it makes no difference.
 
-    The method of Sainte-Laguë: the sum of count² / capacity becomes smaller.
+    By the method of Sainte-Laguë: the sum of count² / capacity becomes smaller.
     """
     return (2 * from_count - 1) * to_capacity - (2 * to_count + 1) * from_capacity
 
 
 class Balance:
-    """Numbers of tasks, by sub-topology and by the place that is to run them.
+    """Numbers of tasks, by sub-topology and by place.
 
-    Even are first all tasks, then those that are counted here, then those of each sub-topology. For the last, tasks of two
-    sub-topologies change places, so that none of them ends up on one instance as a whole.
+    Evens out first all tasks, then the tasks that are counted here, then those of each sub-topology. For the last, tasks of two
+    sub-topologies swap places, so that no sub-topology ends up entirely on one instance.
 
     Args:
-        capacity: By place that may run tasks; no other gets any.
-        load: How many other tasks each has already.
+        capacity: By place that may run tasks; other places receive none.
+        load: How many other tasks each place has already.
     """
 
     def __init__(self, capacity: Mapping[str, int], load: Mapping[str, int]) -> None:
@@ -35,16 +35,16 @@ class Balance:
         self.counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
 
     def add(self, sub_topology: int, name: str) -> None:
-        """Count a task where it is."""
+        """Count a task at its present place."""
         self._change(sub_topology, name, 1)
 
     def add_anywhere(self, sub_topology: int) -> None:
-        """Count a task where there is least to do."""
+        """Count a task at the least loaded place."""
         levels = (self._total, self._here, self.counts[sub_topology])
         self.add(sub_topology, min(self._capacity, key=lambda name: [self._next(level, name) for level in levels]))
 
     def even_out(self) -> None:
-        """Move tasks until nothing is gained by another move."""
+        """Move tasks until no move brings a gain."""
         while self._even_totals() or self._even_these() or self._even_sub_topologies():
             pass
 
@@ -83,7 +83,7 @@ class Balance:
         return True
 
     def _extremes(self, level: Counter[str], sources: Iterable[str]) -> tuple[str, str]:
-        """Return the instance of some with most for its capacity, and the one of all with least."""
+        """Return the place among `sources` with most for its capacity, and the place among all with least."""
         everybody = self._capacity
         most = max(sources, key=lambda name: (2 * level[name] - 1) / everybody[name], default=next(iter(everybody)))
         return most, min(everybody, key=lambda name: self._next(level, name))
@@ -95,7 +95,7 @@ class Balance:
         return gain(level[source], self._capacity[source], level[target], self._capacity[target])
 
     def _move_any(self, source: str, target: str) -> None:
-        """Compare the sub-topology that is spread worst between the two."""
+        """Move a task of the sub-topology that is spread worst between the two places."""
         there = [sub for sub in sorted(self.counts) if self.counts[sub][source]]
         self._move(max(there, key=lambda sub: self._gain(self.counts[sub], source, target)), source, target)
 

@@ -1,4 +1,4 @@
-"""Makes a plan for each instance of an application from what is known of all."""
+"""Descriptions and plans of the instances of an application."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId
 
 RUNNING = -1
-"""The lag of the instance that runs a task (`Task.LATEST_OFFSET`): less than any other."""
+"""The lag of the instance that runs a task (`Task.LATEST_OFFSET`): smaller than any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class Instance:
         id: Names the instance; survives restarts, as long as its state directory does.
         capacity: Number of its stream threads.
         tags: Client tags, such as rack or zone.
-        active: The tasks it runs at this moment.
-        positions: Per task of which it has local state: the sum of the changelog offsets that are applied.
-        restoring: Those of the active tasks whose state is not complete yet.
+        active: The tasks it runs at present.
+        positions: Sum of the applied changelog offsets, per task of which it has local state.
+        restoring: The active tasks whose state is not complete yet.
         standby: The tasks whose changelogs it follows.
     """
 
@@ -43,9 +43,9 @@ class AssignmentConfig:
     """Kafka Streams' settings of the same names.
 
     Args:
-        num_standby_replicas: Copies of each state beside the active one.
-        max_warmup_replicas: How many tasks may warm up elsewhere at a time, beyond the standbys.
-        acceptable_recovery_lag: With at most so many changelog records missing, an instance counts as caught up.
+        num_standby_replicas: Copies of each state in addition to the active one.
+        max_warmup_replicas: How many tasks may warm up elsewhere at a time, in addition to the standbys.
+        acceptable_recovery_lag: The most changelog records that a caught-up instance may lack.
         rack_aware_assignment_tags: Tags in whose values the copies of a state should differ.
     """
 
@@ -57,12 +57,12 @@ class AssignmentConfig:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The tasks that one instance is to run.
+    """The plan of one instance.
 
     Args:
         active: Tasks to process.
         standby: Tasks whose changelogs to follow.
-        warm_up: Those of the standbys that are waited for: once they have caught up, tasks can go where they are meant to be.
+        warm_up: The standbys that are warming up: once they have caught up, tasks can move to their intended places.
     """
 
     active: frozenset[TaskId] = frozenset()
@@ -71,17 +71,17 @@ class Plan:
 
 
 class Lags:
-    """Return how many changelog records of each task each instance lacks: `RUNNING` for the one that runs it.
+    """Computes how many changelog records of each task each instance lacks: `RUNNING` for the instance that runs it.
 
-    An instance that still restores a task runs it in this sense only if little is missing: else another may suit better.
+    An instance that still restores a task counts as running it only if it lacks few records; else another may suit better.
 
     Args:
         instances: All instances.
-        acceptable: With how many records missing an instance counts as caught up.
+        acceptable: The most records that a caught-up instance may lack.
     """
 
     def __init__(self, instances: Iterable[Instance], acceptable: int) -> None:
-        """Measured against the furthest position of each task."""
+        """Measure lags from the furthest position of each task."""
         everyone = list(instances)
         ends: dict[TaskId, int] = {}
         for instance in everyone:
@@ -97,13 +97,13 @@ class Lags:
                 self._known[task][instance.id] = RUNNING if runs else lag
 
     def __call__(self, task: TaskId, instance: str) -> int:
-        """Return how much of a task an instance lacks."""
+        """Return how many records of a task an instance lacks."""
         return self.known(task).get(instance, self._ends.get(task, 0))
 
     def known(self, task: TaskId) -> Mapping[str, int]:
-        """Return how much is lacking on each instance that has anything of a task."""
+        """Return how many records each instance lacks that has any state of a task."""
         return self._known.get(task, {})
 
     def is_caught_up(self, task: TaskId, instance: str) -> bool:
-        """Whether an instance could run a task without a long restore."""
+        """Return whether an instance could run a task without a long restore."""
         return self(task, instance) <= self._acceptable

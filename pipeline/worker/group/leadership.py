@@ -1,4 +1,4 @@
-"""Work of the group's leader: orders for every instance, out of what all say of themselves."""
+"""The work of the group's leader: makes orders for every instance from the introductions of all."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ def give_orders(
     config: AssignmentConfig,
     application_id: str,
 ) -> dict[str, bytes]:
-    """Orders per member, as bytes.
+    """Make the orders of each member, as bytes.
 
     Args:
-        said: What each member says of itself, as bytes.
-        tasks_of: All tasks, and whether each has state, out of the partitions of the topics that any member has found.
+        said: Introduction of each member, as bytes.
+        tasks_of: Returns all tasks, and whether each has state, from the partitions of the topics that any member has found.
         config: Settings.
-        application_id: Named in refusals.
+        application_id: The application id, for refusals.
+
+    Returns:
+        Orders by member.
     """
     members = {member: _introduced(data) for member, data in said.items()}
     refusals = _refusals(members, application_id)
@@ -59,7 +62,7 @@ def give_orders(
 
 
 def _introduced(data: bytes) -> Introduction | None:
-    """None for members that speak another format, or none."""
+    """Decode an introduction; None for members without one or with another format."""
     try:
         intro = _decode(data)
     except msgspec.MsgspecError:
@@ -72,7 +75,7 @@ def _process(intro: Introduction | None) -> str:
 
 
 def _found(introductions: Iterable[Introduction]) -> dict[str, int]:
-    """All topics that any instance has found: one that has looked earlier may not know the newest."""
+    """Return all topics that any instance has found: an instance that has looked earlier may not know the newest."""
     found: dict[str, int] = {}
     for intro in introductions:
         for topic, partitions in intro.topics.items():
@@ -81,7 +84,7 @@ def _found(introductions: Iterable[Introduction]) -> dict[str, int]:
 
 
 def _refusals(members: Mapping[str, Introduction | None], application_id: str) -> dict[str, str]:
-    """Reasons why members cannot take part: another topology than runs, or than most have; an id that is used twice."""
+    """Return why members cannot take part: their topology is not the running or most common one, or their id is not unique."""
     running = Counter(intro.fingerprint for intro in members.values() if intro is not None and intro.active)
     present = running or Counter(intro.fingerprint for intro in members.values() if intro is not None)
     prevailing = max(present, key=lambda print_: (present[print_], print_), default="")
@@ -114,7 +117,7 @@ def _plans(
 
 
 def _instance(intro: Introduction, tasks: Mapping[TaskId, bool]) -> Instance:
-    """Return an instance's description, as far as it is about tasks that exist."""
+    """Return an instance's description, limited to existing tasks."""
     positions = {TaskId.parse(text): position for text, position in intro.positions.items()}
     return Instance(
         id=intro.instance,

@@ -1,4 +1,4 @@
-"""The place of an instance in its group: a thread that joins, hears orders, and asks for rebalances."""
+"""Membership of an instance in its group: a thread that joins, receives orders, and asks for rebalances."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _POLL_SECONDS = 0.5
 
 
 class Membership:
-    """Membership in the group of an application, from `start` until it is to end.
+    """Membership in the group of an application, from `start` until the instance leaves.
 
     Args:
-        connected: Whose group.
-        leaves: Set when the instance is to leave.
-        introduce: What the instance says of itself, with the topics that it has found; called in the thread.
-        tasks_of: All tasks, and whether each has state, out of the topics that any member has found; called in the thread,
-            if this instance leads.
+        connected: The application.
+        leaves: Set when the instance has to leave.
+        introduce: Returns the instance's introduction, with the topics that it has found; called in the thread.
+        tasks_of: Returns all tasks, and whether each has state, from the topics that any member has found; called in the
+            thread, if this instance leads.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Membership:
         introduce: Callable[[dict[str, int]], Introduction],
         tasks_of: Callable[[Mapping[str, int]], Mapping[TaskId, bool]],
     ) -> None:
-        """Looks for the topics that there are to read; nothing else is asked before `start`."""
+        """Look up the topics to read; other requests wait for `start`."""
         self._connected = connected
         self._application = connected.application
         self._streams = connected.application.config.streams
@@ -60,7 +60,7 @@ class Membership:
         self._thread = threading.Thread(target=self._take_part, name="membership", daemon=True)
 
     def start(self) -> None:
-        """Join."""
+        """Join the group."""
         self._thread.start()
 
     def rejoin(self) -> None:
@@ -68,7 +68,7 @@ class Membership:
         self._rejoins.set()
 
     def heard(self, timeout_s: float = 0) -> Orders | StreamsError | None:
-        """The next orders, or the error that has ended the membership; None if there are none, nor come in time."""
+        """Return the next orders, or the error that has ended the membership; None if none arrive in time."""
         try:
             arrived = self._arrived.get(block=timeout_s > 0, timeout=timeout_s)
         except queue.Empty:
@@ -76,12 +76,12 @@ class Membership:
         return orders_of(arrived) if isinstance(arrived, bytes) else arrived
 
     def join(self) -> None:
-        """Wait until it has left the group, if it has ever joined."""
+        """Wait until it has left the group, if it ever joined."""
         if self._thread.ident is not None:
             self._thread.join()
 
     def _take_part(self) -> None:
-        """Whatever ends the membership ends the instance."""
+        """Run the membership; any error that ends it ends the instance."""
         try:
             member = self._first_reached()
             try:
@@ -95,10 +95,10 @@ class Membership:
             self._arrived.put(ProcessingError(f"Membership in {self._application.id} ended: {error!r}"))
 
     def _first_reached(self) -> GroupMember:
-        """Return a member, as soon as brokers answer; the supervisor has reached them before.
+        """Return a member as soon as brokers answer; the supervisor has reached them before.
 
         Raises:
-            BrokerError: If they do not for `task.timeout.ms`, or the wait is given up.
+            BrokerError: If they do not answer for `task.timeout.ms`, or the wait is given up.
         """
         deadline = time.monotonic() + self._streams.task_timeout_ms / 1000
         while True:
@@ -128,10 +128,10 @@ class Membership:
                 raise TaskMigratedError(message, hint="Each instance needs a consumer.group.instance.id of its own.")
 
     def _look_for_topics(self) -> None:
-        """Look, if it is time, whether there are other topics or partitions to read; then all instances have to hear of it.
+        """Check, if it is time, whether topics or partitions to read have changed; in that case ask for a rebalance.
 
         Raises:
-            TopicError: If a topic is gone, or topics that are joined differ in partitions (`MissingSourceTopicException`).
+            TopicError: If a topic is gone, or joined topics differ in partitions (`MissingSourceTopicException`).
         """
         now, interval_s = time.monotonic(), self._streams.metadata_max_age_ms / 1000
         if now - self._looked_at < interval_s:
@@ -143,7 +143,7 @@ class Membership:
             log.warning("topics are not looked for: %s", error)
             return
         if found != self._found:
-            self._connected.with_partitions(found).layout  # noqa: B018 - raises if it is none
+            self._connected.with_partitions(found).layout  # noqa: B018 - raises if topics are missing or do not fit
             self._found = found
             self._rejoins.set()
 

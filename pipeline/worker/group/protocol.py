@@ -1,4 +1,4 @@
-"""Messages of instances to each other through the group's leader, in JSON: other releases may be at the other end."""
+"""Messages between instances through the group's leader, in JSON, as other releases may take part."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FORMAT = 1
-"""Of introductions and orders; instances of another format are refused."""
+"""Format of introductions and orders; the leader refuses instances of another format."""
 
 
 class Introduction(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance's introduction when the group is rebalanced (`SubscriptionInfo`).
+    """An instance's introduction for a rebalance of the group (`SubscriptionInfo`).
 
     Args:
         instance: Its id; survives restarts.
-        fingerprint: Of its topology: instances of another one cannot share its tasks.
+        fingerprint: Of its topology; instances with another topology cannot share its tasks.
         capacity: Number of stream threads.
         tags: Client tags.
         active: The tasks it runs.
-        positions: Changelog offsets applied, summed up, per task of which it has state.
+        positions: Sum of the applied changelog offsets, per task of which it has state.
         server: `host:port` where it answers queries; empty if nowhere.
         shuts_down: Whether it asks the whole application to end.
         topics: Partitions of the topics to read that it has found.
-        format: Of this message.
-        restoring: Those of the active tasks whose state is not complete yet.
+        format: Format of this message.
+        restoring: The active tasks whose state is not complete yet.
         standby: The tasks whose changelogs it follows.
-        process: Names the process that says so; after a restart it is another one.
+        process: Names the process that introduces itself; it changes with each restart.
     """
 
     instance: str
@@ -56,15 +56,15 @@ class Orders(msgspec.Struct, frozen=True):
     Args:
         active: Tasks to process.
         standby: Tasks whose changelogs to follow.
-        warm_up: Those of the standbys that are waited for: the leader is to hear when they have caught up.
+        warm_up: The standbys that are warming up: the leader has to hear when they have caught up.
         servers: Where the active instance of each task answers queries.
-        standby_servers: Where its standbys do.
-        refusal: Why it cannot take part; then it has to end.
-        shuts_down: Whether the whole application is to end.
-        topics: Partitions of the topics that these tasks are made of: the same for everybody.
-        format: Of this message.
-        process: For which process they are. A static member that was restarted is told what its predecessor was, and the leader
-            does not hear of it; empty from leaders that do not say so.
+        standby_servers: Where its standbys answer queries.
+        refusal: Why the instance cannot take part; then it has to end.
+        shuts_down: Whether the whole application has to end.
+        topics: Partitions of the topics that determine the tasks; equal for all instances.
+        format: Format of this message.
+        process: The process that the orders are for; empty from leaders that do not name it. A restarted static member receives
+            the orders of its predecessor, and the leader does not hear of the restart.
         fingerprint: Of the topology whose tasks these are.
     """
 
@@ -85,10 +85,10 @@ _decoded = msgspec.json.Decoder(Orders).decode
 
 
 def orders_of(data: bytes) -> Orders:
-    """Orders, out of their bytes. What members have named as their addresses is left out if it is more, or less.
+    """Decode orders. Leaves out addresses of members that are not plain addresses.
 
     Raises:
-        msgspec.MsgspecError: If they are none.
+        msgspec.MsgspecError: If the bytes are no orders.
     """
     orders = _decoded(data)
     servers = {task: server for task, server in orders.servers.items() if is_address(server)}
@@ -97,7 +97,7 @@ def orders_of(data: bytes) -> Orders:
 
 
 def is_address(server: str) -> bool:
-    """Whether what a member names as its address is one: `host:port`, and nothing else."""
+    """Return whether a member's address has the form `host:port`, and nothing else."""
     try:
         ServerAddress.parse(server)
     except ValueError:
@@ -106,10 +106,10 @@ def is_address(server: str) -> bool:
 
 
 def task_ids(texts: Iterable[str]) -> frozenset[TaskId]:
-    """Tasks, out of their text forms."""
+    """Parse the text forms of tasks."""
     return frozenset(map(TaskId.parse, texts))
 
 
 def texts(tasks: Iterable[TaskId]) -> list[str]:
-    """Text forms of tasks, in order."""
+    """Return the text forms of tasks, sorted."""
     return [str(task) for task in sorted(tasks)]

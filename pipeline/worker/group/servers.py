@@ -1,4 +1,4 @@
-"""Finds the addresses of a group's instances, for those that are no members."""
+"""Finds the addresses of a group's instances, for processes that are not members."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _decode = msgspec.json.Decoder(Introduction).decode
 
 
 def servers_of(admin: Admin, group: str) -> list[str]:
-    """Return `host:port` of each instance of a group that answers questions, as it has introduced itself.
+    """Return `host:port` of each instance of a group that answers queries, from its introduction.
 
-    Members that say something else, as those of other programs, are left out.
+    Leaves out members with other introductions, such as those of other programs.
 
     Args:
         admin: Asks the brokers.

@@ -1,4 +1,4 @@
-"""Spreads tasks over places: instances of an application, or stream threads of an instance."""
+"""Spreads tasks over places, which are instances of an application or stream threads of an instance."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def spread(
     lags: Mapping[TaskId, Mapping[str, int]],
     load: Mapping[str, int],
 ) -> dict[TaskId, str]:
-    """Distribute tasks in proportion to capacity, those of each sub-topology as well, with as few moves as that allows.
+    """Distribute tasks, in total and per sub-topology, in proportion to capacity, with as few moves as possible.
 
     Args:
-        tasks: What to distribute.
+        tasks: The tasks to distribute.
         capacity: By place that may run tasks; at least one.
-        lags: The lag of places that have a task already: the less, the better.
-        load: How many other tasks each has already.
+        lags: The lag of places that have a task already: a smaller lag is better.
+        load: How many other tasks each place has already.
 
     Returns:
-        Who is to run each task.
+        The place of each task.
     """
     homes = {task: min(lags[task], key=lambda name: (lags[task][name], name)) for task in tasks if lags.get(task)}
     balance = Balance(capacity, load)
@@ -48,9 +48,9 @@ def _filled(
     before: Mapping[int, Counter[str]],
     room: Mapping[int, Counter[str]],
 ) -> dict[TaskId, str]:
-    """Fill the room that everybody has per sub-topology: first with what is there already, then with what needs least.
+    """Fill the room of each place per sub-topology: first with tasks that are there already, then with those that lack least.
 
-    Of the tasks that are at home somewhere, those move that somebody with more room than before has, too.
+    Of the tasks at a place, prefers to move those of which a place with free room has state, too.
     """
     left = {sub_topology: Counter(counts) for sub_topology, counts in room.items()}
     owner: dict[TaskId, str] = {}

@@ -1,4 +1,4 @@
-"""Places copies of tasks' states: on other instances, in other racks if possible, and as even as capacities allow."""
+"""Places copies of tasks' states on other instances, in other racks if possible, and as even as capacities allow."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def standbys(
     instances: Collection[Instance], owners: Mapping[TaskId, str], lags: Lags, config: AssignmentConfig
 ) -> dict[TaskId, set[str]]:
-    """Instances that are to follow the changelogs of each task; those that do already go on, as far as balance allows.
+    """Return the instances that follow the changelogs of each task; present followers continue as far as balance allows.
 
     Args:
         instances: All instances.
-        owners: By task with state the instance that is to run it.
-        lags: What each instance lacks.
+        owners: The instance that is to run each stateful task.
+        lags: Changelog records that each instance lacks.
         config: Settings.
     """
     copies = _Copies(instances, owners, config.rack_aware_assignment_tags)
@@ -61,7 +61,7 @@ class _Copies:
         self._load[chosen] += 1
 
     def even_out(self, lags: Lags) -> None:
-        """Move copies until nothing is gained by another move."""
+        """Move copies until no move brings a gain."""
         while self._move_one(lags):
             pass
 
@@ -97,6 +97,6 @@ class _Copies:
         return self.of[task] | {self._owners[task]}
 
     def _shared_tags(self, name: str, holders: Iterable[str]) -> int:
-        """Count the tags in which it equals the others; a tag that it does not have is none."""
+        """Count the tags whose values an instance shares with the others; missing tags do not count."""
         own = self._instances[name].tags
         return sum(own.get(tag) == self._instances[other].tags.get(tag) for other in holders for tag in self._tags)

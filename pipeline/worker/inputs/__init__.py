@@ -1,3 +1,3 @@
-"""The inputs of a stream thread: the topics that are known, the records fetched for tasks, and brokers that are absent."""
+"""The inputs of a stream thread: known topics, fetched records, and absent brokers."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waiting for brokers that do not answer, for as long as `task.timeout.ms`."""
+"""Waits for brokers that do not answer, for up to `task.timeout.ms`."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _RETRY_SECONDS = 0.5
 
 
 class AbsentBrokers:
-    """Waits for brokers that are absent.
+    """Waits for absent brokers.
 
     Args:
         admin: Asks them.
-        task_timeout_ms: How long to wait (`task.timeout.ms`).
-        interruptions: What may happen meanwhile.
-        topics: What they are asked about while they are waited for; looked at anew each time.
+        task_timeout_ms: How long to wait, ms (`task.timeout.ms`).
+        interruptions: Called meanwhile.
+        topics: The topics to ask about while waiting; looked up each time.
     """
 
     def __init__(
         self, admin: Admin, task_timeout_ms: int, interruptions: Interruptions, topics: Callable[[], Iterable[str]]
     ) -> None:
         self.are_there = True
-        """Whether they answered when they were asked last."""
+        """Whether they answered the last request."""
         self.gives_up = False
         """Whether the wait is given up."""
         self._admin = admin
@@ -44,11 +44,14 @@ class AbsentBrokers:
         self._topics = topics
 
     def outlast(self, step: Callable[[], T], doing: str) -> T:
-        """Take a step, again and again while brokers are away.
+        """Take a step, and repeat it while brokers are absent.
 
         Args:
-            step: Asks brokers; what it has begun when it fails does not matter to the next attempt.
-            doing: What the step is for, for the log.
+            step: Asks brokers; a failed attempt leaves nothing that matters to the next.
+            doing: The purpose of the step, for the log.
+
+        Returns:
+            The result of the step.
 
         Raises:
             BrokerError: If they refuse, or do not answer for too long, or the wait is given up.
@@ -66,13 +69,13 @@ class AbsentBrokers:
             self.wait(deadline)
 
     def wait(self, deadline: float | None = None) -> None:
-        """Wait until they tell of the topics. Nothing else is tried meanwhile: each try would run into its own time limit.
+        """Wait until brokers answer about the topics. Tries nothing else meanwhile: each attempt would have its own timeout.
 
         Args:
-            deadline: For how long (monotonic seconds); None for `task.timeout.ms` from now on.
+            deadline: Until when to wait (monotonic seconds); None for `task.timeout.ms` from now.
 
         Raises:
-            BrokerError: If they do not answer until the deadline, or the wait is given up.
+            BrokerError: If they do not answer before the deadline, or the wait is given up.
         """
         self.are_there = False
         deadline = deadline or self._deadline()
@@ -88,11 +91,11 @@ class AbsentBrokers:
                 self.are_there = True
 
     def _deadline(self) -> float:
-        """Return until when a step that fails now may be tried again (monotonic seconds)."""
+        """Return until when a step that fails now may be repeated (monotonic seconds)."""
         return time.monotonic() + self._timeout_s
 
     def _check(self, error: BrokerError, deadline: float) -> None:
-        """Make sure that it is worth while to try again: the error passes, the deadline has not, and the wait goes on."""
+        """Raise the error, unless it is temporary, the deadline has not passed, and the wait continues."""
         if not error.retriable or time.monotonic() > deadline or self.gives_up:
             raise error
 

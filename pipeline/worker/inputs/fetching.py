@@ -1,4 +1,4 @@
-"""Fetches for a worker: the inputs of its tasks and of the global tables, as much of each as memory allows."""
+"""Fetches inputs of a worker's tasks and of the global tables, as much of each as memory allows."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from pipeline.worker.inputs.interruptions import Interruptions
 
 _FIRST_POLL = 16
-"""So many are asked for first: what a bounded run has left may be packs of a thousand records each."""
+"""Records of the first request: remaining records of a bounded run may be packs of a thousand records each."""
 _RECORDS_PER_POLL = 500
-"""The client makes records with the interpreter's lock held, and no query is answered meanwhile."""
+"""The most records of a request: the client holds the interpreter's lock while it makes them, and no query is answered."""
 ENOUGH = 10_000
-"""With so many records at hand nothing is fetched."""
+"""With this many records at hand, nothing is fetched."""
 _PAUSED_ABOVE = 50_000
-"""With so many records of one input at hand it is not fetched any further, so that memory stays bounded."""
+"""With this many records of one input at hand, it is paused, so that memory stays bounded."""
 
 
 class Fetching:
-    """One consumer for all inputs, and whose they are.
+    """One consumer for all inputs, with the task that reads each.
 
     Args:
         kafka: Client properties.
         streams: Settings.
-        interruptions: What may happen while brokers are waited for.
+        interruptions: Called while waiting for brokers.
     """
 
     def __init__(self, kafka: Mapping[str, str], streams: StreamsConfig, interruptions: Interruptions) -> None:
@@ -48,12 +48,12 @@ class Fetching:
         self._ends_seen: dict[TopicPartition, int] = {}
 
     def begin_global(self, tables: GlobalState) -> None:
-        """Fetch for the global tables, from where they stand."""
+        """Start to fetch for the global tables, from their positions."""
         self._global = tables
         self._consumer.assign(tables.positions())
 
     def begin(self, owned: OwnedTask) -> None:
-        """Fetch for a task, from where it starts."""
+        """Start to fetch for a task, from its start offsets."""
         self._owner_of |= dict.fromkeys(owned.inputs, owned)
         for tp in owned.inputs:
             self._ends_seen.pop(tp, None)
@@ -61,24 +61,24 @@ class Fetching:
         self._consumer.assign(owned.starts())
 
     def end(self, owned: OwnedTask) -> None:
-        """Fetch for a task no longer."""
+        """Stop fetching for a task."""
         self._consumer.unassign(owned.inputs)
         for tp in owned.inputs:
             del self._owner_of[tp]
 
     def waiting(self) -> int:
-        """Number of records that tasks have at hand."""
+        """Return the number of records that tasks have at hand."""
         return sum(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
 
     def reader_of(self, tp: TopicPartition) -> OwnedTask | None:
-        """The task that reads a partition; None for one of a global table."""
+        """Return the task that reads a partition; None for a partition of a global table."""
         return self._owner_of.get(tp)
 
     def fetch(self, timeout_s: float) -> None:
-        """Hand out what there is, up to what may wait, in parts.
+        """Fetch records and hand them out in parts, up to the limits of memory.
 
         Raises:
-            MissingOffsetError: If a partition has not what comes next; it is not fetched any further.
+            MissingOffsetError: If a partition lacks the next offset; it is not fetched any more.
             BrokerError: If brokers refuse.
         """
         fetched = 0
@@ -94,7 +94,7 @@ class Fetching:
                 return
 
     def balance(self) -> None:
-        """Stop fetching inputs that run ahead of the others of their task, and go on with those that do not any more."""
+        """Pause inputs that run ahead of the others of their task, and resume those that no longer do."""
         full = {tp for tp, owned in self._owner_of.items() if owned.task.buffered(tp) > self._limit}
         if full - self._paused:
             self._consumer.pause(full - self._paused)
@@ -103,16 +103,16 @@ class Fetching:
         self._paused = full
 
     def has_run_dry(self) -> bool:
-        """Whether tasks have nothing at hand, and the last that was heard of every input was its end."""
+        """Return whether tasks have no records at hand, and every input has been read to its end."""
         is_idle = not any(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
         return is_idle and self._ends_seen.keys() >= self._owner_of.keys()
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return how far tasks have come in their inputs."""
+        """Return the positions of tasks in their inputs."""
         return {tp: owned.task.position(tp) for tp, owned in self._owner_of.items()}
 
     def progress(self) -> dict[TaskId, dict[TopicPartition, InputProgress]]:
-        """Return how far each task has come in its inputs, and where these end as far as that is known; asks no broker."""
+        """Return the progress of each task in its inputs, with their ends as far as known; asks no broker."""
         ends = self._consumer.known_ends(self._owner_of.keys() - self._ends_seen.keys()) | self._ends_seen
         found: dict[TaskId, dict[TopicPartition, InputProgress]] = {}
         for tp, owned in self._owner_of.items():
@@ -120,15 +120,15 @@ class Fetching:
         return found
 
     def has_lost_brokers(self) -> bool:
-        """Whether no broker has been reached for a while; told once."""
+        """Return True, only once, if no broker has been reached for a while."""
         return self._consumer.has_lost_brokers()
 
     def close(self) -> None:
-        """End the consumer."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _hand_out(self, polled: Polled) -> int:
-        """Hand records to their tasks. Returns their number, those in packs included."""
+        """Hand records to their tasks. Returns the number of records, including those in packs."""
         count = 0
         for tp, records in polled.records.items():
             self._ends_seen.pop(tp, None)

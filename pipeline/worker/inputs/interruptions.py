@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Interruptions(Protocol):
-    """Events that may interrupt processing."""
+    """Hooks that interrupt processing."""
 
     def attend(self) -> None:
         """Called between two records, several times per millisecond, when stores are at rest."""
@@ -18,19 +18,19 @@ class Interruptions(Protocol):
         ...
 
     def away(self) -> AbstractContextManager[None]:
-        """Entered while brokers are waited for and no store is touched."""
+        """Return a context to enter while the thread waits for brokers and touches no store."""
         ...
 
 
 class Undisturbed:
-    """Nothing happens beside processing."""
+    """Interruptions that do nothing."""
 
     def attend(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def pause(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def away(self) -> AbstractContextManager[None]:
-        """Nothing."""
+        """Return a context that does nothing."""
         return nullcontext()

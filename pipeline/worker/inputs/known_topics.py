@@ -1,4 +1,4 @@
-"""The topics that an application reads and writes, as far as they are known, and the tasks that come of them."""
+"""The topics that an application is known to read and write, and the tasks that follow from them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class KnownTopics:
-    """The topics to read and to write; looked at once at the start, and again when they are said to differ.
+    """Topics to read and to write; looked up at the start, and again when they are reported to differ.
 
     Args:
-        connected: Whose topics.
+        connected: The application.
     """
 
     def __init__(self, connected: ConnectedApplication) -> None:
         self.connected = connected
-        """The application, as it reads the topics that are known."""
+        """The application that reads the known topics."""
         self.repartition: frozenset[str] = frozenset()
         """Full names of its repartition topics."""
         self._sources: Mapping[str, int] = {}
@@ -31,12 +31,12 @@ class KnownTopics:
 
     @property
     def application(self) -> Application:
-        """The application, as it reads the topics that are known."""
+        """Return the application that reads the known topics."""
         return self.connected.application
 
     @property
     def layout(self) -> Layout:
-        """Its tasks and internal topics."""
+        """Return its tasks and internal topics."""
         return self.connected.layout
 
     def find(self) -> None:
@@ -51,14 +51,20 @@ class KnownTopics:
         self._note(found, found.partitions)
 
     def differ(self, sources: Mapping[str, int]) -> bool:
-        """Whether these topics, with so many partitions, are others than those that are known."""
+        """Return whether these topics and numbers of partitions differ from the known ones."""
         return sources != self._sources
 
     def change(self, sources: Mapping[str, int]) -> frozenset[TaskId]:
-        """Read these topics from now on, and return the tasks that are others with them, or do not exist any more.
+        """Read the given topics from now on.
+
+        Args:
+            sources: Number of partitions by topic.
+
+        Returns:
+            The tasks that change or no longer exist.
 
         Raises:
-            TopicError: If the tasks do not fit the internal topics that there are.
+            TopicError: If the tasks do not fit the existing internal topics.
             BrokerError: If brokers do not answer; then nothing has changed.
         """
         changed = self.connected.reading(sources)
@@ -67,7 +73,7 @@ class KnownTopics:
         return frozenset(task for task in before if before[task] != after.get(task))
 
     def look_if_due(self) -> Mapping[str, int] | None:
-        """The topics that there are to read now; None if it is not time to ask (`metadata.max.age.ms`).
+        """Return the present topics to read; None if it is not time to ask (`metadata.max.age.ms`).
 
         Raises:
             BrokerError: If brokers do not answer.

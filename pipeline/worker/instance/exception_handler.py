@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ALLOWED = 10
-"""More ends of processes than so many within `_SECONDS` are too many."""
+"""More processes than this that end within `_SECONDS` are too many."""
 _SECONDS = 300.0
 
 
 def _hint(exit_code: int | None) -> str:
-    """Say what may have ended a process that has said nothing."""
+    """Return a hint on what may have ended a process that reported no error."""
     log_has_more = "Its standard error output may say more. Nothing that was committed is lost."
     if exit_code is None or exit_code >= 0:
         return f"Functions of the topology, or libraries that they call, may have ended the process (os._exit). {log_has_more}"
@@ -44,11 +44,11 @@ def _signal_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """An instance is to end.
+    """The decision that an instance ends.
 
     Args:
-        error: With which error.
-        of_all: Whether all instances are to end.
+        error: The error with which it ends.
+        of_all: Whether all instances end.
     """
 
     error: StreamsError
@@ -56,10 +56,10 @@ class End:
 
 
 class UncaughtExceptionHandler:
-    """Decides what follows when a stream thread of an instance has ended (`StreamsUncaughtExceptionHandler`).
+    """Decides how to react when a stream thread of an instance has ended (`StreamsUncaughtExceptionHandler`).
 
     Args:
-        handler: Says what follows an error (`replace_thread`, `shutdown_client`, `shutdown_application`).
+        handler: Returns the reaction to an error (`replace_thread`, `shutdown_client`, `shutdown_application`).
     """
 
     def __init__(self, handler: Callable[[StreamsError], str]) -> None:
@@ -67,13 +67,13 @@ class UncaughtExceptionHandler:
         self._at: list[float] = []
 
     def handle(self, stream: StreamThreadProcess) -> End | None:
-        """Decide what follows the end of a process.
+        """Decide how to react to the end of a process.
 
         Returns:
-            How the instance is to end; None if another process is to take the place of this one.
+            How the instance ends; None if another process replaces this one.
 
         Raises:
-            ConfigError: If the handler says something else.
+            ConfigError: If the handler returns something else.
         """
         now = time.monotonic()
         self._at = [at for at in self._at if now - at < _SECONDS] + [now]

@@ -1,4 +1,4 @@
-"""Tells for which mark an instance holds, and for how long it has published nothing."""
+"""Tracks for which mark an instance holds, and for how long it has not published."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Holds:
     """
 
     def __init__(self, version: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """It holds for nothing."""
+        """Begin without a hold."""
         self._version = version
         self._clock = clock
         self._since = 0.0
         self.mark: str | None = None
-        """Id of the mark for which it holds."""
+        """Id of the mark for which it holds; None without a hold."""
         self.last_s: float | None = None
         """How long the last hold was, s; None before its end."""
 
     def note(self, record: LiveVersion) -> None:
-        """Take note of what the control topic says."""
+        """Take note of a record of the control topic."""
         mark = record.mark
         wanted = mark.id if mark is not None and self._version in mark.limits else None
         if wanted == self.mark:

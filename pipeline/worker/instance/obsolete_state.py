@@ -1,4 +1,4 @@
-"""Deletes, now and then, the local state of tasks that other instances have (`StateDirectory.cleanRemovedTasks`)."""
+"""Deletes, at intervals, the local state of tasks that other instances have (`StateDirectory.cleanRemovedTasks`)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 
 
 class ObsoleteState:
-    """The state of tasks that have moved away: it is kept for a while, as they may come back.
+    """The state of tasks that have moved away; it is kept for a while, as they may come back.
 
     Args:
-        directory: Where the application's state is.
-        delay_ms: How long it must not have been open, and how often to look (`state.cleanup.delay.ms`).
-        clock: What time it is; files bear this time, too.
+        directory: The directory of the application's state.
+        delay_ms: How long state must have been closed, and how often to check, ms (`state.cleanup.delay.ms`).
+        clock: Tells the time, which also has to be the time of files.
     """
 
     def __init__(self, directory: Path, delay_ms: int, clock: Clock) -> None:
@@ -35,13 +35,15 @@ class ObsoleteState:
         self._looked_at = time.monotonic()
 
     def delete_if_due(self, kept: Collection[TaskId]) -> tuple[TaskId, ...]:
-        """Delete what is obsolete, if it is time to look. Returns the tasks whose state is gone.
+        """Delete obsolete state, if it is time to check.
 
-        What is in use by other processes (bounded runs, which take tasks of a worker over) stays, and so does what cannot be
-        deleted.
+        Keeps state that other processes use (bounded runs take over tasks of a worker), or that cannot be deleted.
 
         Args:
-            kept: The tasks that are run or followed here, or will be.
+            kept: The tasks that run or are followed here, or will be.
+
+        Returns:
+            The tasks whose state is deleted.
         """
         if time.monotonic() - self._looked_at < self._delay_ms / 1000:
             return ()

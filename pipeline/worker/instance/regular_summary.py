@@ -1,4 +1,4 @@
-"""Logs a worker's summary again and again, in the words of Kafka Streams (`log.summary.interval.ms`)."""
+"""Logs a worker's summary at intervals, in the words of Kafka Streams (`log.summary.interval.ms`)."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ log = logging.getLogger(__name__)
 
 
 class RegularSummary:
-    """Logs what was done since the last time.
+    """Logs the work since the last summary.
 
     Args:
-        application_id: Whose work.
-        interval_ms: How often; 0 for never.
+        application_id: The application id.
+        interval_ms: The interval, ms; 0 for no summaries.
     """
 
     def __init__(self, application_id: str, interval_ms: int) -> None:
-        """The first interval begins."""
+        """Begin the first interval."""
         self._application_id = application_id
         self._interval_s = interval_ms / 1000
         self._told_at = time.monotonic()
         self._told = WorkerSummary()
 
     def log_if_due(self, summary: Callable[[], WorkerSummary]) -> None:
-        """Log it if it is time.
+        """Log the summary if it is time.
 
         Args:
-            summary: Gives what has been done since the start.
+            summary: Returns the work since the start.
         """
         if not self._interval_s or time.monotonic() - self._told_at < self._interval_s:
             return

@@ -1,7 +1,7 @@
-"""Starts stream threads. They import nothing of the program that starts them: it may be a script, a notebook or a shell.
+"""Starts stream threads. They do not import the program that starts them: it may be a script, a notebook or a shell.
 
-Python's own `multiprocessing` has each process import the program first: a script without a guard starts a worker then, too,
-and a notebook cannot be imported. What such a program defines itself travels with its code instead.
+Python's own `multiprocessing` has each process import the program first. A script without a guard would start another worker,
+and a notebook cannot be imported. Here, code that such a program defines is sent along instead.
 """
 
 from __future__ import annotations
@@ -22,60 +22,63 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _IGNORED: Final = frozenset({signal.SIGINT, signal.SIGTERM})
-"""They reach the whole process group (Ctrl-C, systemd); the process that has started another one says what follows for it."""
+"""These signals reach the whole process group (Ctrl-C, systemd); a child process leaves the reaction to its parent."""
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from {module} import run_child; run_child({name!r}, {fds!r})"
 
 
 class ChildProcess:
-    """A process that this one has started.
+    """A process that this process has started.
 
     Args:
         popen: The process.
     """
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
-        """It runs."""
+        """Wrap a running process."""
         self._popen = popen
 
     @property
     def pid(self) -> int:
-        """Its number to the system."""
+        """Return its process id."""
         return self._popen.pid
 
     @property
     def exitcode(self) -> int | None:
-        """The code that it has ended with; minus the number of the signal that ended it; None while it lives."""
+        """Return its exit code: minus the number of the signal that ended it, if one did; None while it is alive."""
         return self._popen.poll()
 
     def is_alive(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether it is still running."""
         return self._popen.poll() is None
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait for its end, for so long at most."""
+        """Wait for its end, for up to `timeout_s` seconds."""
         try:
             self._popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         self._popen.kill()
 
 
 def start_child(
     name: str, function: Callable[..., None], lines: Sequence[Connection], arguments: Sequence[Any]
 ) -> ChildProcess:
-    """Start a process that calls a function with its ends of some lines, then further arguments.
+    """Start a process that calls a function with its ends of some pipes, then further arguments.
 
     Args:
-        name: Names the process in what it logs.
-        function: What it calls.
-        lines: The ends of pairs (`multiprocessing.Pipe`); one at least. This process may close its own of them then.
-        arguments: Go to the process through the first pipe, so that they are not on the command line.
+        name: Name of the process, for its log.
+        function: The function to call.
+        lines: The ends of pipes (`multiprocessing.Pipe`) for the process; at least one. This process may close its copies then.
+        arguments: Sent to the process through the first pipe, so that they are not on the command line.
+
+    Returns:
+        The process.
 
     Raises:
-        OSError: If the machine has no room for it.
+        OSError: If the machine has no resources for it.
     """
     sent = dumps((function, tuple(arguments)))
     ours, theirs = multiprocessing.Pipe(duplex=False)
@@ -98,11 +101,11 @@ def start_child(
 
 
 def run_child(name: str, fds: Sequence[int]) -> None:
-    """Do what `start_child` says, in the process that it has started.
+    """Run the function of `start_child`, in the process that it has started.
 
     Args:
-        name: Names this process.
-        fds: The line with the arguments, then the lines of the function.
+        name: Name of this process.
+        fds: File descriptors: the pipe with the arguments, then the pipes of the function.
     """
     multiprocessing.current_process().name = name
     for number in _IGNORED:
@@ -118,7 +121,7 @@ def run_child(name: str, fds: Sequence[int]) -> None:
 
 @contextmanager
 def _signals_held_back() -> Iterator[None]:
-    """Hold signals back from a process that is started within: they would end it with a traceback while it loads."""
+    """Block signals for a process that the body starts: they would end it with a traceback while it loads."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
     try:
         yield

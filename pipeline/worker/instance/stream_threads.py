@@ -1,4 +1,4 @@
-"""The stream threads of one instance, each a process: started, told what to do, listened to, replaced when they die."""
+"""The stream threads of one instance, each a process: starts, commands, monitors and replaces them."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _NOTHING = Report(active=frozenset(), standby=frozenset(), positions={}, lags={}
 
 @dataclass(slots=True)
 class StreamThreadProcess:
-    """One process, as its supervisor sees it.
+    """One process, from the supervisor's view.
 
     Args:
-        number: Names it within the instance, from 1.
+        number: Its number within the instance, from 1.
         process: The process.
-        pipe: Commands to it, reports from it.
-        queries: Questions to it, and answers.
-        orders: What it was told to do: the last order, and those before it that it may still be carrying out.
-        report: What it said last.
-        heard_at: When that was (monotonic seconds).
-        failure: Its last word, if it failed.
+        pipe: Carries commands to it and reports from it.
+        queries: Carries questions to it and answers from it.
+        orders: The last order, and earlier ones that it may still be carrying out.
+        report: Its last report.
+        heard_at: Time of the last message from it (monotonic seconds).
+        failure: Its last message, if it failed.
         lost: Tasks that another owner has taken over from it.
     """
 
@@ -66,16 +66,16 @@ class StreamThreadProcess:
 
     @property
     def held(self) -> frozenset[TaskId]:
-        """Tasks that it has open, or may have."""
+        """Return the tasks that it has open, or may have open."""
         return self.report.standby.union(self.active, *(order.standby for order in self.orders))
 
     @property
     def active(self) -> frozenset[TaskId]:
-        """Tasks that it runs, or may run."""
+        """Return the tasks that it runs, or may run."""
         return self.report.active.union(*(order.active for order in self.orders))
 
     def hear(self, message: Report | Alive | Failed) -> None:
-        """Assign note of what it says."""
+        """Take note of a message."""
         self.heard_at = time.monotonic()
         match message:
             case Failed():
@@ -95,22 +95,22 @@ class StreamThreadProcess:
             self.orders = [last]
 
     def order(self, active: frozenset[TaskId], standby: frozenset[TaskId], topics: Mapping[str, int]) -> None:
-        """Tell it what to do, unless it knows."""
+        """Send it an order, unless it has that order already."""
         last = self.orders[-1]
         if (active, standby, topics) != (last.active, last.standby, last.topics):
             self.orders.append(Assign(active, standby, last.number + 1, topics))
             self.tell(self.orders[-1])
 
     def inform(self, record: LiveVersion) -> None:
-        """Tell it what the control topic says, unless it knows. May be called from any thread."""
+        """Send it a record of the control topic, unless it has that record already. May be called from any thread."""
         with self._speaking:
             if self._learnt is record:
                 return
             self._learnt = record
-        self.tell(Learn(record))  # whichever of two comes last: it knows which is newer
+        self.tell(Learn(record))  # in any order: it knows which of two is newer
 
     def tell(self, command: Command) -> None:
-        """Send a command; a process that is dead does not hear it. May be called from any thread."""
+        """Send a command; ignored if the process has ended. May be called from any thread."""
         try:
             with self._speaking:
                 self.pipe.send(command)
@@ -127,7 +127,7 @@ class StreamThreads:
     """
 
     def __init__(self, job: StreamJob, build: Callable[[StreamJob], Topology]) -> None:
-        """None is started."""
+        """Begin without processes."""
         self._job = job
         self._build = build
         self._next_number = 1
@@ -136,7 +136,11 @@ class StreamThreads:
         self.all: list[StreamThreadProcess] = []
 
     def start(self) -> bool:
-        """Start one more; False if the machine has no room for it (files, processes, memory) at this moment."""
+        """Start another process.
+
+        Returns:
+            False if the machine has no resources for it (files, processes, memory) at this moment.
+        """
         if time.monotonic() < self._next_attempt:
             return False
         try:
@@ -166,7 +170,7 @@ class StreamThreads:
         return StreamThreadProcess(self._next_number, process, ours, queries)
 
     def inform(self, record: LiveVersion) -> None:
-        """Tell each of them what the control topic says, unless it knows. May be called from any thread."""
+        """Send each process a record of the control topic, unless it has that record already. May be called from any thread."""
         for stream in list(self.all):
             stream.inform(record)
 
@@ -175,7 +179,7 @@ class StreamThreads:
         by_pipe = {stream.pipe: stream for stream in self.all}
         heard = wait(list(by_pipe), timeout_s)
         for pipe in heard:
-            stream = by_pipe[pipe]  # type: ignore[index] # what was waited for
+            stream = by_pipe[pipe]  # type: ignore[index] # they are the connections of the call
             try:
                 while stream.pipe.poll():
                     stream.hear(stream.pipe.recv())
@@ -184,7 +188,7 @@ class StreamThreads:
         return bool(heard)
 
     def dead(self) -> list[StreamThreadProcess]:
-        """Remove and return the processes that have ended. What they have done is remembered."""
+        """Remove and return the processes that have ended, but keep their summaries."""
         ended = [stream for stream in self.all if not stream.process.is_alive()]
         self.all = [stream for stream in self.all if stream.process.is_alive()]
         for stream in ended:
@@ -194,14 +198,14 @@ class StreamThreads:
         return ended
 
     def holder(self, task: TaskId | None, *, standby: bool) -> StreamThreadProcess | None:
-        """The process that runs a task or, if that will do, follows it; for None, which is in all of them, any."""
+        """Return the process that runs a task or, with `standby`, follows it; any process for None, which all have."""
         streams = list(self.all)
         running = [stream for stream in streams if task is None or task in stream.report.active]
         following = [stream for stream in streams if standby and task in stream.report.standby]
         return next(iter(running + following), None)
 
     def restoring(self) -> Mapping[TaskId, int | None]:
-        """Tasks that are being taken over, with the number of records that are missing, if it is known."""
+        """Return the tasks that are being taken over, with the number of missing records, if known."""
         return {task: missing for stream in self.all for task, missing in stream.report.restoring.items()}
 
     def distribute(
@@ -211,12 +215,12 @@ class StreamThreads:
         topics: Mapping[str, int] | None = None,
         stateful: Container[int] = (),
     ) -> None:
-        """Tell each process what it is to do; a task moves only after its process has closed it.
+        """Distribute tasks over processes; a task moves only after its process has closed it.
 
         Args:
             active: Tasks to process.
             standby: Tasks whose changelogs to follow.
-            topics: Partitions of the topics that tasks are made of.
+            topics: Partitions of the topics that determine the tasks.
             stateful: The sub-topologies whose tasks have state.
         """
         if not self.all:
@@ -237,23 +241,23 @@ class StreamThreads:
             )
 
     def silent(self, seconds: float) -> list[StreamThreadProcess]:
-        """Return the processes that have not reported for so long."""
+        """Return the processes whose last message is older than this, in seconds."""
         return [stream for stream in self.all if time.monotonic() - stream.heard_at > seconds]
 
     def stop(self, streams: Iterable[StreamThreadProcess], timeout_s: Callable[[], float]) -> list[StreamThreadProcess]:
-        """Let processes commit and end; those that do not end in time are killed, which loses nothing that was committed.
+        """Let processes commit and end. Kills those that do not end in time, which loses no committed work.
 
         Args:
-            streams: Which.
-            timeout_s: Says how long that may take; asked again and again.
+            streams: The processes.
+            timeout_s: Returns how long that may take, s; called repeatedly.
 
         Returns:
-            Them; they are not listed any more, but what they have done is remembered.
+            The processes; they are no longer listed, but their summaries are kept.
         """
         stopping = list(streams)
         for stream in stopping:
             stream.tell(Stop())
-            if stream.report is _NOTHING:  # it still loads, and has nothing to commit
+            if stream.report is _NOTHING:  # it is still loading, and has nothing to commit
                 stream.process.kill()
                 stream.process.join()
         begun = time.monotonic()
@@ -270,34 +274,34 @@ class StreamThreads:
         return stopping
 
     def summary(self) -> WorkerSummary:
-        """Return what all of them have done, those that have ended included."""
+        """Return the work of all processes, including those that have ended."""
         return summed((self._past, *(stream.report.summary for stream in self.all)))
 
     def positions(self) -> Mapping[TaskId, int]:
-        """Changelog offsets applied, summed up, per task that is open."""
+        """Return the sum of applied changelog offsets, per open task."""
         return {task: position for stream in self.all for task, position in stream.report.positions.items()}
 
     def lags(self) -> Mapping[TaskId, int]:
-        """Records that are missing, per standby."""
+        """Return the number of missing records per standby."""
         return {task: lag for stream in self.all for task, lag in stream.report.lags.items()}
 
     def active(self) -> frozenset[TaskId]:
-        """Tasks that some process runs, or may run."""
+        """Return the tasks that any process runs, or may run."""
         return frozenset(task for stream in self.all for task in stream.active)
 
     def held(self) -> frozenset[TaskId]:
-        """Tasks that some process has open, or may have."""
+        """Return the tasks that any process has open, or may have open."""
         return frozenset(task for stream in self.all for task in stream.held)
 
     def take_losses(self) -> frozenset[TaskId]:
-        """Tasks that other owners have taken over since the last call."""
+        """Return the tasks that other owners have taken over since the last call."""
         lost = frozenset(task for stream in self.all for task in stream.lost)
         for stream in self.all:
             stream.lost = frozenset()
         return lost
 
     def _lags(self, runs: Callable[[StreamThreadProcess], frozenset[TaskId]]) -> Mapping[TaskId, Mapping[str, int]]:
-        """Return what `spread` knows of processes: one that has a task open in any way is the second best place for it."""
+        """Return the lags of processes for `spread`: a process that has a task open in any role is its second best place."""
         lags: defaultdict[TaskId, dict[str, int]] = defaultdict(dict)
         for stream in self.all:
             for task in stream.held:

@@ -1,4 +1,4 @@
-"""One instance of an application: a member of its group, and the stream threads that run its share of the tasks."""
+"""One instance of an application: a member of its group, with the stream threads that run its share of the tasks."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ log = logging.getLogger(__name__)
 
 _TURN_SECONDS = 0.1
 _STOP_SECONDS = 60.0
-"""How long stream threads may take to commit and end; one that hangs in a record would never."""
+"""How long stream threads may take to commit and end; one that hangs in a record never ends by itself."""
 _STOP_ALONE_SECONDS = 5.0
-"""How long they may if no broker answers: what they wait for would not come, and what is not committed is processed again."""
+"""That time if no broker answers: waiting would not help, and uncommitted records are processed again."""
 ANSWER_SECONDS = 10.0
-"""How long to wait for the answer of a stream thread."""
+"""How long to wait for an answer of a stream thread."""
 
 
 class Supervisor:
     """Runs one instance until it is told to stop. All instances with one application id share its tasks.
 
     Args:
-        application: What to run.
+        application: The application to run.
         build: Builds its topology within a stream thread.
         server: `host:port` where this instance answers queries; empty if nowhere.
-        on_state: Told about every change of state.
-        uncaught_exception_handler: Says what follows when a stream thread fails, by the names of `uncaught.exception.handler`;
-            as configured if left out.
+        on_state: Called with every change of state.
+        uncaught_exception_handler: Returns the reaction to a failed stream thread, by the names of
+            `uncaught.exception.handler`; as configured if left out.
     """
 
     def __init__(
@@ -107,14 +107,14 @@ class Supervisor:
         self._stateful = _stateful(application)
 
     def stop(self) -> None:
-        """Ask it to commit, hand over its tasks and leave the group. May be called from a signal handler."""
+        """Ask the instance to commit, hand over its tasks and leave the group. May be called from a signal handler."""
         self._ends.set()
 
     def scale(self, threads: int) -> None:
-        """Run so many stream threads from now on (`num.stream.threads`); tasks move without stopping those that stay.
+        """Set the number of stream threads (`num.stream.threads`); tasks move without stopping those that stay.
 
         Raises:
-            ValueError: If it is less than one.
+            ValueError: If the number is less than one.
         """
         if threads < 1:
             message = f"an instance needs at least one stream thread, not {threads}"
@@ -122,13 +122,13 @@ class Supervisor:
         self._wanted_threads = threads
 
     def pause(self, *, paused: bool = True) -> None:
-        """Process nothing for now, or go on; tasks and standbys are kept."""
+        """Pause or resume processing; tasks and standbys are kept."""
         self._is_paused = paused
         for stream in self._processes.all:
             stream.tell(Pause(paused))
 
     def status(self) -> InstanceStatus:
-        """Return the status at this moment."""
+        """Return the present status."""
         streams = self._processes.all
         active = frozenset(task for stream in streams for task in stream.report.active)
         standby = frozenset(task for stream in streams for task in stream.report.standby)
@@ -148,40 +148,43 @@ class Supervisor:
 
     @property
     def id(self) -> str:
-        """Names this instance; survives restarts."""
+        """Return the id of this instance, which survives restarts."""
         return self._id
 
     @property
     def server(self) -> str:
-        """`host:port` where this instance answers queries; empty if nowhere."""
+        """Return `host:port` where this instance answers queries; empty if nowhere."""
         return self._server
 
     @property
     def application(self) -> Application:
-        """The application that it runs."""
+        """Return the application that it runs."""
         return self._connected.application
 
     @property
     def live_version(self) -> str | None:
-        """The version that is live, as the control topic said last; None if the application was never released."""
+        """Return the live version by the last record of the control topic; None if the application was never released."""
         latest = self._tail.latest
         return None if latest is None else latest.live
 
     @property
     def layout(self) -> Layout | None:
-        """The tasks there are; None before the topics have been looked at."""
+        """Return the existing tasks; None before the topics have been looked up."""
         return self._layout
 
     def reports(self) -> Mapping[int, Report]:
-        """The last report of each stream thread, by its number."""
+        """Return the last report of each stream thread, by its number."""
         return {stream.number: stream.report for stream in self._processes.all}
 
     def ask(self, question: Question, timeout_s: float = ANSWER_SECONDS) -> Page | Refusal:
         """Answer a question about a store, if its task runs here. May be called from any thread.
 
         Args:
-            question: What is asked, of which task.
-            timeout_s: How long to wait for the process that has the task.
+            question: The question, which names the task.
+            timeout_s: How long to wait for the process that has the task, s.
+
+        Returns:
+            The answer, or why there is none.
         """
         stream = self._processes.holder(question.task, standby=question.allows_standby)
         if stream is None:
@@ -192,23 +195,26 @@ class Supervisor:
         return stream.queries.ask(question, timeout_s)
 
     def summary(self) -> WorkerSummary:
-        """Return what all stream threads have done, those that have ended included."""
+        """Return the work of all stream threads, including those that have ended."""
         return self._processes.summary()
 
     @property
     def orders(self) -> Orders | None:
-        """The last orders: they say where every task is; None before the first."""
+        """Return the last orders, which name the place of every task; None before the first orders."""
         return self._orders
 
     def run(self) -> WorkerSummary:
         """Run until told to stop.
 
+        Returns:
+            The work of all stream threads.
+
         Raises:
             ConfigError: If clients do not understand a property.
             TopicError: If topics are missing or do not fit.
             TopologyError: If other instances run another topology.
-            UnderWayError: If a bounded run, or a worker that is alone, processes the application.
-            RecordError: If a record cannot be handled, and the handler says so.
+            UnderWayError: If a bounded run, or a worker without a group, processes the application.
+            RecordError: If a record cannot be processed, and the handler decides to fail.
             BrokerError: If brokers do not answer.
         """
         with locked(self._connected.application.directory, group_writes=self._streams.allow_os_group_write_access):
@@ -225,7 +231,7 @@ class Supervisor:
             self._membership = Membership(self._connected, self._leaves, self._introduce, self._tasks_of)
             try:
                 self._tail.start()
-                self._start_missing()  # they load meanwhile
+                self._start_missing()  # they load while this process joins
                 self._positions = left_positions(self._connected.application)
                 self._membership.start()
                 while not self._ends.is_set():
@@ -234,7 +240,7 @@ class Supervisor:
             finally:
                 self._stop_streams(self._processes.all)
                 self._tail.close()
-                self._leaves.set()  # not before: others would take over what is not committed yet
+                self._leaves.set()  # not before: others would take over tasks with uncommitted records
                 self._membership.join()
         except BaseException:
             self.state = WorkerState.ERROR
@@ -256,7 +262,7 @@ class Supervisor:
         for stream in self._processes.silent(self._streams.max_poll_interval_ms / 1000):
             log.warning("stream thread %d has been silent for too long: it is replaced", stream.number)
             stream.process.kill()
-        if self._processes.take_losses():  # somebody else has them: the leader has to say whose they are
+        if self._processes.take_losses():  # other owners have them: the leader has to assign them
             self._is_current = False
             self._membership.rejoin()
         if self._orders is None:
@@ -272,7 +278,7 @@ class Supervisor:
         self._regular_summary.log_if_due(self._processes.summary)
 
     def _heed(self, record: LiveVersion) -> None:
-        """Heed a record of the control topic; called in the thread of its tail."""
+        """Obey a record of the control topic; called in the thread of its tail."""
         self._holds.note(record)
         self._processes.inform(record)
 
@@ -287,7 +293,7 @@ class Supervisor:
             self._membership.rejoin()
 
     def _start_missing(self) -> bool:
-        """Start stream threads up to the number that is wanted, which may change meanwhile; whether there are new ones."""
+        """Start stream threads up to the wanted number, which may change meanwhile. Returns whether it has started any."""
         before = len(self._processes.all)
         while len(self._processes.all) < self._wanted_threads and not self._ends.is_set() and self._processes.start():
             continue
@@ -323,7 +329,7 @@ class Supervisor:
         self._is_current = True
 
     def _is_obsolete(self, orders: Orders) -> bool:
-        """Whether what this process's predecessor was told, a static member, is not for this one."""
+        """Return whether orders are for this process's predecessor, a static member, and not for this process."""
         return (
             orders.refusal is not None
             or orders.shuts_down
@@ -331,7 +337,7 @@ class Supervisor:
         )
 
     def _bury(self, stream: StreamThreadProcess) -> None:
-        """Go on without a process that has ended, or end with its error."""
+        """Continue without a process that has ended, or end with its error."""
         end = self._exception_handler.handle(stream)
         if end is None:
             return
@@ -342,7 +348,7 @@ class Supervisor:
         raise end.error
 
     def _linger(self) -> None:
-        """Stay in the group until the others have heard that the application is to end."""
+        """Stay in the group until the others have heard that the application ends."""
         deadline = time.monotonic() + _STOP_SECONDS
         while (left := deadline - time.monotonic()) > 0:
             arrived = self._membership.heard(left)
@@ -350,7 +356,7 @@ class Supervisor:
                 return
 
     def _speak_up(self, orders: Orders) -> None:
-        """Ask for a rebalance when the leader should know: of this process, of tasks that were let go of, or of a warm-up."""
+        """Ask for a rebalance when the leader has to hear of this process, of released tasks, or of a warm-up."""
         if not self._is_heard_of:
             self._is_heard_of = True
             self._membership.rejoin()
@@ -375,7 +381,7 @@ class Supervisor:
             self._move_to(wanted)
 
     def _clean_up(self, orders: Orders) -> None:
-        """Delete local state of tasks that have been elsewhere for long, and claim to have it no more."""
+        """Delete local state of tasks that moved away long ago, and no longer announce it."""
         kept = task_ids(orders.active) | task_ids(orders.standby) | self._processes.held()
         gone = self._obsolete.delete_if_due(kept)
         if gone:
@@ -401,7 +407,7 @@ class Supervisor:
         )
 
     def _tasks_of(self, topics: Mapping[str, int]) -> Mapping[TaskId, bool]:
-        """Return whether each task has state, for the leader; of the topics that some instance has found."""
+        """Return whether each task has state, for the leader, from the topics that any instance has found."""
         connected = self._connected.with_partitions(topics) if topics else self._connected
         stateful = _stateful(connected.application)
         return {task: task.sub_topology in stateful for task in connected.layout.tasks}
@@ -412,10 +418,10 @@ class Supervisor:
 
 
 def _check_properties(application: Application) -> None:
-    """Refuse what is not complete, or the client library does not understand, before others give tasks up for this instance.
+    """Refuse client properties that are incomplete or unknown, before other instances release tasks for this one.
 
     Raises:
-        ConfigError: If there is anything of that kind.
+        ConfigError: If there is such a property.
     """
     streams = application.config.streams
     for tag in streams.rack_aware_assignment_tags:
@@ -431,7 +437,7 @@ def _check_properties(application: Application) -> None:
 
 
 def _stateful(application: Application) -> frozenset[int]:
-    """The sub-topologies whose tasks have state that is restored."""
+    """Return the sub-topologies whose tasks have state to restore."""
     return frozenset(sub.id for sub in application.topology.sub_topologies() if any(s.logging for s in sub.stores))
 
 

@@ -1,4 +1,4 @@
-"""When the leader is to hear that what warms up here has caught up."""
+"""Decides when the leader has to hear that warm-ups here have caught up."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId
 
 _AGAIN_SECONDS = 30.0
-"""The leader compares positions that are up to a second old: under load it may find a lag that is none, and is told again."""
+"""Interval of repeated reports: the leader compares positions up to a second old, and may see a false lag under load."""
 
 
 class WarmUps:
-    """Tasks that the leader waits for, as they catch up.
+    """The tasks that are warming up here.
 
     Args:
-        acceptable_lag: With at most so many records missing a task has caught up (`acceptable.recovery.lag`).
+        acceptable_lag: The most records that a caught-up task may lack (`acceptable.recovery.lag`).
     """
 
     def __init__(self, acceptable_lag: int) -> None:
-        """None has caught up."""
+        """Begin without a task that has caught up."""
         self._acceptable_lag = acceptable_lag
         self._ready: frozenset[TaskId] = frozenset()
         self._told_at = 0.0
 
     def are_news(self, warm_ups: Collection[TaskId], lags: Mapping[TaskId, int], now_s: float) -> bool:
-        """Whether to tell the leader: more have caught up, or have for long and are still waited for (probing rebalance).
+        """Return whether to ask for a probing rebalance: more tasks have caught up, or some did long ago and still wait.
 
         Args:
-            warm_ups: Those that are waited for.
-            lags: Records that are missing, per standby.
-            now_s: What time it is (monotonic seconds).
+            warm_ups: The tasks that are warming up.
+            lags: Number of missing records per standby.
+            now_s: The present time (monotonic seconds).
         """
         before = self._ready
         self._ready = frozenset(

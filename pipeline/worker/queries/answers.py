@@ -1,4 +1,4 @@
-"""Answers questions: looks up in an open store what a query asks for."""
+"""Answers questions by looking up keys and ranges in an open store."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from pipeline.worker.queries.queries import Question
 
 MAX_ROWS = 1_000
-"""Longest page."""
+"""The most rows of a page."""
 MAX_SECONDS = 0.02
-"""A page ends early after this: processing waits meanwhile."""
+"""A page ends early after this time, as processing waits meanwhile."""
 
 _TIMESTAMPED = frozenset({StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW, StoreKind.VERSIONED})
 _KINDS: dict[type, frozenset[StoreKind]] = {
@@ -44,7 +44,7 @@ _KINDS: dict[type, frozenset[StoreKind]] = {
 }
 
 _TIDY_AFTER = 1_000
-"""After so many answers, what they left in the stores' caches is looked at."""
+"""After this number of answers, the stores' caches are trimmed."""
 
 Found = tuple[Place, Row]
 
@@ -55,8 +55,8 @@ class OpenStore:
 
     Args:
         store: The store.
-        position: How far its task is.
-        is_standby: Whether it is a copy that follows the task's.
+        position: The position of its task.
+        is_standby: Whether it is a standby's copy.
     """
 
     store: Any
@@ -69,7 +69,7 @@ class StoreAnswers:
 
     Args:
         builders: All stores of the application, by name.
-        find: The open store that a question is about, or why there is none.
+        find: Returns the open store that a question is about, or why there is none.
     """
 
     def __init__(self, builders: Mapping[str, StoreBuilder], find: Callable[[Question], OpenStore | Refusal]) -> None:
@@ -78,7 +78,7 @@ class StoreAnswers:
         self._answers = 0
 
     def answer(self, question: Question) -> Page | Refusal:
-        """Return a page of what the store has at this moment, or why there is none."""
+        """Return a page of the store's present contents, or why there is none."""
         builder = self._builders.get(question.store)
         if builder is None:
             known = ", ".join(sorted(self._builders)) or "none"
@@ -88,7 +88,7 @@ class StoreAnswers:
             return found
         try:
             page = look_up(found.store, builder, question.query, question.limit, question.after)
-        except USER_ERRORS as raised:  # a serde may raise anything, and nothing but the answer is lost
+        except USER_ERRORS as raised:  # a serde may raise anything; only the answer is lost
             error = as_exception(raised)
             return Refusal(Reason.FAILED, f"Store {question.store}: {type(error).__name__}: {error}")
         if isinstance(page, Refusal):
@@ -97,23 +97,23 @@ class StoreAnswers:
         return Page(page.rows, page.after, found.position, found.is_standby)
 
     def _tidy(self, found: OpenStore) -> None:
-        """Reads from outside are not followed by a commit, which would look after the caches."""
+        """Trim caches: no commit, which would trim them, follows queries."""
         self._answers += 1
         if found.is_standby:
-            found.store.forget_reads(0)  # restoring goes past the cache
+            found.store.forget_reads(0)  # restoring bypasses the cache
         elif self._answers % _TIDY_AFTER == 0:
             found.store.forget_reads()
 
 
 def look_up(store: Any, builder: StoreBuilder, query: Query, limit: int, after: Place | None) -> Page | Refusal:
-    """Return a page of what a store has, as processing sees it: what is not committed yet included.
+    """Return a page of a store's contents as processing sees them, including uncommitted updates.
 
     Args:
         store: The open store.
-        builder: What it was opened from.
-        query: What is asked.
-        limit: At most so many rows; never more than `MAX_ROWS`.
-        after: Go on behind this row.
+        builder: The builder that it was opened from.
+        query: The query.
+        limit: The most rows to return; never more than `MAX_ROWS`.
+        after: The row after which to continue.
     """
     if builder.kind not in _KINDS[type(query)]:
         message = f"Store {builder.name} ({builder.kind.value}) cannot be asked a {type(query).__name__}"
@@ -158,7 +158,7 @@ def _entries(store: Any, builder: StoreBuilder, query: RangeQuery, after: Place 
 
 
 def _scan(store: Any, builder: StoreBuilder, query: RangeQuery, after: Place | None) -> Iterator[tuple[Any, Any]]:
-    """The entries from where the last page ended, which is a key that the store can read, as a prefix need not be."""
+    """Yield the entries after the last page, whose end is a key that the store can read; a prefix may not be one."""
 
     def key_of(data: bytes | None) -> Any:
         return None if data is None else builder.key_serde.deserialize(data)
@@ -174,7 +174,7 @@ def _scan(store: Any, builder: StoreBuilder, query: RangeQuery, after: Place | N
 
 
 def _windows(store: Any, builder: StoreBuilder, query: WindowQuery, after: Place | None) -> Iterator[Found]:
-    """Windows by segment, key and start; a page goes on at the beginning of the segment in which the last one ended."""
+    """Yield windows by segment, key and start, from the beginning of the segment in which the last page ended."""
     encode, key_of, row = builder.key_serde.serialize, builder.key_serde.deserialize, _row(builder)
     length_ms = segment_length_ms(builder.retention_ms)
     lower, upper = (None if key is None else key_of(key) for key in (query.lower, query.upper))
@@ -191,7 +191,7 @@ def _windows(store: Any, builder: StoreBuilder, query: WindowQuery, after: Place
 
 
 def _sessions(store: Any, builder: StoreBuilder, query: SessionQuery, after: Place | None) -> Iterator[Found]:
-    """Sessions by segment, key, end and start."""
+    """Yield sessions by segment, key, end and start."""
     encode, row = builder.key_serde.serialize, _row(builder)
     length_ms = segment_length_ms(builder.retention_ms)
     if query.key is not None:
@@ -207,7 +207,7 @@ def _sessions(store: Any, builder: StoreBuilder, query: SessionQuery, after: Pla
 
 
 def _row(builder: StoreBuilder) -> Callable[..., Row]:
-    """Makes rows: `(key, value, start, end) -> Row`."""
+    """Return a function that makes rows: `(key, value, start, end) -> Row`."""
     encode = builder.value_serde.serialize
 
     def timestamped(key: bytes, value: Any, start: int | None = None, end: int | None = None) -> Row:

@@ -1,4 +1,4 @@
-"""Asks a stream thread: the thread that asks reads the answer itself."""
+"""Asks a stream thread; the thread that asks reads the answer itself."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class QueryClient:
-    """The supervisor's end of the pipe through which one stream thread is asked.
+    """The supervisor's end of the pipe for questions to one stream thread.
 
-    One of the threads that wait for answers listens, for itself and for the others: a thread of its own for that would have to
-    be woken before each of them, which takes as long as the answer itself.
+    One of the threads that wait for answers listens for all of them. A separate listening thread would have to be woken before
+    each answer, which takes as long as the answer itself.
 
     Args:
         pipe: To the process and back; it is closed when the process is `gone`.
-        name: Of the process, for messages.
+        name: Name of the process, for messages.
     """
 
     def __init__(self, pipe: Connection, name: str) -> None:
@@ -32,7 +32,7 @@ class QueryClient:
         self._sending = threading.Lock()
         self._changed = threading.Condition()
         self._answers: dict[int, Page | Refusal | None] = {}
-        """By number of the question; None is to come."""
+        """Answers by number of the question; None until the answer arrives."""
         self._has_listener = self._is_gone = False
         self._is_readable = readiness(pipe)
 
@@ -40,8 +40,8 @@ class QueryClient:
         """Return the answer, or why there is none. May be called from any thread.
 
         Args:
-            question: What is asked.
-            timeout_s: How long to wait for the process.
+            question: The question.
+            timeout_s: How long to wait for the process, s.
         """
         deadline = time.monotonic() + timeout_s
         number = next(self._numbers)
@@ -56,15 +56,15 @@ class QueryClient:
             del self._answers[number]
 
     def gone(self) -> None:
-        """The process has ended: its questions get no answer any more. Idempotent."""
+        """Close the pipe: the process has ended, and will not answer its questions. Idempotent."""
         with self._sending, self._changed:
             self._is_gone = True
-            # The process's end of the pipe is closed: a thread that listens hears that at once.
+            # The process's end of the pipe is closed: a thread that listens notices at once.
             self._changed.wait_for(lambda: not self._has_listener)
             self._pipe.close()
 
     def _wait_for(self, number: int, deadline: float) -> Page | Refusal | None:
-        """Return the answer; None if it does not come in time."""
+        """Return the answer; None if it does not arrive in time."""
         with self._changed:
             while self._answers[number] is None and self._has_listener:
                 if not self._changed.wait(deadline - time.monotonic()):
@@ -79,7 +79,7 @@ class QueryClient:
         finally:
             with self._changed:
                 self._has_listener = False
-                self._changed.notify_all()  # another one listens now
+                self._changed.notify_all()  # another thread listens now
 
     def _listen_for(self, number: int, deadline: float) -> Page | Refusal | None:
         while (left := deadline - time.monotonic()) > 0:

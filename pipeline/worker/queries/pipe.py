@@ -1,4 +1,4 @@
-"""Messages of the pipe through which a stream thread is asked, and a way to wait for them."""
+"""Messages of the pipe for questions to a stream thread, and a way to wait for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """To a stream thread: answer this; the number comes back with the answer."""
+    """A question to a stream thread; the answer has the same number."""
 
     number: int
     question: Question
@@ -23,16 +23,16 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """From a stream thread: the answer to the question of that number."""
+    """A stream thread's answer to the question of that number."""
 
     number: int
     answer: Page | Refusal
 
 
 def readiness(pipe: Connection) -> Callable[[float | None], object]:
-    """Return a function that waits, for so many ms, until there is something to read or the pipe is closed.
+    """Return a function that waits, for up to so many ms, until there is something to read or the pipe is closed.
 
-    It is for one thread at a time.
+    Only one thread may call it at a time.
     """
     poller = select.poll()
     poller.register(pipe.fileno(), select.POLLIN)

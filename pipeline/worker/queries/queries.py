@@ -1,7 +1,7 @@
-"""Questions about the contents of stores, and what there is to answer (`org.apache.kafka.streams.query`, KIP-796).
+"""Questions about the contents of stores, and their answers (`org.apache.kafka.streams.query`, KIP-796).
 
-Plain values: they travel between a supervisor and its stream threads. Keys and values are bytes, as the store's serdes write
-them: the asking side has the topology, and with it the serdes.
+Plain values: they pass between a supervisor and its stream threads. Keys and values are bytes, as the store's serdes write
+them: the asking side has the topology, and so the serdes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class KeyQuery:
 
     Args:
         key: The key.
-        as_of: Versioned stores: what it was at this time, ms; None is now.
+        as_of: For versioned stores, the time of the value, ms; None for now.
     """
 
     key: bytes
@@ -36,10 +36,10 @@ class RangeQuery:
     """Entries in order of their keys' bytes; key-value stores (`RangeQuery`, `TimestampedRangeQuery`).
 
     Args:
-        lower: First key, inclusive; None is an open end.
-        upper: Last key, inclusive; None is an open end.
-        prefix: Only keys whose bytes begin so; then the bounds are not looked at.
-        reverse: Backwards; not with a prefix.
+        lower: First key, inclusive; None for an open end.
+        upper: Last key, inclusive; None for an open end.
+        prefix: Only keys whose bytes begin with it; then the bounds are ignored.
+        reverse: Whether to return entries in reverse order; not with a prefix.
     """
 
     lower: bytes | None = None
@@ -53,8 +53,8 @@ class WindowQuery:
     """Windows of one key, or of a range of keys; window stores (`WindowKeyQuery`, `WindowRangeQuery`).
 
     Args:
-        lower: First key, inclusive; None is an open end. One key if it equals `upper`.
-        upper: Last key, inclusive; None is an open end.
+        lower: First key, inclusive; None for an open end. One key if it equals `upper`.
+        upper: Last key, inclusive; None for an open end.
         time_from: Earliest start of a window, ms.
         time_to: Latest start of a window, ms.
     """
@@ -84,7 +84,7 @@ Query = KeyQuery | RangeQuery | WindowQuery | SessionQuery
 
 
 class Place(NamedTuple):
-    """The place of a row in the order of its store: rows come by segment of time, then key, then time."""
+    """The place of a row in its store; rows are ordered by segment of time, then key, then time."""
 
     segment: int
     key: bytes
@@ -98,11 +98,11 @@ class Question:
 
     Args:
         store: Name of the store.
-        task: Which task; None for global stores, which every process has.
-        query: What is asked.
-        limit: At most so many rows.
-        after: Go on behind this row.
-        allows_standby: Whether a standby may answer, which may be behind.
+        task: The task; None for global stores, which every process has.
+        query: The query.
+        limit: The most rows to return.
+        after: The row after which to continue.
+        allows_standby: Whether a standby, which may lag, may answer.
     """
 
     store: str
@@ -116,7 +116,7 @@ class Question:
 class Row(NamedTuple):
     """An entry of a store.
 
-    `timestamp` is that of the last update, where the store keeps it; `start` and `end` are those of the window or session. All
+    `timestamp` is the time of the last update, if the store keeps it. `start` and `end` belong to the window or session. All are
     in ms.
     """
 
@@ -132,10 +132,10 @@ class Page:
     """An answer.
 
     Args:
-        rows: What was found, in the order of the store.
-        after: Where to go on; None if that was all. A page may be shorter than asked for although there is more.
-        position: The point in history it is from: per input the next offset to process; of a standby, per changelog the next
-            one to apply.
+        rows: The rows, in the order of the store. There may be fewer than asked for although more follow.
+        after: Where to continue; None if there are no more rows.
+        position: The position of the answer in history: per input, the next offset to process; of a standby, per changelog, the
+            next offset to apply.
         is_standby: Whether a standby answered.
     """
 
@@ -146,27 +146,27 @@ class Page:
 
 
 class Reason(Enum):
-    """Why there is no answer (`FailureReason`)."""
+    """The reason why there is no answer (`FailureReason`)."""
 
     NO_SUCH_STORE = "no-such-store"
     UNKNOWN_QUERY = "unknown-query"
-    """Stores of that kind cannot be asked that."""
+    """Stores of that kind cannot answer such a query."""
     NOT_HERE = "not-owned-here"
     NOT_LIVE = "not-live"
-    """Another version is live, or is asked for."""
+    """Another version is live, or was requested."""
     RESTORING = "restoring"
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Instead of an answer: an error, as a value.
+    """An error as a value, in place of an answer.
 
     Args:
-        reason: What kind.
+        reason: The reason.
         message: What happened, with the names in it.
-        server: `host:port` of the instance that has the task, if it is known.
-        missing: Changelog records that are still to be restored, if it is known.
+        server: `host:port` of the instance that has the task, if known.
+        missing: Number of changelog records that are still to be restored, if known.
     """
 
     reason: Reason

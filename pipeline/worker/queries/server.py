@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class QueryServer:
-    """Answers queries in one of two threads, of which one at a time may touch the pipe and the stores.
+    """Answers queries in one of two threads; only one of them at a time may touch the pipe and the stores.
 
-    That is the thread that processes or, while that waits for brokers and touches no store, one that does nothing but answer.
-    So a query is answered between two records, or at once.
+    Usually that is the processing thread. While it waits for brokers and touches no store, a thread that only answers takes its
+    place. So a query is answered between two records, or at once.
 
     Args:
         pipe: To the supervisor (`QueryClient`).
@@ -39,10 +39,10 @@ class QueryServer:
         threading.Thread(target=self._answer_alone, name="answers", daemon=True).start()
 
     def attend(self) -> None:
-        """Answer what was asked meanwhile. It costs a microsecond if nothing was.
+        """Answer pending questions. Takes a microsecond if there are none.
 
         Raises:
-            EOFError: If the supervisor is gone.
+            EOFError: If the supervisor has ended.
         """
         while self._postponed:
             self._reply(self._postponed.popleft())
@@ -50,14 +50,14 @@ class QueryServer:
             self._take_in()
 
     def pause(self) -> None:
-        """Answer those questions that look up a key; others wait until stores are at rest. Raises nothing: `attend` does."""
+        """Answer questions that look up a key; others wait until stores are at rest. Raises nothing: `attend` does."""
         if self._is_asked(0):
             with suppress(EOFError, OSError):
                 self._take_in(is_at_rest=False)
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """Let the other thread answer meanwhile; the thread that processes does not touch the stores."""
+        """Let the other thread answer during the body, in which the processing thread does not touch the stores."""
         self._stores.release()
         try:
             yield

@@ -1,8 +1,8 @@
 """A stream thread: one process that runs some of an instance's tasks.
 
-`process` obeys the supervisor (`protocol`), and `stream_thread` has the loop: it shares time between tasks (`time_slices`),
-keeps them to the control topic (`rights`), and publishes snapshots (`regular_snapshots`). `figures` tells what tasks have done,
-and `open_stores` finds what can be asked of them.
+`process` obeys the supervisor (`protocol`), and `stream_thread` has the loop. The loop shares time between tasks
+(`time_slices`), applies the control topic to them (`rights`), and publishes snapshots (`regular_snapshots`). `figures` reports
+the work of tasks, and `open_stores` finds the stores that can be queried.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tells how the tasks of a stream thread stand, and what they have done. Read at any time, it changes nothing."""
+"""Reports the status and the work of a stream thread's tasks; reading it at any time changes nothing."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class Figures:
-    """Looks at the tasks that run, start, or are followed.
+    """Reports on tasks that run, start, or are followed.
 
     Args:
         manager: Owns the tasks.
-        updater: Knows how far the restored ones are.
-        standbys: Knows how far the followed ones are.
-        counts: Counts what tasks do.
+        updater: Knows the progress of restoring tasks.
+        standbys: Knows the progress of standby tasks.
+        counts: Counts the work of tasks.
         stores: Has the global tables.
         alignment: Knows how long tasks were held back, and for which others.
-        fetching: Knows how far they have come in their inputs.
+        fetching: Knows the positions of tasks in their inputs.
     """
 
     def __init__(
@@ -58,32 +58,32 @@ class Figures:
 
     @property
     def active(self) -> frozenset[TaskId]:
-        """The tasks that are processed, or about to be; also those that are not closed yet."""
+        """Return the tasks that run or start, including those that are not closed yet."""
         return self._manager.active
 
     @property
     def standby(self) -> frozenset[TaskId]:
-        """The tasks whose changelogs are followed."""
+        """Return the tasks whose changelogs are followed."""
         return self._manager.standby
 
     @property
     def restoring(self) -> Mapping[TaskId, int | None]:
-        """Tasks that are taken over, with the number of changelog records that are missing, if it is known already."""
+        """Return the tasks that are being taken over, with the number of missing changelog records, if known."""
         return self._manager.restoring
 
     def summary(self) -> WorkerSummary:
-        """Return what has been done so far."""
+        """Return the work so far."""
         return self._counts.summary(self._manager.running.values(), self._updater.restored, self._manager.commits.done)
 
     def lags(self) -> Mapping[TaskId, int]:
-        """Records that are missing, per standby."""
+        """Return the number of missing records per standby."""
         return self._standbys.lags()
 
     def report(self, obeyed: int) -> Report:
-        """All of it, for the supervisor.
+        """Return a report of everything, for the supervisor.
 
         Args:
-            obeyed: Number of the last order that is carried out.
+            obeyed: Number of the last order that was carried out.
         """
         return Report(
             active=self.active,
@@ -98,7 +98,7 @@ class Figures:
         )
 
     def by_task(self) -> Mapping[TaskId, TaskFigures]:
-        """Return what each running task has done since it was taken over, and the figures of global stores' processors."""
+        """Return the work of each running task since it was taken over, and the figures of global stores' processors."""
         counted = self._counts.figures(self._manager.running.values(), self._alignment.held_back_s, self._waiting())
         progress, last = self._fetching.progress(), self._manager.commits.last
         figures = {
@@ -111,7 +111,7 @@ class Figures:
         return figures | {GLOBAL_TASK: TaskFigures(0, dict(tables.dropped), measured)}
 
     def _waiting(self) -> dict[TaskId, Waiting]:
-        """Return what each task with records at hand waits for: its own empty inputs, others that are behind, or both."""
+        """Return what each task with records at hand waits for: its own empty inputs, slower tasks, or both."""
         now_ms, behind = SystemClock().now_ms(), self._alignment.waits()
         found = {}
         for task_id, owned in self._manager.running.items():
@@ -122,6 +122,6 @@ class Figures:
         return found
 
     def _positions(self) -> Mapping[TaskId, int]:
-        """Changelog offsets applied, summed up, per task."""
+        """Return the sum of applied changelog offsets, per task."""
         running = {task_id: owned.position() for task_id, owned in self._manager.running.items()}
         return running | self._updater.positions() | self._standbys.positions()

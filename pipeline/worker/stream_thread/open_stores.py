@@ -1,4 +1,4 @@
-"""Finds the open store that a query asks for: of a task that runs, of one that is followed, or a global one."""
+"""Finds the open store for a query: that of a running or standby task, or a global one."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class OpenStores:
     """The stores of one stream thread.
 
     Args:
-        topology: Says which stores there are.
-        manager: Owns the tasks; those that are restored do not answer.
+        topology: Defines the stores.
+        manager: Owns the tasks; restoring tasks do not answer.
         standbys: Follows tasks that run elsewhere.
     """
 
@@ -34,9 +34,9 @@ class OpenStores:
         self._answers = StoreAnswers(_builders(topology), self._find)
 
     def answer(self, question: Question) -> Page | Refusal:
-        """Look up what a store has at this moment: what is not committed yet included, since processing sees that as well.
+        """Look up the present contents of a store, including uncommitted updates, since processing sees these as well.
 
-        To be called between two records only, or while brokers are waited for.
+        May be called only between two records, or while the thread waits for brokers.
         """
         return self._answers.answer(question)
 
@@ -60,6 +60,6 @@ class OpenStores:
 
 
 def _builders(topology: Topology) -> dict[str, StoreBuilder]:
-    """All stores by name, global ones included."""
+    """Return all stores by name, including global ones."""
     own = {store.name: store for sub in topology.sub_topologies() for store in sub.stores}
     return own | {declared.store.name: declared.store for declared in topology.global_stores}

@@ -60,20 +60,20 @@ class WorkerSummary:
 
 @dataclass(frozen=True, slots=True)
 class InstanceStatus:
-    """An instance's status at any time.
+    """The status of an instance at any time.
 
     Args:
-        state: Where it stands.
+        state: Its state.
         active: Tasks that run here.
         standby: Tasks whose changelogs are followed here.
-        lags: Records that are missing, per standby.
-        restoring: Tasks that are being taken over, with the number of changelog records that are missing, if it is known.
+        lags: Number of missing records per standby.
+        restoring: Tasks that are being taken over, with the number of missing changelog records, if known.
         threads: Number of stream threads.
-        paused: Whether it processes nothing for now.
-        summary: What has been done since it started.
-        recovery_s: How long the last change of its tasks has taken until all of them ran, s; None while none has ended.
-        holding: Id of the mark for which it holds, and publishes nothing; None if it does not.
-        held_s: How long the last such hold was, s; None while none has ended.
+        paused: Whether processing is paused.
+        summary: The work since it started.
+        recovery_s: Duration of the last change of its tasks until all of them ran, s; None before the first has ended.
+        holding: Id of the mark for which it holds, without publishing; None if it does not hold.
+        held_s: Duration of the last hold, s; None before the first has ended.
     """
 
     state: WorkerState

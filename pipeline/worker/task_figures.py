@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The wait of a task with records at hand, as they are later in event time than what may still come.
+    """The wait of a task with records at hand, because earlier records in event time may still arrive.
 
     Args:
         since_ms: Since when, ms of the wall clock.
@@ -28,11 +28,11 @@ class Waiting:
 
 
 class InputProgress(NamedTuple):
-    """How far a task has come in one input.
+    """The progress of a task in one input.
 
     Args:
-        position: The next offset that has not been processed; -1 if nothing was read.
-        end: The end of the log as it was heard of last; None if nothing was.
+        position: The next offset to process; -1 if nothing was read.
+        end: The last known end of the log; None if it is unknown.
     """
 
     position: int
@@ -40,7 +40,7 @@ class InputProgress(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Offsets that are still to be processed, an upper bound of the records; None if that is not known."""
+        """Return the number of offsets still to be processed, an upper bound of the number of records; None if unknown."""
         return None if self.end is None or self.position < 0 else max(self.end - self.position, 0)
 
 
@@ -49,9 +49,9 @@ class LastCommit:
     """The last commit of a task.
 
     Args:
-        at_ms: When brokers had answered, ms of the wall clock.
-        latency_ms: The time from its newest record's event time until then, ms; None without a record.
-        sent: Records sent by topic since the task was taken over.
+        at_ms: When brokers had acknowledged it, ms of the wall clock.
+        latency_ms: Time from its newest record's event time until then, ms; None without a record.
+        sent: Number of records sent since the task was taken over, by topic.
     """
 
     at_ms: int
@@ -66,10 +66,10 @@ class TaskFigures:
     Args:
         processed: Records processed.
         dropped: Records not processed, by reason.
-        measured: What its processors' sensors have measured.
+        measured: Measurements of its processors' sensors.
         held_back_s: How long it has waited for tasks that are behind in event time, s.
-        waiting: What it waits for at present; None if it does not wait.
-        inputs: How far it has come in each input.
+        waiting: Its present wait; None if it does not wait.
+        inputs: Its progress in each input.
         last_commit: Its last commit; None before the first.
     """
 

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """Runs all tasks of one version of an application in this process: alone, without a group.
+    """Runs all tasks of one version of an application in this process, without a group.
 
-    It holds for marks, and publishes as the control topic says, as the instances of a group do.
+    It holds for marks, and publishes as the control topic says, like the instances of a group.
 
     Args:
-        application: What to run.
-        on_state: Told about every change of state.
-        on_restore: Told changelog, records restored and records expected.
+        application: The application to run.
+        on_state: Called with every change of state.
+        on_restore: Called with changelog, records restored and records expected.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Worker:
     ) -> None:
         self.state = WorkerState.CREATED
         self.has_begun = False
-        """Whether it has taken tasks; until then it reads what there is, and holds nothing that an end could leave behind."""
+        """Whether it has taken tasks; until then it only reads, and holds nothing that must be released."""
         self._application = application
         self._connected = ConnectedApplication(application, Admin(application.kafka))
         self._on_state = on_state
@@ -56,27 +56,30 @@ class Worker:
 
     @property
     def application(self) -> Application:
-        """The application that it runs."""
+        """Return the application that it runs."""
         return self._application
 
     def stop(self) -> None:
-        """Ask it to finish the records at hand, commit, and let go of its tasks. May be called from a signal handler."""
+        """Ask it to finish the records at hand, commit, and release its tasks. May be called from a signal handler."""
         self._stopping = True
         self._thread.stop_waiting()
 
     def summary(self) -> WorkerSummary:
-        """Return what it has done so far."""
+        """Return its work so far."""
         return self._thread.figures.summary()
 
     def run(self, *, until_caught_up: bool = False) -> WorkerSummary:
         """Run until told to stop.
 
         Args:
-            until_caught_up: Stop as well once all inputs have been read to their ends and processed. Nothing else may process
-                the application meanwhile.
+            until_caught_up: Whether to stop also when all inputs have been read to their ends and processed. Nothing else may
+                process the application meanwhile.
+
+        Returns:
+            Its work.
 
         Raises:
-            UnderWayError: If it is to stop once it has caught up, and another worker, or a run, of the application lives.
+            UnderWayError: If `until_caught_up` is set, and another worker or bounded run of the application is alive.
             TopicError: If topics are missing or do not fit.
             TaskMigratedError: If another worker has taken over.
             RecordError: If a record cannot be handled, and is not to be skipped.

@@ -198,7 +198,7 @@ class StreamThreads:
         return ended
 
     def holder(self, task: TaskId | None, *, standby: bool) -> StreamThreadProcess | None:
-        """Return the process that runs a task or, with `standby`, follows it; any process for None, which all have."""
+        """Return the process that runs a task or, with `standby`, follows it; any process for None (global stores)."""
         streams = list(self.all)
         running = [stream for stream in streams if task is None or task in stream.report.active]
         following = [stream for stream in streams if standby and task in stream.report.standby]

@@ -44,7 +44,7 @@ _KINDS: dict[type, frozenset[StoreKind]] = {
 }
 
 _TIDY_AFTER = 1_000
-"""After this number of answers, the stores' caches are trimmed."""
+"""After this number of answers, their leftovers in the stores' caches are trimmed."""
 
 Found = tuple[Place, Row]
 
@@ -97,7 +97,7 @@ class StoreAnswers:
         return Page(page.rows, page.after, found.position, found.is_standby)
 
     def _tidy(self, found: OpenStore) -> None:
-        """Trim caches: no commit, which would trim them, follows queries."""
+        """Trim the caches after reads from outside, which no commit follows to do so."""
         self._answers += 1
         if found.is_standby:
             found.store.forget_reads(0)  # restoring bypasses the cache
@@ -158,7 +158,7 @@ def _entries(store: Any, builder: StoreBuilder, query: RangeQuery, after: Place 
 
 
 def _scan(store: Any, builder: StoreBuilder, query: RangeQuery, after: Place | None) -> Iterator[tuple[Any, Any]]:
-    """Yield the entries after the last page, whose end is a key that the store can read; a prefix may not be one."""
+    """Return the entries from the last row of the previous page: the store can read its key, unlike a prefix."""
 
     def key_of(data: bytes | None) -> Any:
         return None if data is None else builder.key_serde.deserialize(data)

@@ -116,8 +116,8 @@ class Question:
 class Row(NamedTuple):
     """An entry of a store.
 
-    `timestamp` is the time of the last update, if the store keeps it. `start` and `end` belong to the window or session. All are
-    in ms.
+    `timestamp` is the time of the last update, if the store keeps it. `start` and `end` belong to the window or session. All
+    are in ms.
     """
 
     key: bytes

@@ -1,6 +1,6 @@
-"""Runs a stream thread in a process of its own, and obeys its supervisor.
+"""Runs a stream thread in a separate process, and obeys its supervisor.
 
-Threads of Python do not run at the same time: a thread of Kafka Streams (`StreamThread`) is a process here. If the supervisor
+Threads of Python do not run in parallel, so a thread of Kafka Streams (`StreamThread`) is a process here. If the supervisor
 dies, the pipe between the two breaks, and the process closes its tasks and ends.
 """
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SWITCH_SECONDS = 0.0002
-"""How long the thread that answers waits for the interpreter; it costs nothing without queries."""
+"""How long the answering thread waits for the interpreter; this has no cost without queries."""
 _PR_SET_PDEATHSIG = 1
 REPORT_SECONDS = 1.0
-"""How often it reports when nothing changes."""
+"""Interval of reports when nothing changes."""
 _LIFE_SECONDS = 5.0
-"""How often it shows that it is alive while it waits for brokers, and reports nothing."""
+"""Interval of signs of life while the process waits for brokers and does not report."""
 
 
 def run_stream_thread(
@@ -48,11 +48,11 @@ def run_stream_thread(
     """Run the process of a stream thread from its beginning to its end.
 
     Args:
-        pipe: Commands come in, reports go out.
-        queries: Questions come in, answers go out.
+        pipe: Receives commands, and sends reports.
+        queries: Receives questions, and sends answers.
         job: The application.
         build: Builds its topology in this process.
-        logs: How it logs, to the standard error output.
+        logs: How to log to the standard error output.
     """
     _end_with_supervisor()
     start_logging(logs)
@@ -77,7 +77,7 @@ def run_stream_thread(
 
 
 class _CommandLoop:
-    """Obeys commands between the turns of a stream thread, and reports now and then."""
+    """Obeys commands between the turns of a stream thread, and reports at intervals."""
 
     def __init__(self, application: Application, pipe: Connection, queries: Connection) -> None:
         self._queries = QueryServer(queries, self._answer)
@@ -118,18 +118,18 @@ class _CommandLoop:
             self._thread.close()
 
     def attend(self) -> None:
-        """Between two records: answer what was asked, and show now and then that it is alive."""
+        """Between two records, answer pending questions, and show at intervals that the process is alive."""
         self._queries.attend()
         if time.monotonic() >= self._next_report:
             self._report()
 
     def pause(self) -> None:
-        """Within a commit: answer what can be answered."""
+        """Within a commit, answer the questions that can be answered."""
         self._queries.pause()
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """While brokers are waited for: no longer if the process is to end."""
+        """Answer questions while the thread waits for brokers, and end the wait when the process has to end."""
         with self._queries.away():
             yield
         self._hear()
@@ -150,7 +150,7 @@ class _CommandLoop:
                 self._thread.stop_waiting()
 
     def _show_life(self) -> None:
-        """Show that the process lives while it waits for brokers and has nothing to report: a silent one is killed."""
+        """Show that the process is alive while it waits for brokers and does not report: silent processes are killed."""
         now = time.monotonic()
         if now - self._said_at > _LIFE_SECONDS:
             self._said_at = now
@@ -189,10 +189,10 @@ class _CommandLoop:
 
 
 def _end_with_supervisor() -> None:
-    """Have the kernel kill this process when its supervisor dies, whatever it is at.
+    """Have the kernel kill this process when its supervisor dies, even if it is busy.
 
-    Else one that is busy would hold the local state against the instance that is started in its place, until it looks at the
-    pipe again. Linux only: elsewhere it ends when it looks.
+    Otherwise a busy process would keep the local state locked against the instance that replaces it, until it checks the pipe
+    again. On Linux only; on other systems the process ends at its next check.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

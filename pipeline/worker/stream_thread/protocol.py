@@ -1,4 +1,4 @@
-"""Messages between a supervisor and its stream threads, over a pipe for each: plain values."""
+"""Messages between a supervisor and its stream threads, over one pipe each; plain values."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamJob:
-    """The facts that a stream thread needs to build the application by itself.
+    """The data from which a stream thread builds the application by itself.
 
     Args:
         config: The application.
-        version: Which version.
+        version: The version.
         kafka: Client properties.
-        state_directory: Where local state of all applications is kept.
-        published: Where outputs go instead, by topic; None if the version publishes.
-        dead_letters: Where dead letters go for now; None leaves it to the handlers.
+        state_directory: Directory of local state of all applications.
+        published: Staging topics by the name that the topology uses; None if the version publishes.
+        dead_letters: Topic of all dead letters for now; None if the handlers decide.
     """
 
     config: AppConfig
@@ -39,9 +39,9 @@ class StreamJob:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """To a stream thread: run these tasks and follow those; close all others. Orders are numbered, from 1.
+    """Command to run and follow the given tasks, and close all others. Orders are numbered, from 1.
 
-    `topics` has the partitions of the topics that tasks are made of.
+    `topics` has the partitions of the topics that determine the tasks.
     """
 
     active: frozenset[TaskId]
@@ -52,21 +52,21 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """To a stream thread: process nothing for now, or go on."""
+    """Command to pause or resume processing."""
 
     paused: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Learn:
-    """To a stream thread: the control topic says this of the application."""
+    """Command to obey a record of the control topic."""
 
     record: LiveVersion
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """To a stream thread: commit and close everything, and end."""
+    """Command to commit and close all tasks, and end."""
 
 
 Command = Assign | Pause | Learn | Stop
@@ -74,18 +74,18 @@ Command = Assign | Pause | Learn | Stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """From a stream thread, at least once per second.
+    """Report of a stream thread, sent at least once per second.
 
     Args:
         active: Tasks it has taken over.
         standby: Tasks whose changelogs it follows.
-        positions: Changelog offsets applied, summed up, per task.
-        lags: Records that are missing, per standby or restoring task.
-        summary: What it has done since it began.
-        obeyed: Number of the last order that is carried out.
-        restoring: Tasks that are being restored, with the number of records that are missing; None as long as it is unknown.
-        commit_seconds: How long all commits took, together and the longest.
-        tasks: What each active task has done.
+        positions: Sum of the applied changelog offsets, per task.
+        lags: Number of missing records, per standby or restoring task.
+        summary: Its work since it began.
+        obeyed: Number of the last order that it has carried out.
+        restoring: Tasks that are being restored, with the number of missing records; None while unknown.
+        commit_seconds: Duration of all commits together, and of the longest, s.
+        tasks: The work of each active task.
     """
 
     active: frozenset[TaskId]
@@ -101,12 +101,12 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """From a stream thread that waits for brokers: all is as it was."""
+    """Sign of life of a stream thread that waits for brokers; nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """From a stream thread, as its last word: an error that it cannot handle, and where it happened, if at a record."""
+    """Last message of a stream thread: an error that it cannot handle, with the record at which it happened, if any."""
 
     kind: str
     message: str

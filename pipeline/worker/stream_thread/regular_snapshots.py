@@ -1,4 +1,4 @@
-"""Snapshots that a worker publishes of the tasks it runs, beside processing."""
+"""Publishes snapshots of a worker's tasks in the background, while they run."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 
 
 class RegularSnapshots:
-    """Tells which task's snapshot is due, and uploads one at a time in a thread. A failure is logged, and no more.
+    """Determines which task's snapshot is due, and uploads one at a time in a thread. Failures are only logged.
 
     Args:
-        application: Whose tasks.
+        application: The application.
         admin: Asks the brokers.
-        interval_ms: How often each task's state is published (`snapshot.interval.ms`); 0 for never.
+        interval_ms: How often to publish each task's state, ms (`snapshot.interval.ms`); 0 for never.
     """
 
     def __init__(self, application: Application, admin: Admin, interval_ms: int) -> None:
@@ -45,11 +45,11 @@ class RegularSnapshots:
     def run_if_due(
         self, tasks: Mapping[TaskId, OwnedTask], now_ms: int, commit_state: Callable[[OwnedTask], bool]
     ) -> None:
-        """Publish the state of a task for which it is time, right after a commit.
+        """Publish the state of a task that is due, right after a commit.
 
         Args:
-            tasks: Those that run.
-            now_ms: What time it is.
+            tasks: The tasks that run.
+            now_ms: The present time, ms since the epoch.
             commit_state: Commits a task and its local state; returns whether the task still runs.
         """
         owned = self._due(tasks, now_ms)
@@ -57,7 +57,7 @@ class RegularSnapshots:
             self._publish(owned)
 
     def _due(self, tasks: Mapping[TaskId, OwnedTask], now_ms: int) -> OwnedTask | None:
-        """The task whose snapshot is to be taken now, if there is one and the last upload has come to an end."""
+        """Return the task whose snapshot is due; None if there is none, or an upload is under way."""
         if not self._interval_ms or not self._application.config.streams.snapshot_url:
             return None
         self._last_ms = {task_id: self._last_ms.get(task_id, now_ms) for task_id in tasks}
@@ -72,7 +72,7 @@ class RegularSnapshots:
         return None
 
     def _publish(self, owned: OwnedTask) -> None:
-        """Take a copy of a task's state as it was committed last, and upload it in the background."""
+        """Copy a task's state at its last commit, and upload the copy in the background."""
         self._published[owned.id] = _progress(owned)
         try:
             checkpoint = owned.checkpoint()
@@ -96,5 +96,8 @@ class RegularSnapshots:
 
 
 def _progress(owned: OwnedTask) -> _Progress:
-    """Return how far a task is: its changelogs may lag behind its last commit, and inputs stand still in punctuations."""
+    """Return the progress of a task, by changelogs and inputs.
+
+    Its changelogs may lag behind its last commit, and punctuations do not advance its inputs.
+    """
     return owned.applied(), owned.committed_offsets

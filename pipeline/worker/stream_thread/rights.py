@@ -1,4 +1,4 @@
-"""Keeps the tasks that run to what the control topic says: where to hold for a mark, and whether to publish."""
+"""Applies the control topic to running tasks: where to hold for a mark, and whether to publish."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ log = logging.getLogger(__name__)
 
 
 class Rights:
-    """Has tasks obey the newest record of their application, each at the border of a commit.
+    """Has tasks obey the newest record of their application, each between two commits.
 
-    A task that was taken over later than that has read a newer one itself.
+    A task that was taken over later has read a newer record itself.
 
     Args:
         topics: Knows the application.
-        alignment: Waits for no input that holds.
+        alignment: Does not wait for inputs that hold.
     """
 
     def __init__(self, topics: KnownTopics, alignment: Alignment) -> None:
@@ -36,11 +36,11 @@ class Rights:
 
     @property
     def are_holding(self) -> bool:
-        """Whether tasks are to hold for a mark."""
+        """Return whether tasks have to hold for a mark."""
         return self._right is not None and self._right.hold is not None
 
     def learn(self, record: LiveVersion) -> None:
-        """Take note of a record; an older one is ignored."""
+        """Take note of a record; ignores older records."""
         right = right_by(self._topics.application, record)
         if self._right is not None and right.revision <= self._right.revision:
             return
@@ -54,7 +54,7 @@ class Rights:
             log.info("holding for mark %s", right.hold.mark)
 
     def let_process(self, owned: OwnedTask) -> bool:
-        """Bring a task up to date, whose commit is not under way; whether it may process now."""
+        """Apply the newest record to a task whose commit is not under way. Returns whether the task may process now."""
         right = self._right
         if right is None or owned.right is right or right.revision <= owned.right.revision:
             return True
@@ -68,6 +68,6 @@ class Rights:
         return True
 
     def have_told(self, owned: OwnedTask) -> None:
-        """Have a task commit at once that has come to where a mark wants it."""
+        """Request a commit at once from a task that has reached the offsets of a mark."""
         if owned.task.has_news_of_hold():
             owned.task.request_commit()

@@ -1,4 +1,4 @@
-"""Runs the tasks of a stream thread: each turn fetches, processes a few records of each task, and commits what is due."""
+"""Runs the tasks of a stream thread: each turn fetches, processes a few records of each task, and begins due commits."""
 
 from __future__ import annotations
 
@@ -47,25 +47,25 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _COMMIT_SECONDS = 0.01
-"""How long a turn waits for commits, if there is nothing else to do."""
+"""How long a turn waits for commits if there is nothing else to do."""
 _RESTORED_PER_TURN = 4_000
-"""How many records are restored per turn while other tasks have something to do."""
+"""How many records to restore per turn while other tasks are busy."""
 _HELD_BACK_SECONDS = 0.005
-"""How long a turn waits for records while tasks wait for others: these may go on any moment."""
+"""How long a turn waits for records while tasks wait for others, which may progress at any moment."""
 _START_SECONDS = 0.01
-"""How long a turn waits for tasks that are taken over, if there is nothing else to do."""
+"""How long a turn waits for tasks that are being taken over if there is nothing else to do."""
 
 
 class StreamThread:
-    """Runs tasks of one version of an application, active and standby (`StreamThread`).
+    """Runs active and standby tasks of one version of an application (`StreamThread`).
 
-    The `TaskManager` owns the tasks. This class has the turn (`runOnce`): everything in it is called from one thread.
+    The `TaskManager` owns the tasks. This class runs the turns (`runOnce`), and calls everything in them from one thread.
 
     Args:
         application: The application of the tasks.
-        gives_up: Whether a task that another owner has taken over is given up; else that is an error.
-        interruptions: What may happen besides processing.
-        on_restore: Told changelog, records restored and records expected.
+        gives_up: Whether to give up tasks that another owner has taken over; otherwise a takeover is an error.
+        interruptions: Called during processing.
+        on_restore: Called with changelog, records restored and records expected.
     """
 
     def __init__(
@@ -125,14 +125,14 @@ class StreamThread:
 
     @property
     def is_closing_tasks(self) -> bool:
-        """Whether tasks that are not wanted any more are still open."""
+        """Return whether revoked tasks are still open."""
         return self._manager.is_closing_tasks
 
     def start(self, *, outlasts: bool = False) -> None:
         """Check topics, create internal ones, and fill the global tables.
 
         Args:
-            outlasts: Whether to wait for brokers that are away, for `task.timeout.ms`: for hosts that have reached them before.
+            outlasts: Whether to wait for absent brokers, for `task.timeout.ms`: for hosts that have reached them before.
 
         Raises:
             TopicError: If topics are missing or do not fit.
@@ -146,13 +146,13 @@ class StreamThread:
         self._align()
 
     def stop_waiting(self) -> None:
-        """Wait for absent brokers no longer. May be called from a signal handler."""
+        """Stop waiting for absent brokers. May be called from a signal handler."""
         self._brokers.gives_up = True
 
     def assign(self, active: frozenset[TaskId], standby: frozenset[TaskId]) -> None:
-        """Run and follow these tasks; commit and close all others. Tasks that stay are not disturbed.
+        """Run and follow the given tasks; commit and close all others. Tasks that stay are not disturbed.
 
-        New tasks are taken over and restored while `run_once` goes on with the others (`Figures.restoring`).
+        Takes over and restores new tasks while `run_once` continues with the others (`Figures.restoring`).
 
         Raises:
             StateError: If another process has the state of a task open.
@@ -161,17 +161,17 @@ class StreamThread:
         self._manager.assign(active, standby)
 
     def assign_all(self) -> None:
-        """Run all tasks there are. Errors are those of `assign`."""
+        """Run all existing tasks. Errors are those of `assign`."""
         self.assign(frozenset(self._topics.layout.tasks), frozenset())
 
     def read_topics(self, sources: Mapping[str, int]) -> None:
-        """Read these topics, with so many partitions. Tasks that are others with them are revoked.
+        """Read the given topics. Revokes tasks that change with them.
 
         Args:
-            sources: Partitions of all topics of others that the application reads.
+            sources: Number of partitions of each external topic that the application reads.
 
         Raises:
-            TopicError: If the tasks do not fit the internal topics that there are.
+            TopicError: If the tasks do not fit the existing internal topics.
             BrokerError: If brokers do not answer.
         """
         if not self._topics.differ(sources):
@@ -179,12 +179,12 @@ class StreamThread:
         changed = self._brokers.outlast(lambda: self._topics.change(sources), "other topics are not read yet")
         self._manager.revoke(changed)
         self._manager.wait_until_closed(changed)
-        self._standbys.begin()  # `assign` says what is followed again
+        self._standbys.begin()  # `assign` decides what to follow afterwards
         self._align()
         log.info("sources read %s", ", ".join(sorted(sources)))
 
     def look_for_topics(self) -> None:
-        """Look, every `metadata.max.age.ms`, whether there are other topics or partitions to read; then run all tasks of these.
+        """Check, every `metadata.max.age.ms`, whether topics or partitions to read have changed; if so, run all tasks of these.
 
         For hosts that run all tasks by themselves. Errors are those of `read_topics` and `assign`.
         """
@@ -200,11 +200,11 @@ class StreamThread:
         self.assign_all()
 
     def learn(self, record: LiveVersion) -> None:
-        """Hold, go on, publish or write to staging topics as the control topic says; each task at the border of a commit."""
+        """Hold, resume, publish or write to staging topics as the record says; each task between two commits."""
         self._rights.learn(record)
 
     def run_once(self) -> None:
-        """Fetch, process a few records of each task, and commit if it is time."""
+        """Fetch, process a few records of each task, and start commits that are due."""
         waiting = self._fetching.waiting()
         is_idle = waiting == 0 or self._is_stalled
         if waiting < ENOUGH or self._is_stalled:
@@ -230,15 +230,15 @@ class StreamThread:
         self._late.warn_if_due()
 
     def rest(self) -> None:
-        """Process nothing for now, but close tasks that were revoked: other processes wait for them."""
+        """Process nothing, but close revoked tasks: other processes wait for them."""
         self._manager.close_left()
 
     def commit_all(self) -> None:
-        """Commit every task that has made progress, and wait for it."""
+        """Commit every task that has made progress, and wait until the commits end."""
         self._manager.commit_all()
 
     def has_finished(self) -> bool:
-        """Whether every input has been read to its end, processed and committed: then nothing can follow any more."""
+        """Return whether every input has been read to its end, processed and committed, so that nothing can follow."""
         try:
             return self._has_nothing_left()
         except BrokerError as error:
@@ -248,11 +248,11 @@ class StreamThread:
             return False
 
     def answer(self, question: Question) -> Page | Refusal:
-        """Look up what a store has. To be called between two records only, or while brokers are waited for."""
+        """Look up the contents of a store. May be called only between two records, or while the thread waits for brokers."""
         return self._stores.answer(question)
 
     def close(self) -> None:
-        """Close all tasks. What was not committed is forgotten."""
+        """Close all tasks. Uncommitted work is discarded."""
         self._alignment.close()
         self._progress.close()
         self._manager.close()
@@ -260,12 +260,12 @@ class StreamThread:
 
     @property
     def _is_busy_elsewhere(self) -> bool:
-        """Whether something other than a record may come next."""
+        """Return whether something other than a record may come next."""
         return self._manager.is_starting_tasks or bool(self._manager.commits.under_way)
 
     @property
     def _idle_seconds(self) -> float:
-        """How long a turn waits for records, if there is nothing else to do."""
+        """Return how long a turn waits for records if there is nothing else to do, s."""
         is_short = self._alignment.held_back or self._rights.are_holding
         return _HELD_BACK_SECONDS if is_short else self._streams.poll_ms / 1000
 
@@ -274,9 +274,9 @@ class StreamThread:
         self._alignment.begin(aligned_tasks(application.topology, self._topics.layout, application.id))
 
     def _fetch(self, timeout_s: float) -> None:
-        """Fetch. What is not there any more may have been deleted by another owner, which has processed it: then it is no loss.
+        """Fetch records. Missing records may have been deleted by another owner that has processed them: these are not lost.
 
-        An instance that slept for longer than its session, with its machine for example, finds its tasks in that state.
+        An instance that was suspended for longer than its session, for example with its machine, finds its tasks in that state.
 
         Raises:
             MissingOffsetError: If records are lost.
@@ -289,7 +289,7 @@ class StreamThread:
             if owned is None:
                 hint = "Start again: a global table is filled with what its topic has then."
                 raise MissingOffsetError(error.message, hint=hint) from error
-            if not self._manager.finish_commit_of(owned):  # its outcome has said already whose the task is
+            if not self._manager.finish_commit_of(owned):  # its outcome has already shown who owns the task
                 return
             try:
                 owned.check_owner()
@@ -317,7 +317,7 @@ class StreamThread:
 
     @property
     def _kept_bytes(self) -> int:
-        """Each store's part of `statestore.cache.max.bytes`, or what stores keep at least."""
+        """Return each store's part of `statestore.cache.max.bytes`, or the minimum that stores keep."""
         stores = sum(len(owned.task.stores()) for owned in self._manager.running.values())
         return max(KEPT_BYTES, self._streams.statestore_cache_max_bytes // max(1, stores))
 
@@ -326,7 +326,7 @@ class StreamThread:
         if manager.is_starting_tasks or not self._fetching.has_run_dry():
             return False
         if manager.commits.under_way or any(owned.task.needs_commit for owned in manager.running.values()):
-            manager.commit_all()  # may write to repartition topics, whose ends then have to be reached again
+            manager.commit_all()  # may write to repartition topics, which then have to be read to their ends again
             return False
         positions = self._fetching.positions()
         internal = {tp for tp in positions if tp.topic in self._topics.repartition}

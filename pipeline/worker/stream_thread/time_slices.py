@@ -1,4 +1,4 @@
-"""Shares time between tasks, and with the queries that are answered between records."""
+"""Shares time between tasks, and with queries that are answered between records."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from pipeline.worker.inputs.interruptions import Interruptions
 
 _STRETCH_SECONDS = 0.0004
-"""A task processes for so long before queries are answered; the number of records is found out."""
+"""How long a task processes before queries are answered; the number of records is adapted to it."""
 _RECORDS_PER_SLICE = 1_000
-"""A task processes so many records before the next one does."""
+"""How many records a task processes before the next task does."""
 _SLICE_SECONDS = 0.2
-"""A slice lasts so long if records are slow: transactions must be committed, and supervisors answered, in time."""
+"""Maximum duration of a slice if records are slow: transactions must be committed, and supervisors answered, in time."""
 
 
 class TimeSlices:
-    """Lets tasks process, one after the other.
+    """Lets tasks process, one after another.
 
     Args:
-        interruptions: What may happen between two records.
+        interruptions: Called between two records.
     """
 
     def __init__(self, interruptions: Interruptions) -> None:
@@ -29,7 +29,7 @@ class TimeSlices:
         self._stretch = 16
 
     def process(self, task: Task) -> int:
-        """Let a task process, in stretches between which queries are answered. Returns the number of records."""
+        """Let a task process in short intervals, between which queries are answered. Returns the number of records."""
         done, ends = 0, time.perf_counter() + _SLICE_SECONDS
         while done < _RECORDS_PER_SLICE and (began := time.perf_counter()) < ends:
             asked = self._stretch

@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId
 
 _PARTS = 4
-"""The commits that are due begin in so many turns, so that not all tasks wait for brokers at the same time."""
+"""The number of turns over which due commits begin, so that not all tasks wait for brokers at once."""
 _UNCACHED_MAX_BYTES = 10 * 1024 * 1024
-"""Stores without caches, too, hold what is not committed in memory: a commit comes early when it is larger."""
+"""Stores without caches also keep uncommitted records in memory; above this size, tasks commit early."""
 
 
 class CommitSchedule:
-    """When each task has begun its last commit, and when the next one is due.
+    """Determines when the next commit of each task is due.
 
     Args:
-        interval_ms: Time between two commits of a task (`commit.interval.ms`).
-        cache_max_bytes: With more than so much held back by the stores of all tasks, they commit early
-            (`statestore.cache.max.bytes`). With 0 stores have no caches, and commit early as by default.
+        interval_ms: Time between two commits of a task, ms (`commit.interval.ms`).
+        cache_max_bytes: Tasks commit early when the stores of all tasks hold back more bytes than this
+            (`statestore.cache.max.bytes`). With 0, stores have no caches, and the limit for early commits is the default.
     """
 
     def __init__(self, interval_ms: int, cache_max_bytes: int) -> None:
@@ -31,22 +31,22 @@ class CommitSchedule:
         self._begun_at_ms: dict[TaskId, int] = {}
 
     def note(self, task_id: TaskId, now_ms: int) -> None:
-        """Begin the interval of a task, which begins to commit, or to process."""
+        """Begin the interval of a task, when it begins to commit, or to process."""
         self._begun_at_ms[task_id] = now_ms
 
     def forget(self, task_id: TaskId) -> None:
-        """Forget a task, which does not run any more."""
+        """Forget a task that no longer runs."""
         del self._begun_at_ms[task_id]
 
     def due(self, running: Collection[OwnedTask], resting: Collection[OwnedTask], now_ms: int) -> list[OwnedTask]:
-        """The tasks whose commit is to begin: of those for which it is time only a part, since there is a next turn.
+        """Return the tasks that begin to commit now; of those that are due only a part, since the next turn follows.
 
-        Tasks with nothing to commit do not count as a part: they make nothing wait, and their intervals begin again.
+        Tasks with nothing to commit do not count towards that part: they delay nothing, and their intervals begin again.
 
         Args:
             running: All tasks.
             resting: Those whose commit is not under way.
-            now_ms: The time.
+            now_ms: The present time, ms.
         """
         if sum(owned.task.held_back_bytes() for owned in running) > self._cache_max_bytes:
             return list(resting)

@@ -1,4 +1,4 @@
-"""Commits the tasks that run: begins what is due, sends it in threads, and finishes it when brokers have answered."""
+"""Commits running tasks: prepares due commits, sends them in threads, and finishes them when brokers have answered."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class Commits:
-    """Commits tasks, each by itself: a failure is the failure of one task, and the others go on.
+    """Commits tasks independently: a failure concerns one task, and the others continue.
 
     Args:
-        schedule: Says when each task commits.
-        interruptions: What may happen between two steps, and while brokers are waited for.
-        failed: Called with a task whose commit has failed, and why. If it returns, the task does not run any more.
+        schedule: Determines when each task commits.
+        interruptions: Called between two steps, and while waiting for brokers.
+        failed: Called with a task whose commit has failed, and the error. If it returns, the task no longer runs.
     """
 
     def __init__(
@@ -41,15 +41,15 @@ class Commits:
         self._schedule = schedule
         self.under_way = OpenCommits()
         self.done = 0
-        """How many have succeeded."""
+        """How many commits have succeeded."""
         self.last: dict[TaskId, LastCommit] = {}
-        """The last one of each task."""
+        """The last commit of each task."""
         self._interruptions = interruptions
         self._failed = failed
         self._clock = SystemClock()
 
     def begin_due(self, running: Collection[StreamTask], now_ms: int) -> None:
-        """Begin the commits that are due, a part of the tasks per turn: others process while these wait for brokers."""
+        """Begin due commits, of a part of the tasks per turn: others process while these wait for brokers."""
         resting = {task.id: task for task in running if task.state is StreamTaskState.RUNNING}
         every, ready = [task.owned for task in running], [task.owned for task in resting.values()]
         for owned in self._schedule.due(every, ready, now_ms):
@@ -65,7 +65,7 @@ class Commits:
                 self._note(task.owned)
 
     def commit(self, tasks: Collection[StreamTask]) -> None:
-        """Commit tasks and wait for it. A commit that is under way already comes to its end before."""
+        """Commit tasks and wait for the outcome. Finishes a commit that is already under way first."""
         wanted = {task.id for task in tasks}
         self._finish(wanted)
         for task in tasks:
@@ -89,11 +89,11 @@ class Commits:
         return task.is_running and self._succeeds(task, confirm)
 
     def forget(self, task_id: TaskId) -> None:
-        """Forget the last commit of a task, which is another process's from now on."""
+        """Forget the last commit of a task that another process now owns."""
         self.last.pop(task_id, None)
 
     def _succeeds(self, task: StreamTask, step: Callable[[], None]) -> bool:
-        """Take a step of a commit. A failure of the task is told, and not raised."""
+        """Take a step of a commit. Reports a failure of the task, instead of raising it."""
         try:
             step()
         except (*RECOVERABLE, TaskMigratedError) as error:

@@ -1,4 +1,4 @@
-"""Sends commits in threads: a task whose commit waits for brokers rests, and the others go on."""
+"""Sends commits in threads: a task rests while its commit waits for brokers, and the others continue."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from pipeline.worker.tasks.task_states import StreamTask
 
 _AT_ONCE = 16
-"""How many tasks commit at the same time."""
+"""How many tasks may commit at the same time."""
 
 
 class _Sent(NamedTuple):
-    """A commit that is not finished yet, and when it began (monotonic seconds)."""
+    """An unfinished commit, with the time it began (monotonic seconds)."""
 
     task: StreamTask
     outcome: Future[None]
@@ -25,32 +25,35 @@ class _Sent(NamedTuple):
 
 
 class OpenCommits:
-    """Sends prepared commits, each in a thread: tasks have transactions of their own, and wait for brokers most of the time."""
+    """Sends prepared commits, each in a thread.
+
+    Tasks have separate transactions, and mostly wait for brokers.
+    """
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_AT_ONCE, "commit")
         self._sent: dict[TaskId, _Sent] = {}
         self.seconds = (0.0, 0.0)
-        """How long commits took: all together, and the longest."""
+        """Duration of commits, s: all together, and the longest."""
 
     def __contains__(self, task_id: TaskId) -> bool:
-        """Whether a task's commit is under way; then it must not process."""
+        """Return whether a task's commit is under way; then the task must not process."""
         return task_id in self._sent
 
     def __bool__(self) -> bool:
-        """Whether any is."""
+        """Return whether any commit is under way."""
         return bool(self._sent)
 
     def send(self, task: StreamTask) -> None:
-        """Make durable what a task has prepared."""
+        """Make a task's prepared commit durable."""
         self._sent[task.id] = _Sent(task, self._threads.submit(task.owned.send_commit), time.monotonic())
 
     def wait_for_any(self, timeout_s: float) -> None:
-        """Wait until one has an outcome, or the time is up."""
+        """Wait until a commit has an outcome, or the time is up."""
         wait([sent.outcome for sent in self._sent.values()], timeout_s, FIRST_COMPLETED)
 
     def wait_for(self, task_ids: Iterable[TaskId]) -> None:
-        """Wait until these have outcomes."""
+        """Wait until the commits of the given tasks have outcomes."""
         wait([self._sent[task_id].outcome for task_id in task_ids if task_id in self._sent])
 
     def take_done(self) -> list[tuple[StreamTask, Future[None]]]:
@@ -63,6 +66,6 @@ class OpenCommits:
         return [(sent.task, sent.outcome) for sent in done]
 
     def close(self) -> None:
-        """Wait for all, and forget their outcomes. Idempotent."""
+        """Wait for all commits, and discard their outcomes. Idempotent."""
         self._threads.shutdown()
         self._sent.clear()

@@ -1,4 +1,4 @@
-"""Follows changelogs of standbys: on when brokers come back, and again when other topics are read (`StateUpdater`)."""
+"""Follows changelogs of standbys, across absences of brokers and changes of topics (`StateUpdater`)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class StandbyUpdater:
     """Follows the changelogs of the standbys of a stream thread.
 
     Args:
-        topics: Those that tasks are made of.
+        topics: The topics that determine the tasks.
         admin: Asks the brokers.
         clock: Tells the time.
-        brokers: Waits for those that do not answer.
+        brokers: Waits for absent brokers.
     """
 
     def __init__(self, topics: KnownTopics, admin: Admin, clock: Clock, brokers: AbsentBrokers) -> None:
@@ -39,11 +39,11 @@ class StandbyUpdater:
 
     @property
     def tasks(self) -> frozenset[TaskId]:
-        """The tasks that are followed."""
+        """Return the tasks that are followed."""
         return self._standbys.tasks if self._standbys else frozenset()
 
     def begin(self) -> None:
-        """Follow nothing for now; tasks that are followed from now on are made of the topics that are known now."""
+        """Begin without standbys; tasks that are added from now on depend on the topics that are known now."""
         self.close()
         self._standbys = StandbyTasks(self._topics.application, self._topics.layout, self._admin, self._clock)
 
@@ -57,11 +57,11 @@ class StandbyUpdater:
         self._brokers.outlast(lambda: self._open.follow(task_id), f"standby of task {task_id}")
 
     def release(self, task_id: TaskId) -> StateBackend:
-        """Follow a task no longer; its state stays open."""
+        """Stop following a task. Returns its state, which stays open."""
         return self._open.release(task_id)
 
     def run_once(self) -> None:
-        """Apply what there is. Those that could not go on, as brokers are away, begin anew when these are back."""
+        """Apply new changelog records. Restarts standbys that failed for absent brokers once these answer again."""
         followed = self.tasks
         try:
             self._open.run_once(0)
@@ -74,23 +74,23 @@ class StandbyUpdater:
                 self.add(task_id)
 
     def task(self, task_id: TaskId) -> Task:
-        """The task that is followed, with its stores."""
+        """Return a standby task, with its stores."""
         return self._open.task(task_id)
 
     def applied(self, task_id: TaskId) -> dict[TopicPartition, int]:
-        """Return up to which offsets the changelogs of a task are applied."""
+        """Return the next offset to apply per changelog of a task."""
         return self._open.applied(task_id)
 
     def positions(self) -> dict[TaskId, int]:
-        """Changelog offsets applied, summed up, per task."""
+        """Return the sum of applied changelog offsets, per task."""
         return self._open.positions()
 
     def lags(self) -> dict[TaskId, int]:
-        """Records that are missing, per task."""
+        """Return the number of missing records per task."""
         return self._open.lags()
 
     def close(self) -> None:
-        """Let go of all. Idempotent."""
+        """Stop following all tasks. Idempotent."""
         if self._standbys is not None:
             self._standbys.close()
 

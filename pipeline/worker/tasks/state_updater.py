@@ -1,4 +1,4 @@
-"""Takes tasks over in the background, and restores them beside the tasks that run (`StateUpdater`)."""
+"""Takes tasks over and restores them in the background, while other tasks run (`StateUpdater`)."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RECOVERABLE = (UnknownOutcomeError, CorruptStateError, BrokerError)
-"""After these a task is taken over again; broker errors count only if waiting helps."""
+"""After these errors a task is taken over again; broker errors count only if they are temporary."""
 _RETRY_SECONDS = 0.5
 _AT_ONCE = 4
-"""How many tasks are taken over at the same time."""
+"""How many tasks may be taken over at the same time."""
 
 
 @dataclass(slots=True)
 class _Update:
-    """A task that is taken over or restored.
+    """A task that is being taken over or restored.
 
     Args:
         task: The task.
         backend: Its local state, if it was open already.
-        again: Whether it was ours before: then it must not have gone on elsewhere meanwhile.
-        opening: The attempt to take it over, while that goes on.
+        again: Whether this process had it before: then no other owner may have continued it meanwhile.
+        opening: The attempt to take it over, while that is under way.
         restored: The task as it is restored, once it has been taken over.
-        missing: How many changelog records are still missing, once that is known.
+        missing: How many changelog records are still missing, once known.
         retry_at: When to try again (monotonic seconds).
         deadline: When to stop trying (monotonic seconds); None while nothing has failed.
     """
@@ -56,11 +56,11 @@ class _Update:
 
     @property
     def is_opened(self) -> bool:
-        """Whether the attempt to take it over has come to an end."""
+        """Return whether the attempt to take it over has ended."""
         return self.opening is None or self.opening.done()
 
     def open(self) -> None:
-        """Take it over; in a thread of its own."""
+        """Take the task over; called in a separate thread."""
         if self.again:
             self.task.owned.check_owner()
         self.task.owned.take_over(self.backend)
@@ -74,15 +74,15 @@ class Updated(NamedTuple):
 
 
 class StateUpdater:
-    """Takes tasks over without holding up others: threads wait for brokers, slices of the caller's time restore.
+    """Takes tasks over without delaying others: threads wait for brokers, and slices of the caller's time restore.
 
-    A task that is removed meanwhile keeps what has been restored: the next process that opens its state goes on from there.
+    A task that is removed meanwhile keeps its restored records: the next process that opens its state continues from there.
 
     Args:
         admin: Asks the brokers.
         kafka: Client properties.
-        timeout_ms: For how long to try when brokers refuse or do not answer (`task.timeout.ms`).
-        on_restore: Told changelog, records restored and records expected.
+        timeout_ms: How long to try when brokers refuse or do not answer, ms (`task.timeout.ms`).
+        on_restore: Called with changelog, records restored and records expected.
     """
 
     def __init__(
@@ -100,21 +100,21 @@ class StateUpdater:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is any task to take over, restore or close."""
+        """Return whether there is any task to take over, restore or close."""
         return bool(self._updates)
 
     @property
     def missing(self) -> Mapping[TaskId, int | None]:
-        """Number of changelog records that are missing per task; None while it is unknown."""
+        """Return the number of missing changelog records per task; None while unknown."""
         return {task_id: update.missing for task_id, update in list(self._updates.items())}
 
     @property
     def restored(self) -> int:
-        """Records restored so far."""
+        """Return the number of records restored so far."""
         return self._reader.restored
 
     def positions(self) -> dict[TaskId, int]:
-        """Changelog offsets applied, summed up, per task that is restored."""
+        """Return the sum of applied changelog offsets, per restoring task."""
         return {
             task_id: update.task.owned.position()
             for task_id, update in self._updates.items()
@@ -126,19 +126,19 @@ class StateUpdater:
 
         Args:
             task: The task; new, or waiting to be taken over again.
-            backend: Its local state, if it is open; the task's from now on.
-            again: Whether it was ours before: then it must not have gone on elsewhere meanwhile.
+            backend: Its local state, if it is open; the task owns it from now on.
+            again: Whether this process had it before: then no other owner may have continued it meanwhile.
         """
         self._updates[task.id] = update = _Update(task, backend, again)
         self._open(update)
 
     def recall(self, task_ids: Iterable[TaskId]) -> None:
-        """Go on with tasks that were removed and are wanted again, unless they are closed already."""
+        """Resume tasks that were removed and are wanted again, unless they are closed already."""
         for update in self._leaving(task_ids):
             update.task.move_to(StreamTaskState.OPENING)
 
     def remove(self, task_ids: Iterable[TaskId]) -> None:
-        """Close tasks; one for which brokers are waited for, as soon as they have answered."""
+        """Close tasks; a task that waits for brokers is closed as soon as they have answered."""
         for task_id in task_ids:
             update = self._updates.get(task_id)
             if update is None or update.task.state is StreamTaskState.LEAVING:
@@ -149,17 +149,20 @@ class StateUpdater:
                 update.task.move_to(StreamTaskState.LEAVING)
 
     def wait_until_closed(self, task_ids: Iterable[TaskId]) -> None:
-        """Wait until tasks that were removed are closed."""
+        """Wait until removed tasks are closed."""
         wait(update.opening for update in self._leaving(task_ids) if update.opening is not None)
         self.close_left()
 
     def run_once(self, max_records: int, timeout_s: float, *, gives_up: bool = False) -> list[Updated]:
-        """Go on with all tasks. Returns those whose state is complete, and those that cannot be taken over.
+        """Continue with all tasks.
 
         Args:
-            max_records: Restore at most so many records.
-            timeout_s: How long to wait for anything to happen.
-            gives_up: Whether not to try again what fails.
+            max_records: The most records to restore.
+            timeout_s: How long to wait for anything to happen, s.
+            gives_up: Whether not to repeat failed attempts.
+
+        Returns:
+            The tasks whose state is complete, and those that cannot be taken over.
 
         Raises:
             StateError: If the state of a task cannot be opened or written.
@@ -174,7 +177,7 @@ class StateUpdater:
         failed = [updated for update in self._wanted() if (updated := self._go_on(update, gives_up=gives_up))]
         try:
             complete = self._reader.run_once(max_records, timeout_s)
-        except RangeError as error:  # cut off meanwhile: what is left of the changelogs is the truth
+        except RangeError as error:  # truncated meanwhile: the remaining changelog records are valid
             log.warning("restores start over: %s", error.message)
             return failed + self._start_over(gives_up=gives_up)
         except RECOVERABLE as error:
@@ -206,7 +209,7 @@ class StateUpdater:
         update.opening = self._openers.submit(update.open)
 
     def _go_on(self, update: _Update, *, gives_up: bool) -> Updated | None:
-        """Take the next step of taking a task over, if there is one to take."""
+        """Take the next step of taking a task over, if there is one."""
         if update.opening is None:
             if update.restored is None and time.monotonic() >= update.retry_at:
                 self._open(update)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TaskCounts:
-    """Counts what tasks do. Running tasks are asked for their own counts."""
+    """Counts the work of tasks. Running tasks have their own counts."""
 
     def __init__(self) -> None:
         self._processed = 0
@@ -33,21 +33,21 @@ class TaskCounts:
         self.processed_by[task_id] += records
 
     def stopped(self, owned: OwnedTask) -> None:
-        """Keep the counts of a task that does not run any more."""
+        """Keep the counts of a task that no longer runs."""
         self._dropped += owned.dropped
         self._totals = added(self._totals, totals(owned.measured()))
 
     def forget(self, task_id: TaskId) -> None:
-        """Another process counts the work of a task from now on."""
+        """Forget a task, whose work another process counts from now on."""
         self.processed_by.pop(task_id, None)
 
     def summary(self, running: Collection[OwnedTask], restored: int, commits: int) -> WorkerSummary:
-        """Return what has been done since the start.
+        """Return the work since the start.
 
         Args:
             running: The tasks that run.
-            restored: Records restored.
-            commits: Commits of tasks.
+            restored: Number of records restored.
+            commits: Number of commits of tasks.
         """
         dropped = self._dropped + sum((owned.dropped for owned in running), Counter[str]())
         counted = added(self._totals, *(totals(owned.measured()) for owned in running))
@@ -56,12 +56,12 @@ class TaskCounts:
     def figures(
         self, running: Collection[OwnedTask], held_back_s: Mapping[TaskId, float], waiting: Mapping[TaskId, Waiting]
     ) -> dict[TaskId, TaskFigures]:
-        """Return what each running task has done since it was taken over.
+        """Return the work of each running task since it was taken over.
 
         Args:
             running: The tasks.
-            held_back_s: How long each has waited for others, s.
-            waiting: What those wait for that wait at present.
+            held_back_s: How long each task has waited for others, s.
+            waiting: The present waits of tasks.
         """
         return {
             owned.id: TaskFigures(

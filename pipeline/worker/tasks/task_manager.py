@@ -1,4 +1,4 @@
-"""Owns the tasks of a stream thread: takes them over, commits and closes them, and starts those over that fail."""
+"""Owns the tasks of a stream thread: takes them over, commits and closes them, and restarts those that fail."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ log = logging.getLogger(__name__)
 class TaskManager:
     """Owns the tasks of a stream thread, active and standby (`TaskManager`).
 
-    Each active task has one state, and moves along `task_states.TRANSITIONS`. Others see the tasks that run (`running`), which
-    they cannot change, or are called: the updaters with tasks that start and follow, `Commits` with tasks that commit.
+    Each active task has one state, and moves along `task_states.TRANSITIONS`. Other classes see the running tasks (`running`), which
+    they cannot change, or receive tasks: the updaters those that start and follow, `Commits` those that commit.
 
     Args:
         create: Creates a task, which is not taken over yet.
         updater: Takes tasks over, and restores them.
         standbys: Follows tasks that run elsewhere.
-        fetching: Fetches for the tasks that run.
-        counts: Counts what they do.
-        brokers: Waits for those that do not answer.
-        interruptions: What may happen while brokers are waited for.
-        clock: What time it is.
+        fetching: Fetches for running tasks.
+        counts: Counts the work of tasks.
+        brokers: Waits for absent brokers.
+        interruptions: Called while waiting for brokers.
+        clock: Tells the time.
         streams: Settings.
-        gives_up: Whether a task that another owner has taken over is given up; else that is an error.
+        gives_up: Whether to give up tasks that another owner has taken over; otherwise a takeover is an error.
     """
 
     def __init__(
@@ -80,36 +80,36 @@ class TaskManager:
         self._gives_up = gives_up
         self._schedule = CommitSchedule(streams.commit_interval_ms, streams.statestore_cache_max_bytes)
         self.commits = Commits(self._schedule, interruptions, self.fail)
-        """The commits of the tasks that run."""
+        """The commits of running tasks."""
 
     @property
     def active(self) -> frozenset[TaskId]:
-        """The tasks that run or start; also those that are not closed yet."""
+        """Return the tasks that run or start, including those that are not closed yet."""
         return frozenset(self._tasks)
 
     @property
     def standby(self) -> frozenset[TaskId]:
-        """The tasks whose changelogs are followed."""
+        """Return the tasks whose changelogs are followed."""
         return self._standbys.tasks
 
     @property
     def restoring(self) -> Mapping[TaskId, int | None]:
-        """The tasks that start, with the number of changelog records that are missing, if it is known already."""
+        """Return the tasks that start, with the number of missing changelog records, if known."""
         missing = self._updater.missing
         return {task.id: missing.get(task.id) for task in list(self._tasks.values()) if task.state in STARTING}
 
     @property
     def is_starting_tasks(self) -> bool:
-        """Whether tasks are taken over or restored."""
+        """Return whether tasks are being taken over or restored."""
         return any(task.state in STARTING for task in self._tasks.values())
 
     @property
     def is_closing_tasks(self) -> bool:
-        """Whether tasks that are not wanted any more are still open."""
+        """Return whether revoked tasks are still open."""
         return any(task.state is StreamTaskState.LEAVING for task in self._tasks.values())
 
     def assign(self, active: AbstractSet[TaskId], standby: AbstractSet[TaskId]) -> None:
-        """Run and follow these tasks, and revoke all others (`handleAssignment`). Tasks that stay are not disturbed.
+        """Run and follow the given tasks, and revoke all others (`handleAssignment`). Tasks that stay are not disturbed.
 
         Raises:
             StateError: If another process has the state of a task open.
@@ -126,7 +126,7 @@ class TaskManager:
             self._standbys.add(task_id)
 
     def revoke(self, task_ids: AbstractSet[TaskId]) -> None:
-        """Commit and close tasks (`handleRevocation`). One that a thread takes over is closed once brokers have answered it."""
+        """Commit and close tasks (`handleRevocation`). One that a thread is taking over is closed once brokers have answered."""
         revoked = [task for task_id, task in self._tasks.items() if task_id in task_ids]
         self.commits.commit([task for task in revoked if task.is_running])
         for task in revoked:
@@ -136,16 +136,16 @@ class TaskManager:
         self._forget_closed()
 
     def wait_until_closed(self, task_ids: AbstractSet[TaskId]) -> None:
-        """Wait until tasks that were revoked are closed."""
+        """Wait until revoked tasks are closed."""
         self._updater.wait_until_closed(task_ids)
         self._forget_closed()
 
     def update(self, max_records: int, timeout_s: float) -> None:
-        """Go on with the tasks that start, or with the standbys if none does, as `StoreChangelogReader` does.
+        """Continue with the tasks that start, or with the standbys if none does, as `StoreChangelogReader` does.
 
         Args:
-            max_records: Restore at most so many records.
-            timeout_s: How long to wait for anything to happen.
+            max_records: The most records to restore.
+            timeout_s: How long to wait for anything to happen, s.
 
         Raises:
             StateError: If the state of a task cannot be opened or written.
@@ -169,7 +169,7 @@ class TaskManager:
         self._forget_closed()
 
     def ready(self) -> list[OwnedTask]:
-        """Return the tasks that may process: they run, and no commit of theirs is under way."""
+        """Return the tasks that may process: they run, and have no commit under way."""
         return [task.owned for task in self._tasks.values() if task.state is StreamTaskState.RUNNING]
 
     def begin_commits(self, now_ms: int) -> None:
@@ -177,7 +177,7 @@ class TaskManager:
         self.commits.begin_due(self._running(), now_ms)
 
     def commit_all(self) -> None:
-        """Commit every task that has made progress, and wait for it."""
+        """Commit every task that has made progress, and wait until the commits end."""
         self.commits.commit(self._running())
 
     def commit_state(self, owned: OwnedTask) -> bool:
@@ -189,10 +189,10 @@ class TaskManager:
         return self.commits.come_to_end(self._tasks[owned.id])
 
     def fail(self, owned: OwnedTask, error: StreamsError) -> None:
-        """Start a task over that has failed, or give it up if another owner has taken it over.
+        """Restart a task that has failed, or give it up if another owner has taken it over.
 
         Raises:
-            StreamsError: This one, if neither helps.
+            StreamsError: The given error, if neither is possible.
         """
         task = self._tasks[owned.id]
         if not isinstance(error, TaskMigratedError):
@@ -205,7 +205,7 @@ class TaskManager:
             raise error
 
     def close(self) -> None:
-        """Close all tasks. What was not committed is forgotten. Idempotent."""
+        """Close all tasks. Uncommitted work is discarded. Idempotent."""
         self.commits.under_way.close()
         for task in self._running():
             task.move_to(StreamTaskState.CLOSED)
@@ -229,7 +229,7 @@ class TaskManager:
         return states
 
     def _run(self, task: StreamTask) -> None:
-        """Fetch for a task whose state is complete."""
+        """Start to fetch for a task whose state is complete."""
         owned = task.owned
         self._schedule.note(task.id, self._clock.now_ms())
         try:
@@ -241,10 +241,10 @@ class TaskManager:
         log.info("task %s taken over, %d records restored", task.id, owned.restored_records, extra=known)
 
     def _refuse(self, task: StreamTask, error: StreamsError) -> None:
-        """Deal with a task that cannot be taken over, and is closed.
+        """Handle a task that cannot be taken over, and is closed.
 
         Raises:
-            StreamsError: This one, unless another owner has the task.
+            StreamsError: The given error, unless another owner has the task.
         """
         if not isinstance(error, TaskMigratedError) or not self._gives_up:
             self._brokers.are_there = not isinstance(error, BrokerError)
@@ -253,9 +253,9 @@ class TaskManager:
         self._counts.forget(task.id)
 
     def _start_over(self, task: StreamTask, error: StreamsError) -> None:
-        """Take a task over again, as often as brokers need to come back, within `task.timeout.ms`.
+        """Take a task over again, repeatedly until brokers are back, for up to `task.timeout.ms`.
 
-        That is also how long its commits may be in doubt, one after the other, though brokers answer.
+        That is also how long the outcomes of successive commits may be unknown while brokers answer.
         """
         if isinstance(error, BrokerError) and not error.retriable:
             raise error
@@ -269,7 +269,7 @@ class TaskManager:
         self._updater.add(task, again=True)
 
     def _check_progress(self, owned: OwnedTask, error: UnknownOutcomeError) -> None:
-        """Let a task start over, or end with an error if it has done so in vain for too long."""
+        """Let a task restart, or end with an error if it has restarted in vain for too long."""
         owned.doubted_since = owned.doubted_since or time.monotonic()
         stuck_s = time.monotonic() - owned.doubted_since
         if stuck_s > self._timeout_s:
@@ -277,7 +277,7 @@ class TaskManager:
             raise UnknownOutcomeError(message, hint="task.timeout.ms says how long it starts over.") from error
 
     def _close(self, task: StreamTask, *, is_ours: bool = True) -> None:
-        """Close a task that runs. What it has not committed is forgotten."""
+        """Close a task that runs. Its uncommitted work is discarded."""
         self._stop(task)
         self._counts.forget(task.id)
         self.commits.forget(task.id)
@@ -295,7 +295,7 @@ class TaskManager:
 
 
 class _Running(Mapping[TaskId, OwnedTask]):
-    """The tasks that run, as others see them."""
+    """A read-only view of the running tasks."""
 
     def __init__(self, tasks: Mapping[TaskId, StreamTask]) -> None:
         self._tasks = tasks

@@ -1,4 +1,4 @@
-"""The states of a task in a stream thread, and its legal transitions (`Task.State`)."""
+"""The states of a task in a stream thread, and the legal transitions between them (`Task.State`)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class StreamTaskState(Enum):
-    """The state of a task that a stream thread has.
+    """The state of a stream thread's task.
 
     Attributes:
-        CREATED: Nothing has been asked of brokers.
+        CREATED: Brokers have not been asked anything yet.
         OPENING: A thread takes the task over, and waits for brokers and snapshots.
-        WAITING: The task is closed after a failure, and is opened again later.
-        RESTORING: The task is taken over, and its state is brought to the committed point.
+        WAITING: The task is closed after a failure, and will be opened again.
+        RESTORING: The task is taken over, and its state is being brought to the committed point.
         RUNNING: The task processes.
         COMMITTING: The commit of the task waits for brokers. The task must not be touched.
-        LEAVING: The task is not wanted any more, but a thread still waits for brokers on its behalf.
-        CLOSED: The task is another process's.
+        LEAVING: The task is no longer wanted, but a thread still waits for brokers on its behalf.
+        CLOSED: The task is closed; another process may own it.
     """
 
     CREATED = "created"
@@ -51,19 +51,19 @@ TRANSITIONS: Mapping[StreamTaskState, frozenset[StreamTaskState]] = {
     StreamTaskState.LEAVING: frozenset({StreamTaskState.OPENING, StreamTaskState.CLOSED}),
     StreamTaskState.CLOSED: frozenset(),
 }
-"""The legal transitions. A task that leaves is wanted again, or closed; one that has failed is opened again, or given up."""
+"""The legal transitions. A leaving task is wanted again, or closed; a failed task is opened again, or given up."""
 
 STARTING = frozenset({StreamTaskState.OPENING, StreamTaskState.WAITING, StreamTaskState.RESTORING})
-"""The states of a task that is wanted and does not process yet."""
+"""The states of a task that is wanted but does not process yet."""
 
 
 @dataclass(slots=True, eq=False)
 class StreamTask:
-    """A task in the hands of a stream thread, and its state there.
+    """A task of a stream thread, and its state there.
 
     Args:
         owned: The task.
-        state: Changed by `move_to` only.
+        state: Its state; only `move_to` changes it.
     """
 
     owned: OwnedTask
@@ -71,19 +71,19 @@ class StreamTask:
 
     @property
     def id(self) -> TaskId:
-        """The id of the task."""
+        """Return the id of the task."""
         return self.owned.id
 
     @property
     def is_running(self) -> bool:
-        """Whether the task processes, or commits what it has processed."""
+        """Return whether the task processes, or commits what it has processed."""
         return self.state is StreamTaskState.RUNNING or self.state is StreamTaskState.COMMITTING
 
     def move_to(self, state: StreamTaskState) -> None:
         """Move to another state.
 
         Raises:
-            StreamsError: If the transition is not legal, which is a host's own mistake.
+            StreamsError: If the transition is not legal, which is a mistake of the host itself.
         """
         if state not in TRANSITIONS[self.state]:
             message = f"Task {self.id} cannot go from {self.state.value} to {state.value}"

@@ -1,7 +1,7 @@
 """Decides which tasks are aligned by event time, and how far each may process; plain arithmetic.
 
 A reader of a repartition topic sees the records of all its writers in the order in which they were written. If one writer
-is ahead by more than a window's grace, records of the others are late there, although they are in time in the inputs.
+is ahead by more than a window's grace, records of the others are late there, although not in the inputs.
 """
 
 from __future__ import annotations

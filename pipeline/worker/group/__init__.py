@@ -1,6 +1,6 @@
 """The group of an application: membership of an instance, and the leader's plans for all instances.
 
-`membership` joins the group for an instance. The member that leads gives orders (`leadership`) by the plans of `assignment`,
+`membership` joins the group for an instance. The member that leads sends orders (`leadership`) by the plans of `assignment`,
 which spreads tasks (`spreading`, `balance`) and places their copies (`standbys`) on the `instances`. `protocol` has the
 messages of members.
 """

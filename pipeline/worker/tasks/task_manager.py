@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 class TaskManager:
     """Owns the tasks of a stream thread, active and standby (`TaskManager`).
 
-    Each active task has one state, and moves along `task_states.TRANSITIONS`. Other classes see the running tasks (`running`), which
-    they cannot change, or receive tasks: the updaters those that start and follow, `Commits` those that commit.
+    Each active task has one state, and moves along `task_states.TRANSITIONS`. Other classes see the running tasks (`running`),
+    which they cannot change, or receive tasks: the updaters those that start and follow, `Commits` those that commit.
 
     Args:
         create: Creates a task, which is not taken over yet.
@@ -126,7 +126,7 @@ class TaskManager:
             self._standbys.add(task_id)
 
     def revoke(self, task_ids: AbstractSet[TaskId]) -> None:
-        """Commit and close tasks (`handleRevocation`). One that a thread is taking over is closed once brokers have answered."""
+        """Commit and close tasks (`handleRevocation`). One that a thread is taking over is closed once brokers answer."""
         revoked = [task for task_id, task in self._tasks.items() if task_id in task_ids]
         self.commits.commit([task for task in revoked if task.is_running])
         for task in revoked:

@@ -195,12 +195,12 @@ class Alignment:
         self._turn_at = now
 
     def waits(self) -> dict[TaskId, tuple[float, tuple[TaskId, ...]]]:
-        """Return, for each task here that is held back, since when (s) and for which slowest tasks."""
+        """Return, for each task here that is held back, how long it has waited (s), and for which slowest tasks."""
         now = self._clock()
         return {task_id: (now - self._held_since[task_id], self._slowest[task_id]) for task_id in self.held_back}
 
     def hold(self, hold: Hold | None) -> None:
-        """Stop waiting for inputs that hold for a mark, so that others can drain; held inputs do not count as late afterwards.
+        """Stop waiting for inputs that hold for a mark, so that others can drain; the hold does not count as a stall.
 
         Args:
             hold: Where they hold; None if the hold has ended.
@@ -329,7 +329,7 @@ class Alignment:
         return tuple(sorted(found))
 
     def _waited_for(self, group: AlignedTasks, now: float) -> dict[TaskId, int]:
-        """Return the event time of the next records of each task that others wait for."""
+        """Return, for each task that others wait for, the event time of its next records."""
         times: dict[TaskId, int] = {}
         for tp, task in group.inputs.items():
             if self._has_records(tp) and not self._is_given_up(tp, now):

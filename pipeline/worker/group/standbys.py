@@ -97,6 +97,6 @@ class _Copies:
         return self.of[task] | {self._owners[task]}
 
     def _shared_tags(self, name: str, holders: Iterable[str]) -> int:
-        """Count the tags whose values an instance shares with the others; missing tags do not count."""
+        """Count the tags whose values an instance shares with the others; a missing tag has the value None."""
         own = self._instances[name].tags
         return sum(own.get(tag) == self._instances[other].tags.get(tag) for other in holders for tag in self._tags)

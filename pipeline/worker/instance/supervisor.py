@@ -329,7 +329,7 @@ class Supervisor:
         self._is_current = True
 
     def _is_obsolete(self, orders: Orders) -> bool:
-        """Return whether orders are for this process's predecessor, a static member, and not for this process."""
+        """Return whether orders to this process's predecessor, a static member, do not apply to this process."""
         return (
             orders.refusal is not None
             or orders.shuts_down

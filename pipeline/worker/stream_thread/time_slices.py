@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pipeline.worker.inputs.interruptions import Interruptions
 
 _STRETCH_SECONDS = 0.0004
-"""How long a task processes before queries are answered; the number of records is adapted to it."""
+"""Time for which a task processes before queries are answered; the number of records adapts to it."""
 _RECORDS_PER_SLICE = 1_000
 """How many records a task processes before the next task does."""
 _SLICE_SECONDS = 0.2

@@ -69,7 +69,7 @@ class RunningNodes:
     children: Mapping[str, Sequence[Node]] = field(init=False)
     called: dict[str, str] = field(default_factory=dict)
     """Nodes that written functions call, with the reasons."""
-    _folds: dict[str, CachedFold] = field(default_factory=dict)
+    _folds: dict[tuple[str, int], CachedFold] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Find out which nodes are below each node."""
@@ -81,19 +81,20 @@ class RunningNodes:
         self.children = children
 
     def folding(self, store: str, fold: Fold) -> CachedFold:
-        """Return the aggregation into a store in parts, which all functions share.
+        """Return an aggregation into a store in parts, which all functions share; those of a cogroup have one store.
 
         Raises:
             NotFused: If the store has to be called.
         """
-        if store not in self._folds:
+        known = store, id(fold)
+        if known not in self._folds:
             opened = self.stores[store]
             found = opened.cached_fold(fold) if isinstance(opened, FoldsInParts) else None
             if found is None:
                 message = "its store has no cache that it may change in place"
                 raise NotFused(message)
-            self._folds[store] = found
-        return self._folds[store]
+            self._folds[known] = found
+        return self._folds[known]
 
     def fused(self, node: Node, depth: int) -> Fused:
         """Return the operator of a node, if it may have lines at this depth of a function.

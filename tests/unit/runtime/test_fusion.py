@@ -218,6 +218,16 @@ def appended(_key: str, value: str | None, words: list[str]) -> list[str] | None
     return words if value and len(words) < 4 else None
 
 
+def cogrouped(stream: KStream[str, str]) -> None:
+    """Two aggregations into one store, with and without windows."""
+    words, others = stream.group_by_key(), stream.filter(lambda _key, value: len(value) < 3).group_by_key()
+    both = words.cogroup(lambda _key, value, text: text + value).cogroup(others, lambda _key, _value, text: text + "-")
+    both.aggregate(str, Materialized("texts", STRING, STRING)).to_stream().to("out", Produced(STRING, STRING))
+    windows = TimeWindows.of_size_and_grace(timedelta(milliseconds=20), timedelta(milliseconds=30))
+    texts = both.windowed_by(windows).aggregate(str, Materialized("windows", STRING, STRING))
+    texts.to_stream().to("out", Produced(windowed(STRING), STRING))
+
+
 def unwritable(stream: KStream[str, str]) -> None:
     stream.map_values(lambda value: 5 if value == "five" else value).to("out", STRINGS)
 
@@ -264,6 +274,7 @@ TOPOLOGIES = [
     without_caches,
     old_values,
     windows_without_caches,
+    cogrouped,
     unwritable,
     unwritable_keys,
     unwritable_windows,

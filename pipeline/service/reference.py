@@ -24,7 +24,7 @@ _HEAD = """\
 [Monitor](../how-to/monitor.md) says how Prometheus reads them, and which alerts there are.
 
 An instance serves them at `/metrics`. Names are those that Kafka Streams' metrics have in Prometheus, where it has them.
-Counters begin anew when an instance does. [Sensors of processors](../processors.md#metrics) appear beside them as
+Counters start at zero when an instance starts. [Sensors of processors](../processors.md#metrics) appear beside them as
 `kafka_streams_GROUP_NAME`, with their own tags, and so do figures of the instance's own process (`process_...`).
 
 | Metric | Type | Labels | Meaning |

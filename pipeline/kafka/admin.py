@@ -285,8 +285,8 @@ class Admin:
         """Return a group's state; an unknown group is dead, without members."""
         return self._groups.state(group)
 
-    def said_in(self, group: str) -> tuple[bytes, ...]:
-        """Return the metadata with which each member joined a group; empty for an unknown group."""
+    def said_in(self, group: str) -> tuple[bytes, ...] | None:
+        """Return the metadata with which each member joined a group; empty for an unknown group, None during a rebalance."""
         return self._groups.said_in(group)
 
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:

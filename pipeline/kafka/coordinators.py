@@ -35,6 +35,7 @@ _STATES = {
     "Empty": "empty",
 }
 """Brokers' names of states, mapped to librdkafka's."""
+_REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,10 @@ def describe_group(question: Question) -> tuple[str, tuple[str, ...]] | None:
     return _STATES.get(found.group_state, "unknown"), tuple(members)
 
 
-def said_in_group(question: Question) -> tuple[bytes, ...]:
+def said_in_group(question: Question) -> tuple[bytes, ...] | None:
     """Return the metadata with which each member joined a group (`GroupMember.describe`); empty if there are none.
+
+    Returns None during a rebalance: brokers do not tell it before all members have joined again.
 
     Raises:
         KafkaException: If there is no answer, with librdkafka's code for the reason.
@@ -78,6 +81,8 @@ def said_in_group(question: Question) -> tuple[bytes, ...]:
     found = _answer(question, DescribeGroupsRequest(groups=[question.group])).groups[0]
     if not _exists(found.error_code):
         return ()
+    if found.group_state in _REBALANCING:
+        return None
     metadata = (bytes(member.member_metadata or b"") for member in found.members)
     said = (bytes(ConsumerProtocolSubscription.decode(each).user_data or b"") for each in metadata if each)
     return tuple(each[COUNT_BYTES:] for each in said)

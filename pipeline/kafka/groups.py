@@ -63,15 +63,15 @@ class Groups:
         described = self._patiently(self._asking(group, describe_group), f"describe group {group}")
         return GroupState("dead", ()) if described is None else GroupState(*described)
 
-    def said_in(self, group: str) -> tuple[bytes, ...]:
-        """Return the metadata with which each member joined a group; empty for an unknown group.
+    def said_in(self, group: str) -> tuple[bytes, ...] | None:
+        """Return the metadata with which each member joined a group; empty for an unknown group, None during a rebalance.
 
         Raises:
             BrokerError: If the brokers refuse or do not answer.
         """
         from pipeline.kafka.coordinators import said_in_group  # noqa: PLC0415 - loads for long, and few ask
 
-        said: tuple[bytes, ...] = self._patiently(
+        said: tuple[bytes, ...] | None = self._patiently(
             self._asking(group, said_in_group), f"ask the members of group {group}"
         )
         return said

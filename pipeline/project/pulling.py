@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from pipeline.project.app import App
 
+_REBALANCE_SECONDS = 60.0
+"""Longest wait for a rebalance. It ends once a member that has died is missed, after a session of 45 seconds."""
+
 
 def pulled(
     app: App, statement: str, *, server: str | None = None, stale: bool = False
@@ -51,7 +54,7 @@ def _first_answer(
         StreamsError: The error of the last instance asked, or if there is none.
     """
     failure: StreamsError | None = None
-    for each in [server] if server else servers_of(app.cluster.admin, app.application_id):
+    for each in [server] if server else servers_of(app.cluster.admin, app.application_id, within_s=_REBALANCE_SECONDS):
         ask = _asking(app, each, params)
         try:
             return ask, ask(body)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from kafka.coordinator.base import BaseCoordinator
 
 from pipeline.kafka.membership import GroupMember
+from pipeline.worker.group.protocol import Introduction
+from pipeline.worker.group.servers import servers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -103,6 +107,27 @@ def test_what_changes_while_a_member_waits_for_the_others_is_said_as_well(join: 
     first.says_anew(b"changed-again")
     second.attends.set()
     until(lambda: first.known == second.known == {b"changed-again", b"two"})
+
+
+def test_the_addresses_of_instances_are_known_again_after_a_rebalance(
+    broker: Any, unique: str, join: Callable[[bytes], Member]
+) -> None:
+    said = {name: introduction(f"{name}:1") for name in ("one", "two")}
+    first, second = (join(each) for each in said.values())
+    until(lambda: first.known == second.known == set(said.values()))
+    second.attends.clear()
+    first.says_anew(introduction("three:1"))
+    admin = broker.admin()
+    until(lambda: admin.said_in(unique) is None)
+    assert servers_of(admin, unique) == []
+    with ThreadPoolExecutor() as threads:
+        found = threads.submit(servers_of, broker.admin(), unique, within_s=DEADLINE_S)
+        second.attends.set()
+    assert found.result() == ["three:1", "two:1"]
+
+
+def introduction(server: str) -> bytes:
+    return msgspec.json.encode(Introduction(instance=server, fingerprint="", capacity=1, server=server))
 
 
 def static(broker: Any, group: str, member: Member) -> None:

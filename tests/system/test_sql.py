@@ -64,8 +64,8 @@ def until(condition: Callable[[], bool]) -> None:
 
 def check_pull_queries(config: Path, name: str, broker: Any) -> None:
     """Both instances have a part of each table; each answers for all of it, and so does the shell, which finds one itself."""
-    servers = servers_of(broker.admin(), f"{name}-v1")
-    assert len(servers) == 2
+    until(lambda: len(servers_of(broker.admin(), f"{name}-v1")) == 2)
+    servers = servers_of(broker.admin(), f"{name}-v1", within_s=120)
     until(lambda: all(httpx.get(f"http://{each}/ready").is_success for each in servers))
     for server in servers:
         for number in range(30):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,10 +12,11 @@ from pipeline.worker.group.protocol import Introduction
 if TYPE_CHECKING:
     from pipeline.kafka.admin import Admin
 
+_PAUSE_SECONDS = 0.1
 _decode = msgspec.json.Decoder(Introduction).decode
 
 
-def servers_of(admin: Admin, group: str) -> list[str]:
+def servers_of(admin: Admin, group: str, *, within_s: float = 0.0) -> list[str]:
     """Return `host:port` of each instance of a group that answers queries, from its introduction.
 
     Leaves out members with other introductions, such as those of other programs.
@@ -22,12 +24,19 @@ def servers_of(admin: Admin, group: str) -> list[str]:
     Args:
         admin: Asks the brokers.
         group: The group: an `application.id`.
+        within_s: Longest wait for the end of a rebalance, in seconds.
+
+    Returns:
+        The addresses in order; none if a rebalance does not end in time.
 
     Raises:
         BrokerError: If the brokers refuse or do not answer.
     """
+    deadline = time.monotonic() + within_s
+    while (introductions := admin.said_in(group)) is None and time.monotonic() < deadline:
+        time.sleep(_PAUSE_SECONDS)
     found = []
-    for said in admin.said_in(group):
+    for said in introductions or ():
         try:
             found.append(_decode(said).server)
         except msgspec.MsgspecError:

@@ -42,6 +42,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 HOME = Path("~/.cache/millrace").expanduser()
 
+CRASHED = pytest.StashKey[bool]()
+
 Input = tuple[bytes | None, bytes | None, int]
 """Key, value, timestamp."""
 
@@ -147,6 +149,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def unique() -> str:
     """A name for the topics and the application of one test."""
     return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    node.config.stash[CRASHED] = error is not None or node.config.stash.get(CRASHED, False)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End with the code of an interruption if a process has crashed: its other tests have not run, and pytest says `failed`."""
+    if session.config.stash.get(CRASHED, False):
+        session.exitstatus = pytest.ExitCode.INTERRUPTED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -79,7 +79,7 @@ class MissingExtraError(StreamsError):
 
 
 class UnsupportedByHostError(StreamsError):
-    """A topology uses a feature that the chosen host does not offer. Raised before the first record."""
+    """A topology uses a feature that its host does not support. Raised before the first record."""
 
 
 class RecordError(StreamsError):
@@ -104,7 +104,7 @@ class RecordError(StreamsError):
 
 
 class DeserializationError(RecordError):
-    """Bytes of a topic or a store are not what the serde expects, or a record carries no valid timestamp."""
+    """A serde cannot read the bytes of a topic or a store, or a record has no valid timestamp."""
 
 
 class SerializationError(RecordError):
@@ -112,7 +112,7 @@ class SerializationError(RecordError):
 
 
 class ProcessingError(RecordError):
-    """User code raised while it handled a record."""
+    """User code raised an error while it handled a record."""
 
 
 class StateError(StreamsError):
@@ -139,7 +139,7 @@ class SnapshotError(StateError):
 
 
 class TaskError(StreamsError):
-    """A task cannot continue in its present form. Hosts recover by themselves."""
+    """A task cannot continue. Its host recovers by itself."""
 
 
 class TaskMigratedError(TaskError):

@@ -19,7 +19,8 @@ def check(
     since: Annotated[
         str,
         typer.Option(
-            metavar="last|VECTOR|TIME", help="Judge records from there on; left out, everything, tables by their rows."
+            metavar="last|VECTOR|TIME",
+            help="Judge only records from here on; left out, all records, and tables by their rows.",
         ),
     ] = "",
     master: Master = None,
@@ -55,7 +56,7 @@ def checks(
     *,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one check per line.")] = False,
 ) -> None:
-    """List the checks of an application: when it was judged, by whom, up to where, and what was found."""
+    """List the checks of an application, with their time, user, range and findings."""
     import msgspec
 
     for each in settings_of(context).project().app(app).checks(limit):

@@ -21,7 +21,7 @@ Days = Annotated[
 
 @app.command()
 def run(context: typer.Context, days: Days = None) -> None:
-    """Tell the whole story, from an empty broker to a release and back. The exit code is 1 if a check failed. Takes minutes."""
+    """Run the whole demo, from an empty broker to a rollback, in minutes. The exit code is 1 if a check failed."""
     require_extra("demo")
     require_extra("quality")
     from rich.console import Console
@@ -57,7 +57,7 @@ def load(context: typer.Context, days: Days = None) -> None:
 
 @app.command()
 def reset(context: typer.Context) -> None:
-    """Delete all that the application `delays` has computed. Its input data stay."""
+    """Delete all results and state of the application `delays`. Its input data stay."""
     from pipeline.demo.data import reset as reset_data
 
     project = settings_of(context).project()
@@ -71,7 +71,7 @@ def check(
     version: Annotated[str, typer.Option(help="Version whose results are expected: v1 or v2.")] = "v1",
     days: Days = None,
 ) -> None:
-    """Compare the output topic with pandas' results over the original data, key by key. The exit code is 1 if they differ."""
+    """Compare the output topic, key by key, with pandas' results for the original data. The exit code is 1 if they differ."""
     from pipeline.demo.check import compare, expected, published
 
     found = published(settings_of(context).project().cluster.admin)

@@ -18,10 +18,10 @@ _HEAD = """\
 # Errors
 
 `python -m pipeline.cli.error_reference` makes this page from the errors themselves.
-[Errors](../errors.md#errors) says who must act, and [troubleshooting](../troubleshooting.md) explains messages.
+[Errors](../errors.md#errors) names the person who must act, and [troubleshooting](../troubleshooting.md) explains messages.
 
-All are in `pipeline.errors`. Each has a `message` and, where there is something to do, a `hint`, which commands print on a
-line of its own. Whoever catches an error catches those below it. The exit code is that of a command that ends with it.
+All errors are in `pipeline.errors`. Each has a `message`, and a `hint` if you can do something about it. Commands print both.
+An `except` clause for an error also catches its subclasses. A command that fails with an error ends with its exit code.
 """
 
 

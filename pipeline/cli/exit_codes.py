@@ -24,7 +24,7 @@ MEANINGS: Mapping[int, str] = {
     NOT_UNDERSTOOD: "The command line has an unknown command or option, or lacks an argument.",
     NOT_RUNNING: "The broker does not run (`broker status`).",
     NOT_READY: "The candidate is not ready (`release await`). Waiting may help.",
-    REFUSED: "The release refuses: it stands at another step, a verdict no longer holds, or somebody else is at work on it.",
+    REFUSED: "The release refuses: it is at another step, a verdict no longer holds, or another user is working on it.",
     GATE_FAILED: "A critical expectation failed (`release gate`, `check`). The live version stays live.",
     NEEDS_APPROVAL: "A person must decide: `release approve`.",
     INTERRUPTED: "Interrupted by Ctrl-C or SIGTERM. A worker ends with 0 instead.",

@@ -18,7 +18,7 @@ Server = Annotated[str | None, typer.Option(help="Address of an instance, host:p
 
 
 def status(context: typer.Context, app: App, version: Version = None, server: Server = None) -> None:
-    """Show an application's instances. An instance that answers also shows its tasks, and where all others are."""
+    """Show an application's instances. An instance that answers also shows its own tasks and the places of all others."""
     found = settings_of(context).project().app(app, version).status(server)
     typer.echo(f"{found.application_id}: group {found.group}, {counted(len(found.members), 'instance')}")
     for member in found.members:
@@ -30,7 +30,7 @@ def status(context: typer.Context, app: App, version: Version = None, server: Se
 
 
 def lag(context: typer.Context, app: App, version: Version = None) -> None:
-    """Show how many offsets an application is behind, for each partition of its sources and repartition topics."""
+    """Show by how many offsets an application is behind, for each partition of its source and repartition topics."""
     from rich.console import Console
     from rich.table import Table
 
@@ -60,7 +60,7 @@ def reset(
     ] = "earliest",
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Say what the command would do, and stop.")
+        bool, typer.Option("--dry-run", metavar="", help="Show what the command would do, and stop.")
     ] = False,
     yes: Yes = False,
 ) -> None:
@@ -91,7 +91,7 @@ def clean_up(
     *,
     yes: Yes = False,
 ) -> None:
-    """Delete an application's local state on this machine. Workers restore theirs. With --version it asks no broker."""
+    """Delete an application's local state on this machine; workers restore theirs. With --version it asks no broker."""
     chosen = settings_of(context).project().app(app, version)
     found = chosen.local_state(state_dir)
     if found:

@@ -45,7 +45,7 @@ def log(context: typer.Context, app: App, *, as_json: AsJson = False) -> None:
 
 @app.command()
 def plan(context: typer.Context, app: App, to: To, *, as_json: AsJson = False) -> None:
-    """Show what a release would change and how much it would process. Nothing is changed."""
+    """Show what a release would change and how much it would process, without starting it."""
     report(lambda: _planned(_releaser(context, app).plan(to)), as_json=as_json)
 
 

@@ -42,7 +42,7 @@ def run(
     wall_clock_punctuation: Annotated[
         str | None,
         typer.Option(
-            help="What to do about wall-clock punctuation: refuse, once (at the end of each slice) or never."
+            help="How to treat wall-clock punctuation: refuse, once (at the end of each slice) or never."
             " Left out, the setting bounded.wall.clock.punctuation decides."
         ),
     ] = None,
@@ -50,16 +50,18 @@ def run(
         int, typer.Option(min=1, help="Records of one slice. Each task commits a slice in one transaction.")
     ] = 2_000_000,
     *,
-    plan: Annotated[bool, typer.Option("--plan", metavar="", help="Say what the run would process, and stop.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", metavar="", help="Show what the run would process, and stop.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", metavar="", help="Show what the run would write, and commit nothing.")
     ] = False,
 ) -> None:
     """Process a bounded range of offsets on Spark, exactly once.
 
-    Windows that are open at the end of the range stay open. Their results wait in the state, and the next run, or a worker,
-    goes on with them. To close windows now, move event time on with --advance-stream-time-to. Later records of these windows
-    are late, as they are after a restart.
+    Windows that are open at the end of the range stay open. The next run, or a worker, continues them. To close them
+    now, advance event time with --advance-stream-time-to. Later records of these windows are late, as they are after a
+    restart.
     """
     from rich.console import Console
 

@@ -18,7 +18,7 @@ def skip(
     version: Version = None,
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Say what the command would skip, and stop.")
+        bool, typer.Option("--dry-run", metavar="", help="Show what the command would skip, and stop.")
     ] = False,
 ) -> None:
     """Skip one input record that cannot be processed. State and all other records stay as they are.

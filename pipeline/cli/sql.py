@@ -48,10 +48,10 @@ def sql(
 ) -> None:
     """Look at the statements of an application and at its rows. Without -e and -f it prompts for commands.
 
-    Commands are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES and SET. A SELECT of a table that the
-    application stores is answered by its instances. All others are computed here, in memory, from the records that topics
-    have. Those with EMIT CHANGES show what comes from now on, until Ctrl-C; SET 'auto.offset.reset' = 'earliest' lets them
-    begin at the beginning.
+    Commands are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES and SET. The application's instances
+    answer a SELECT of a table that they store. All others are computed here, in memory, from the records of topics.
+    A SELECT with EMIT CHANGES shows new rows as they arrive, until Ctrl-C. SET 'auto.offset.reset' = 'earliest' lets it
+    begin with the first records.
     """
     require_extra("sql")
     shell = _Shell.of(

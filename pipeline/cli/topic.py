@@ -56,7 +56,7 @@ def list_topics(
     context: typer.Context,
     prefix: Annotated[str, typer.Argument(help="List only topics whose names begin with this.")] = "",
 ) -> None:
-    """List topics with their numbers of partitions, without those that brokers keep for themselves."""
+    """List topics with their numbers of partitions. The brokers' internal topics are left out."""
     admin = settings_of(context).project().cluster.admin
     names = [name for name in admin.list_topics(prefix) if not name.startswith("__")]
     for name, count in sorted(admin.partitions(names).items()):

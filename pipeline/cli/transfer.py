@@ -40,7 +40,7 @@ def import_topic(
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the import and its progress; the topic if left out.")] = "",
     missing_timestamp: Annotated[
-        str, typer.Option(help="What to do with rows without an event time in that column: fail, or now.")
+        str, typer.Option(help="How to treat rows without an event time in that column: fail, or now.")
     ] = "fail",
     parts: Annotated[int, typer.Option(min=1, help="Parts of a batch. Each is one transaction.")] = 4,
     package: Annotated[list[str] | None, _PACKAGE] = None,
@@ -98,7 +98,7 @@ def export_topic(
         bool, typer.Option("--binary", metavar="", help="Write keys and values as bytes instead of text.")
     ] = False,
 ) -> None:
-    """Write new records of a topic to a target, each once; or, with --store, all rows of a state store.
+    """Write new records of a topic to a target, exactly once. With --store, write all rows of a state store.
 
     Each export of a topic has a directory of its own, which a repeated attempt overwrites. A table gets the rows in one
     transaction, together with the progress. A store overwrites the target.

@@ -1,4 +1,4 @@
-"""Answers that all HTTP interfaces share: JSON, errors, and the files of a page."""
+"""Responses that all HTTP interfaces share: JSON, errors, and the files of a page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AWAY = {404: "no-such-path", 405: "no-such-method"}
 
 
 def as_json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an answer in JSON."""
+    """Return a response in JSON."""
     return Response(msgspec.json.encode(body), status, headers, media_type="application/json")
 
 
@@ -51,7 +51,7 @@ def serve_files(api: FastAPI, files: Mapping[str, tuple[str, str]]) -> None:
 
 def _file(body: str, media_type: str) -> Callable[[], Awaitable[Response]]:
     async def answer() -> Response:
-        """The console: a page without data, which asks for it with a token."""
+        """Return the console: a page without data, which requests the data with a token."""
         return Response(body, headers=dict(HEADERS), media_type=media_type)
 
     return answer

@@ -65,25 +65,25 @@ class Instance(Host, Measured, Protocol):
 
 
 class Parameters(BaseModel):
-    """How a store is asked: everything behind the `?`. Times in ms."""
+    """The parameters of a query of a store, after the `?`. Times are in ms."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     first: str | None = Field(None, alias="from", description="First key.")
     last: str | None = Field(None, alias="to", description="Last key.")
-    prefix: str | None = Field(None, description="Only keys that begin so.")
-    reverse: bool = Field(default=False, description="Backwards; key-value stores.")
-    time: int | None = Field(None, ge=0, description="Start of one window.")
-    as_of: int | None = Field(None, ge=0, description="What a key was then; versioned stores.")
+    prefix: str | None = Field(None, description="Only keys that begin with this.")
+    reverse: bool = Field(default=False, description="Whether keys come in descending order; key-value stores only.")
+    time: int | None = Field(None, ge=0, description="Start of a single window.")
+    as_of: int | None = Field(None, ge=0, description="Time at which the value was valid; versioned stores only.")
     time_from: int = Field(0, ge=0, description="Earliest start of a window, or end of a session.")
     time_to: int = Field(MAX_TIME_MS, ge=0, description="Latest start of a window or session.")
-    limit: int = Field(100, ge=1, le=MAX_ROWS, description="At most so many rows.")
-    page: str | None = Field(None, description="`next` of the page before.")
-    partition: int | None = Field(None, ge=0, description="Only this part of the store.")
-    format: Literal["text", "base64"] = Field("text", description="How keys are given; base64url of their bytes.")
-    raw: bool = Field(default=False, description="Whether rows are given as base64url of their bytes.")
-    stale: bool = Field(default=False, description="Whether a standby, which may be behind, may answer.")
-    version: str | None = Field(None, description="The version that is asked; the live one if left out.")
+    limit: int = Field(100, ge=1, le=MAX_ROWS, description="Maximum number of rows.")
+    page: str | None = Field(None, description="The previous page's `next`.")
+    partition: int | None = Field(None, ge=0, description="Only this partition of the store.")
+    format: Literal["text", "base64"] = Field("text", description="Form of keys: text, or base64url of their bytes.")
+    raw: bool = Field(default=False, description="Whether rows are returned as base64url of their bytes.")
+    stale: bool = Field(default=False, description="Whether a standby may answer; it may be behind.")
+    version: str | None = Field(None, description="Version of the application; the live one if left out.")
 
 
 _EXCLUSIVE = ({"prefix", "reverse"}, {"prefix", "from"}, {"prefix", "to"}, {"time", "time_from"}, {"time", "time_to"})
@@ -134,14 +134,14 @@ def _watch(api: FastAPI, instance: Instance) -> None:
 
     @api.get("/health")
     async def health() -> Response:
-        """The state, and whether it is paused. 503 if it has failed."""
+        """Return the state of the instance, and whether it is paused. The status is 503 if it has failed."""
         status = instance.status()
         body = {"state": status.state.value, "paused": status.paused}
         return as_json(body, 503 if status.state is WorkerState.ERROR else 200)
 
     @api.get("/ready")
     async def ready() -> Response:
-        """Whether all of its tasks run, so that stores can be asked. 503 until then, and when it ends."""
+        """Return whether all tasks of the instance run, so that it answers queries. The status is 503 if not."""
         status = instance.status()
         is_ready = status.state is WorkerState.RUNNING and not status.restoring
         body = {"ready": is_ready, "state": status.state.value, "paused": status.paused}
@@ -149,12 +149,12 @@ def _watch(api: FastAPI, instance: Instance) -> None:
 
     @api.get("/metrics")
     def metrics() -> Response:
-        """Figures as Prometheus reads them."""
+        """Return the metrics in the format of Prometheus."""
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     @api.get("/status")
     def status() -> Response:
-        """State, tasks and threads of this instance, and where all tasks are."""
+        """Return the state, tasks and threads of the instance, and the places of all tasks."""
         return as_json(status_object(instance))
 
 
@@ -165,7 +165,7 @@ def _stream(api: FastAPI, instance: Instance) -> None:
 
     @api.get("/events")
     async def stream() -> Response:
-        """The status once per second, as server-sent events, with rates, lags and the bytes of local state."""
+        """Send the status once per second, as server-sent events, with rates, lags and bytes of local state."""
         if events.is_full:
             message = f"{MAX_STREAMS} read events already: there may be no more"
             return as_json({"error": "too-many-streams", "message": message}, 503)
@@ -178,7 +178,7 @@ def _show_console(api: FastAPI, instance: Instance) -> None:
 
     @api.get("/topology")
     def topology() -> Response:
-        """The topology: its text, its picture (SVG), its fingerprint."""
+        """Return the topology: its description, picture (SVG) and fingerprint."""
         shown = instance.application.topology
         return as_json({"description": shown.describe(), "picture": shown.svg(), "fingerprint": shown.fingerprint()})
 
@@ -187,8 +187,11 @@ def _operate(api: FastAPI, instance: Instance) -> None:
     """Serve commands to an instance. The log names the caller."""
 
     @api.post("/scale")
-    def scale(threads: Annotated[int, Query(ge=1, description="At most one per task.")], request: Request) -> Response:
-        """Run so many stream threads from now on."""
+    def scale(
+        threads: Annotated[int, Query(ge=1, description="Number of stream threads; at most one per task.")],
+        request: Request,
+    ) -> Response:
+        """Set the number of stream threads."""
         layout = instance.layout
         if layout is None:
             raise RefusedError(Refusal(Reason.FAILED, f"{instance.application.id} is just starting"))
@@ -201,14 +204,14 @@ def _operate(api: FastAPI, instance: Instance) -> None:
 
     @api.post("/pause")
     def pause(request: Request) -> Response:
-        """Commit, and process nothing for now; tasks and standbys are kept."""
+        """Commit and pause processing. The instance keeps its tasks and standbys."""
         log.warning("paused, as %s asks", _caller(request))
         instance.pause()
         return as_json({"paused": True})
 
     @api.post("/resume")
     def resume(request: Request) -> Response:
-        """Go on."""
+        """Resume processing."""
         log.warning("resumed, as %s asks", _caller(request))
         instance.pause(paused=False)
         return as_json({"paused": False})
@@ -230,7 +233,7 @@ def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
 
     @api.get("/stores")
     def stores() -> Response:
-        """The stores: kinds, numbers of partitions, serdes."""
+        """Return the stores, with their kinds, numbers of partitions and serdes."""
         found = sorted(reader.places().items())
         return as_json([_store_object(name, place) for name, place in found])
 
@@ -241,7 +244,7 @@ def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
         format: Literal["text", "base64"] = "text",  # noqa: A002 - as in `Parameters`
         version: str | None = None,
     ) -> Response:
-        """The partition of a key, and the instances that have it."""
+        """Return the partition of a key, and the instances that hold it."""
         live.require(version)
         serde = reader.place(store).builder.key_serde
         raw = key_bytes(key, serde, is_base64=format == "base64")
@@ -249,13 +252,13 @@ def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
 
     @api.get("/stores/{store}")
     def scan(store: str, asked: _Asked, request: Request) -> Response:
-        """A page of a store's rows; not of versioned stores."""
+        """Return a page of a store's rows. Versioned stores have none: they answer for single keys only."""
         require_version(asked, request)
         return _page(_read(reader, store, None, asked, request))
 
     @api.get("/stores/{store}/{key:path}")
     def look_up(store: str, key: str, asked: _Asked, request: Request) -> Response:
-        """The row of a key in key-value and versioned stores; in all others a page of the key's rows."""
+        """Return the row of a key in key-value and versioned stores. In other stores, return a page of its rows."""
         require_version(asked, request)
         found = _read(reader, store, key, asked, request)
         is_point = reader.place(store).builder.kind in _POINTS or asked.time is not None

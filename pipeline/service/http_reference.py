@@ -21,7 +21,7 @@ _HEAD = """\
 `python -m pipeline.service.http_reference` makes this page from the requests that an instance answers.
 [Queries and operations](../queries.md) explains them, with examples and errors.
 
-An instance answers at `application.server`, in JSON where nothing else is said. With `server.token` set, callers show a token
+An instance answers at `application.server`, in JSON unless stated otherwise. With `server.token` set, callers send a token
 (`Authorization: Bearer ...`). Errors are `{"error": "...", "message": "..."}`.
 """
 
@@ -42,7 +42,7 @@ def _section(path: str, method: str, described: Mapping[str, Any]) -> Iterator[s
     yield ""
     body = described.get("requestBody", {})
     if body:
-        yield from ('The body is a JSON object: `{"sql": "SELECT ..."}`, and `page` for what follows a page.', "")
+        yield from ('The body is a JSON object: `{"sql": "SELECT ..."}`, and `page` to continue after a page.', "")
     parameters = [each for each in described.get("parameters", ()) if each["in"] == "query"]
     if parameters:
         yield from ("| Parameter | Type | Default | Meaning |", "|---|---|---|---|")

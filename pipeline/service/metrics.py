@@ -77,26 +77,28 @@ class _Figures(Collector):
 
     def _of_client(self) -> Iterable[Metric]:
         status = self._host.status()
-        state = GaugeMetricFamily(f"{_CLIENT}state", "1 for the state it is in.", labels=["client_id", "state"])
+        state = GaugeMetricFamily(
+            f"{_CLIENT}state", "1 for the instance's current state.", labels=["client_id", "state"]
+        )
         state.add_metric([self._client, status.state.value], 1)
         yield state
-        threads = GaugeMetricFamily(f"{_CLIENT}alive_stream_threads", "Stream threads.", labels=["client_id"])
+        threads = GaugeMetricFamily(f"{_CLIENT}alive_stream_threads", "Number of stream threads.", labels=["client_id"])
         threads.add_metric([self._client], status.threads)
         yield threads
         version = GaugeMetricFamily(
             f"{_CLIENT}application",
-            "Always 1; its labels say what runs.",
+            "Always 1; the labels name the application and its version.",
             labels=["client_id", "application_id", "version"],
         )
         version.add_metric([self._client, self._host.application.id, self._host.application.version], 1)
         yield version
         if status.recovery_s is not None:
-            text = "How long the last change of its tasks has taken until all of them ran, s."
+            text = "Time from the last change of its tasks until all of them ran, s."
             recovery = GaugeMetricFamily(f"{_CLIENT}recovery_seconds", text, labels=["client_id"])
             recovery.add_metric([self._client], status.recovery_s)
             yield recovery
         if status.held_s is not None:
-            text = "How long it has held for the last mark of a release, s; meanwhile nothing is published."
+            text = "Time that the instance has held for the last mark of a release, s. It publishes nothing meanwhile."
             held = GaugeMetricFamily(f"{_CLIENT}hold_seconds", text, labels=["client_id"])
             held.add_metric([self._client], status.held_s)
             yield held
@@ -118,10 +120,10 @@ def _of_threads(reports: Mapping[str, Report]) -> Iterable[Metric]:
 def _of_tasks(reports: Mapping[str, Report]) -> Iterable[Metric]:
     processed = CounterMetricFamily(f"{_TASK}process", "Records processed.", labels=["thread_id", "task_id"])
     labels = ["thread_id", "task_id", "reason"]
-    dropped = CounterMetricFamily(f"{_TASK}dropped_records", "Records that were not processed.", labels=labels)
-    text = "Time spent waiting for tasks that are behind in event time, s."
+    dropped = CounterMetricFamily(f"{_TASK}dropped_records", "Records dropped, by reason.", labels=labels)
+    text = "Time that the task has waited for tasks behind it in event time, s."
     held_back = CounterMetricFamily(f"{_TASK}held_back_seconds", text, labels=["thread_id", "task_id"])
-    text = "Since when a task that has records waits for an input or another task, s since the epoch."
+    text = "Time since which a task with records has waited for an input or another task, s since the epoch."
     labels = ["thread_id", "task_id", "waits_for"]
     waiting = GaugeMetricFamily(f"{_TASK}waiting_since_seconds", text, labels=labels)
     for thread, report in reports.items():
@@ -138,7 +140,9 @@ def _of_tasks(reports: Mapping[str, Report]) -> Iterable[Metric]:
 
 def _of_progress(reports: Mapping[str, Report]) -> Iterable[Metric]:
     labels = ["thread_id", "task_id", "topic", "partition"]
-    lag = GaugeMetricFamily(f"{_TASK}input_lag_records", "Offsets of an input still to be processed.", labels=labels)
+    lag = GaugeMetricFamily(
+        f"{_TASK}input_lag_records", "Offsets of an input that are still to be processed.", labels=labels
+    )
     text = "Time from the newest record's event time to its commit, at the last commit, s."
     latency = GaugeMetricFamily(f"{_TASK}record_e2e_latency_seconds", text, labels=["thread_id", "task_id"])
     for thread, report in reports.items():
@@ -156,7 +160,7 @@ def _of_copies(reports: Mapping[str, Report]) -> Iterable[Metric]:
     restored = CounterMetricFamily(f"{_UPDATER}restore_records", "Records restored.", labels=["thread_id"])
     labels = ["thread_id", "task_id"]
     remaining = GaugeMetricFamily(f"{_TASK}restore_remaining_records", "Records still to be restored.", labels=labels)
-    lag = GaugeMetricFamily(f"{_TASK}standby_lag_records", "Records a standby is behind.", labels=labels)
+    lag = GaugeMetricFamily(f"{_TASK}standby_lag_records", "Records by which a standby is behind.", labels=labels)
     for thread, report in reports.items():
         restored.add_metric([thread], report.summary.restored)
         for task, missing in report.restoring.items():

@@ -21,11 +21,11 @@ _HEAD = """\
 # Metrics
 
 `python -m pipeline.service.reference` makes this page from the metrics themselves.
-[Monitor](../how-to/monitor.md) says how Prometheus reads them, and which alerts there are.
+[Monitor](../how-to/monitor.md) describes how Prometheus reads them, and lists alerts.
 
-An instance serves them at `/metrics`. Names are those that Kafka Streams' metrics have in Prometheus, where it has them.
-Counters start at zero when an instance starts. [Sensors of processors](../processors.md#metrics) appear beside them as
-`kafka_streams_GROUP_NAME`, with their own tags, and so do figures of the instance's own process (`process_...`).
+An instance serves them at `/metrics`. A metric that Kafka Streams also has keeps its name from there.
+Counters start at zero when an instance starts. `/metrics` also has the [sensors of processors](../processors.md#metrics), as
+`kafka_streams_GROUP_NAME` with their own tags, and figures of the instance's own process (`process_...`).
 
 | Metric | Type | Labels | Meaning |
 |---|---|---|---|

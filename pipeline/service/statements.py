@@ -38,7 +38,7 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class Statement(BaseModel):
-    """The body of a question."""
+    """The body of a query."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -63,7 +63,7 @@ def sql_router(application: Application, reader: StoreReader, live: LiveVersion)
         stale: Annotated[bool, Query()] = False,  # noqa: FBT002 - FastAPI reads it by its name
         version: Annotated[str | None, Query()] = None,
     ) -> Response:
-        """Rows of the SELECT in the body, out of the stores of an application in SQL."""
+        """Return the rows of the SELECT statement in the body, from the stores of an SQL application."""
         if catalog is None:
             return refused("bad-statement", f"The topology of {application.id} is no file of statements", 400)
         live.require(version)

@@ -20,13 +20,6 @@ Documented: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncF
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 QUESTIONS = re.compile(r"(What|Where|Who|Whoever|Whom|Whose|Which|The same)\b")
 
-UNREAD = {
-    "docs/reference/cli.md",
-    "docs/reference/errors.md",
-    "docs/reference/metrics.md",
-}
-"""Rooms and pages that still have such words, as far as patterns find them. Entries go, and never come."""
-
 LONGEST = 25
 """Words of a sentence, or of a part of it that ends with a colon or a semicolon; code does not count."""
 
@@ -79,15 +72,10 @@ def _documented(node: Documented) -> Iterator[Documented]:
 
 @cache
 def prose() -> tuple[tuple[str, str], ...]:
-    """Return docstrings and pages with their places, without code, outside `UNREAD`."""
+    """Return docstrings and pages with their places, without code."""
     texts = [(where, text) for where, _, text in docstrings()]
     texts += [(str(path.relative_to(ROOT)), path.read_text()) for path in PAGES]
-    return tuple((where, _without_code(text)) for where, text in texts if not _is_unread(where))
-
-
-def _is_unread(where: str) -> bool:
-    path = where.partition(":")[0]
-    return path in UNREAD or "/".join(path.split("/")[:2]) in UNREAD
+    return tuple((where, _without_code(text)) for where, text in texts)
 
 
 def _without_code(text: str) -> str:
@@ -131,11 +119,6 @@ TICS: dict[str, Callable[[str], bool]] = {
 def test_prose_has_no_tics(tic: str) -> None:
     found = [where for where, text in prose() if TICS[tic](text)]
     assert not found, tic
-
-
-def test_unread_rooms_and_pages_exist() -> None:
-    missing = [path for path in sorted(UNREAD) if not (ROOT / path).exists()]
-    assert not missing
 
 
 def test_docstrings_begin_with_a_subject_or_a_verb() -> None:

@@ -12,6 +12,8 @@ from selenium import webdriver
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from selenium.webdriver import Chrome
+
 _ANIMATED = """
 return [...document.querySelectorAll('*')].filter((each) => {
   const style = getComputedStyle(each);
@@ -78,23 +80,23 @@ def chromium() -> Iterator[Any]:
         made.quit()
 
 
-def emulate(page: Any, **features: str) -> None:
+def emulate(page: Chrome, **features: str) -> None:
     """Prefer these media features, with dashes for underscores: `prefers_color_scheme="dark"`."""
     wanted = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wanted})
 
 
-def animated(page: Any) -> list[str]:
+def animated(page: Chrome) -> list[str]:
     """Elements that move by themselves."""
     return list(page.execute_script(_ANIMATED))
 
 
-def pale(page: Any) -> list[str]:
+def pale(page: Chrome) -> list[str]:
     """Elements whose text stands out from what is behind it less than WCAG's AA asks for."""
     return list(page.execute_script(_PALE))
 
 
-def nameless(page: Any) -> list[str]:
+def nameless(page: Chrome) -> list[str]:
     """What screen readers would read without a name, by role."""
     page.execute_cdp_cmd("Accessibility.enable", {})
     nodes = page.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
@@ -107,7 +109,7 @@ def nameless(page: Any) -> list[str]:
     ]
 
 
-def overflow(page: Any, width: int) -> list[str]:
+def overflow(page: Chrome, width: int) -> list[str]:
     """Elements that make a page scroll sideways in a window of so many pixels; regions of tables may scroll."""
     metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
@@ -117,7 +119,7 @@ def overflow(page: Any, width: int) -> list[str]:
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def foreign(page: Any) -> list[str]:
+def foreign(page: Chrome) -> list[str]:
     """What a page has loaded from elsewhere."""
     script = "return performance.getEntriesByType('resource').map((each) => each.name)"
     origin = page.execute_script("return location.origin")

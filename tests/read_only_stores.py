@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pipeline import STRING, Processor, Record, Stores, Topology
+from pipeline import STRING, Processor, ProcessorContext, Record, Stores, Topology
 
 
 class Keep(Processor[str, str]):
     """Puts each record into the read-only store."""
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.store = context.get_state_store("kept")
 
     def process(self, record: Record[str, str]) -> None:
@@ -20,7 +18,7 @@ class Keep(Processor[str, str]):
 class LookUp(Processor[str, str]):
     """Forwards what the read-only store has for each key."""
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.context = context
         self.store = context.get_state_store("kept")
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pipeline import LONG, STRING, windowed
+from tests.presence import present
+
+if TYPE_CHECKING:
+    from tests.brokers import Broker
 
 SIZE_MS, GRACE_MS = 30_000, 10_000
 PERIODS_MS = {0: 100, 1: 300, 2: 20_000}
@@ -20,7 +24,7 @@ Counts = dict[tuple[str, int], int]
 """How many records, by key and start of the window."""
 
 
-def write_backlog(broker: Any, topic: str) -> Counts:
+def write_backlog(broker: Broker, topic: str) -> Counts:
     """Write a backlog to a topic of four partitions; gives the counts per value and window that a single pass gives."""
     expected: Counter[tuple[str, int]] = Counter()
     for partition, period_ms in PERIODS_MS.items():
@@ -32,10 +36,10 @@ def write_backlog(broker: Any, topic: str) -> Counts:
     return dict(expected)
 
 
-def counts_in(broker: Any, topic: str) -> Counts:
+def counts_in(broker: Broker, topic: str) -> Counts:
     """The last count of each window that was written to a topic."""
     found = {}
     for record in broker.read(topic):
-        key = _WINDOWED.deserialize(record.key)
-        found[key.key, key.window.start] = LONG.deserialize(record.value)
+        key = _WINDOWED.deserialize(present(record.key))
+        found[key.key, key.window.start] = LONG.deserialize(present(record.value))
     return found

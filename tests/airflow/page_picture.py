@@ -16,8 +16,8 @@ from pipeline import LONG, Millrace
 from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.records import TopicPartition
 from tests.airflow.services import ROOT, USERS, Services
+from tests.brokers import HOME, Broker, free_port
 from tests.browsers import chromium
-from tests.conftest import HOME, Broker, free_port
 
 SIZE = (1280, 1250)
 SECONDS = 120
@@ -72,7 +72,7 @@ def main(picture: Path) -> None:
         embedded = EmbeddedBroker(home / "kafka", HOME, free_port())
         embedded.start()
         try:
-            project = prepare(Broker(embedded), home)
+            project = prepare(Broker(embedded.bootstrap_servers), home)
             _photograph(home, project, picture)
         finally:
             embedded.stop()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.airflow.command_line import CommandLine, Done
+    from tests.brokers import Broker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENGINES = ("confluent_kafka", "great_expectations", "pyspark", "rocksdict")
@@ -163,7 +164,7 @@ print(told(errors.BrokerError("busy", retriable=True)), told(errors.BrokerError(
 class Shop:
     """The example application of one test, as DAGs of a command line that the tests of this file share."""
 
-    def __init__(self, broker: Any, airflow: CommandLine, home: Path, name: str) -> None:
+    def __init__(self, broker: Broker, airflow: CommandLine, home: Path, name: str) -> None:
         self.broker, self.airflow, self.name = broker, airflow, name
         example = (ROOT / "tests" / "system" / "example_app.py").read_text()
         (home / f"{name}.py").write_text(example.replace('"example"', f'"{name}"'))
@@ -237,7 +238,7 @@ def airflow(home: Path) -> Iterator[CommandLine]:
 
 
 @pytest.fixture
-def shop(broker: Any, airflow: CommandLine, home: Path, unique: str) -> Shop:
+def shop(broker: Broker, airflow: CommandLine, home: Path, unique: str) -> Shop:
     return Shop(broker, airflow, home, unique)
 
 

@@ -24,6 +24,8 @@ from tests.postgresql import binary, running_postgres
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from tests.brokers import Broker
+
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
@@ -97,7 +99,7 @@ def test_the_compose_file_is_valid() -> None:
 
 
 def test_workers_run_side_by_side_as_their_service_says(
-    broker: Any, new_port: Callable[[], int], tmp_path: Path
+    broker: Broker, new_port: Callable[[], int], tmp_path: Path
 ) -> None:
     containers = [container(tmp_path / str(number), broker, new_port()) for number in range(2)]
     for _ in range(2):  # made again, as after a restart, it changes nothing
@@ -153,7 +155,7 @@ class Container:
         return asked.returncode == 0
 
 
-def container(directory: Path, broker: Any, port: int) -> Container:
+def container(directory: Path, broker: Broker, port: int) -> Container:
     """A container's files below a directory: the project that compose mounts, and the secrets."""
     for name in ("opt/millrace", "run/secrets", "var/lib/millrace"):
         (directory / name).mkdir(parents=True)

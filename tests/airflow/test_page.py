@@ -7,11 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline import LONG
+
+if TYPE_CHECKING:
+    from tests.brokers import Broker
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = "from millrace_airflow.plugin import MillracePlugin  # noqa: F401\n"
@@ -55,7 +58,7 @@ with TestClient(create_app(), base_url="http://localhost") as client:
 
 
 def test_users_see_the_page_and_only_those_with_rights_get_links_to_trigger(
-    broker: Any, unique: str, tmp_path: Path
+    broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     example = (ROOT / "tests" / "system" / "example_app.py").read_text()
     (tmp_path / f"{unique}.py").write_text(example.replace('"example"', f'"{unique}"'))

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline import LONG
 from pipeline.spark.planning.runs import RunLog
 from tests.airflow.services import ROOT, running_services
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.airflow.services import Services
+    from tests.brokers import Broker
 
 pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.spark]
 
@@ -47,7 +49,9 @@ async def late(path, **_context):
 
 
 @pytest.fixture(scope="module")
-def services(broker: Any, new_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+def services(
+    broker: Broker, new_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Services]:
     home = tmp_path_factory.mktemp("services")
     example = (ROOT / "tests" / "system" / "example_app.py").read_text()
     (home / f"{SHOP}.py").write_text(example.replace('"example"', f'"{SHOP}"'))
@@ -71,22 +75,22 @@ schedule = "0 */6 * * *"
         yield found
 
 
-def pay(broker: Any) -> None:
+def pay(broker: Broker) -> None:
     amounts = [-2 if n < FORGOTTEN else 5 for n in range(PAYMENTS)]
     records = [(f"user{n % 7}/{n}".encode(), LONG.serialize(each), 1_000 + n) for n, each in enumerate(amounts)]
     broker.write(f"{SHOP}.payments", records)
 
 
-def sums(broker: Any) -> int:
+def sums(broker: Broker) -> int:
     """The total of all rows that a table has."""
-    return sum({r.key: LONG.deserialize(r.value) for r in broker.read(f"{SHOP}.sums")}.values())
+    return sum({r.key: LONG.deserialize(present(r.value)) for r in broker.read(f"{SHOP}.sums")}.values())
 
 
-def receipts(broker: Any) -> int:
+def receipts(broker: Broker) -> int:
     return len(broker.read(f"{SHOP}.receipts"))
 
 
-def test_nothing_is_lost_or_doubled_whatever_is_killed(services: Services, broker: Any) -> None:
+def test_nothing_is_lost_or_doubled_whatever_is_killed(services: Services, broker: Broker) -> None:
     waiting = services.trigger("waiting")
     services.await_task("waiting", waiting, "wait", "deferred")
     dag = f"{SHOP}__run"
@@ -111,7 +115,7 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed(services: Services, broke
     services.until((services.directory / "late").exists)  # the deadline was missed, and its callback called
 
 
-def test_a_backfill_of_what_is_processed_does_nothing(services: Services, broker: Any) -> None:
+def test_a_backfill_of_what_is_processed_does_nothing(services: Services, broker: Broker) -> None:
     dag = f"{SHOP}__run"
     before = {run["dag_run_id"] for run in services.runs(dag)}
     known = {run.id for run in RunLog(broker.admin()).runs(SHOP)}

@@ -2,129 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark import cloudpickle
 
-from pipeline import StreamsBuilder
-from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2, AppConfig, StreamsConfig
-from pipeline.hosting.application import Application
-from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.ranges import resolve
-from pipeline.spark.session import spark_session
-from pipeline.testing import TopologyTestDriver
-from pipeline.worker.worker import Worker
+from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
+from tests.conformance.hosts import DriverHost, KafkaHost, SparkHost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from pipeline.records import RawRecord
-    from pipeline.spark.tasks.work import Job
-    from pipeline.topology.topology import Topology
-
-
-class Host(Protocol):
-    """Runs a topology over inputs and gives what it wrote."""
-
-    name: str
-
-    def topic(self, name: str) -> str:
-        """What a case's topic is called on this host."""
-        ...
-
-    def run(
-        self,
-        build: Callable[[StreamsBuilder], Topology],
-        inputs: Mapping[str, Any],
-        *outputs: str,
-        partitions: int = 1,
-        **streams: Any,
-    ) -> dict[str, list[RawRecord]]:
-        """Records per output topic, partition by partition; `streams` are fields of `StreamsConfig`."""
-        ...
-
-
-@dataclass
-class DriverHost:
-    name: str = "driver"
-
-    def topic(self, name: str) -> str:
-        return name
-
-    def run(
-        self,
-        build: Callable[[StreamsBuilder], Topology],
-        inputs: Mapping[str, Any],
-        *outputs: str,
-        partitions: int = 1,  # noqa: ARG002 - the driver has one
-        **streams: Any,
-    ) -> dict[str, list[RawRecord]]:
-        with TopologyTestDriver(build(StreamsBuilder()), StreamsConfig(**streams)) as driver:
-            for topic, records in inputs.items():
-                for key, value, timestamp in records:
-                    driver._pipe(topic, key, value, timestamp, ())
-            return {topic: driver.read_raw(topic) for topic in outputs}
-
-
-@dataclass
-class KafkaHost:
-    """What the hosts on a real broker share. Topics are never used twice: clients remember those of their name."""
-
-    broker: Any
-    unique: str
-    state: Path
-    guarantee: str = EXACTLY_ONCE_V2
-    name: str = "worker"
-
-    def topic(self, name: str) -> str:
-        return f"{self.unique}.{name}"
-
-    def application(self, topology: Topology, **streams: Any) -> Application:
-        config = AppConfig(
-            self.unique,
-            "none:none",
-            streams=StreamsConfig(processing_guarantee=self.guarantee, commit_interval_ms=100, **streams),
-        )
-        return Application(config, "v1", topology, self.broker.kafka, self.state)
-
-    def run(
-        self,
-        build: Callable[[StreamsBuilder], Topology],
-        inputs: Mapping[str, Any],
-        *outputs: str,
-        partitions: int = 1,
-        **streams: Any,
-    ) -> dict[str, list[RawRecord]]:
-        self.broker.create(partitions, *map(self.topic, [*inputs, *outputs]))
-        for topic, records in inputs.items():
-            self.broker.write(self.topic(topic), records)
-        self.process(self.application(build(StreamsBuilder()), **streams), build)
-        return {topic: self.broker.read(self.topic(topic)) for topic in outputs}
-
-    def process(self, application: Application, build: Callable[[StreamsBuilder], Topology]) -> None:  # noqa: ARG002
-        Worker(application).run(until_caught_up=True)
-
-
-@dataclass
-class SparkHost(KafkaHost):
-    """One bounded run from the beginning to the end of the topics."""
-
-    name: str = "spark"
-
-    def process(self, application: Application, build: Callable[[StreamsBuilder], Topology]) -> None:
-        connected = self.broker.connected(application)
-        run(connected, resolve(connected), spark_session(), on_executor(build))
-
-
-def on_executor(build: Callable[[StreamsBuilder], Topology]) -> Callable[[Job], Topology]:
-    """Test modules cannot be imported by executors: what they define travels by value."""
-    for module in {sys.modules[build.__module__], sys.modules[__name__]}:
-        cloudpickle.register_pickle_by_value(module)
-    return lambda _job: build(StreamsBuilder())
+    from tests.conformance.hosts import Host
 
 
 @pytest.fixture(
@@ -135,7 +23,7 @@ def on_executor(build: Callable[[StreamsBuilder], Topology]) -> Callable[[Job], 
         pytest.param("worker-alos", marks=[pytest.mark.worker, pytest.mark.broker]),
     ]
 )
-def host(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Any:
+def host(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Host:
     if request.param == "driver":
         return DriverHost()
     broker = request.getfixturevalue("broker")

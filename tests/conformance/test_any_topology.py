@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.records import RawRecord
+    from tests.conformance.hosts import Host
 
 TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
 BY_TEXT: Grouped[str, str] = Grouped(STRING, STRING)
@@ -371,7 +372,7 @@ def is_alike_live(made: Made) -> bool:
     ],
     indirect=["host"],
 )
-def test_the_tables_are_the_same_on_every_host(host: Any, partitions: int) -> None:
+def test_the_tables_are_the_same_on_every_host(host: Host, partitions: int) -> None:
     chosen = [
         (number, *case)
         for number, case in enumerate(drawn(partitions))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline import (
     JSON,
@@ -20,6 +20,7 @@ from pipeline import (
 if TYPE_CHECKING:
     from pipeline import ConsumerRecord
     from pipeline.records import RawRecord
+    from tests.conformance.hosts import Host
 
 
 def headers_of(letter: RawRecord) -> dict[str, str | None]:
@@ -27,7 +28,7 @@ def headers_of(letter: RawRecord) -> dict[str, str | None]:
 
 
 def test_failing_records_go_to_the_dead_letter_topic_and_the_rest_goes_on(
-    host: Any,
+    host: Host,
 ) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         stream = builder.stream(host.topic("in"), Consumed(STRING, JSON))
@@ -58,7 +59,7 @@ def test_failing_records_go_to_the_dead_letter_topic_and_the_rest_goes_on(
     ]
 
 
-def test_an_update_that_a_cache_held_back_is_kept_as_the_record_it_came_from(host: Any) -> None:
+def test_an_update_that_a_cache_held_back_is_kept_as_the_record_it_came_from(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         stream = builder.stream(host.topic("in"), Consumed(STRING, STRING))
         counts = stream.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
@@ -79,7 +80,7 @@ def test_an_update_that_a_cache_held_back_is_kept_as_the_record_it_came_from(hos
     assert headers_of(found["letters"][0])["offset"] == "1"
 
 
-def test_records_without_a_valid_time_are_skipped_where_the_source_says_so(host: Any) -> None:
+def test_records_without_a_valid_time_are_skipped_where_the_source_says_so(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         def from_value(record: ConsumerRecord[str, int], _partition_time: int) -> int:
             return record.value

@@ -18,6 +18,7 @@ from pipeline import (
     JoinWindows,
     Materialized,
     Processor,
+    ProcessorContext,
     Produced,
     PunctuationType,
     Record,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pipeline.records import RawRecord
+    from tests.conformance.hosts import Host
 
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)
 TEXT: Produced[str, str] = Produced(STRING, STRING)
@@ -56,7 +58,7 @@ def latest(records: Sequence[RawRecord]) -> dict[bytes | None, RawRecord]:
     return {record.key: record for record in records}
 
 
-def test_stateless_operators_keep_order_timestamps_and_null_values(host: Any) -> None:
+def test_stateless_operators_keep_order_timestamps_and_null_values(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         stream = builder.stream(host.topic("in"), STRINGS)
         stream.filter(lambda _k, v: v != "no").map_values(lambda v: v and v.upper()).to(host.topic("out"), TEXT)
@@ -71,7 +73,7 @@ def test_stateless_operators_keep_order_timestamps_and_null_values(host: Any) ->
     assert texts(found["swapped"]) == [("xy", "a", 5), ("no", None, 6), (None, "b", 3), ("z", None, 9)]
 
 
-def test_a_stream_is_merged_with_its_own_counts_by_another_key(host: Any) -> None:
+def test_a_stream_is_merged_with_its_own_counts_by_another_key(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         stream = builder.stream(host.topic("in"), STRINGS)
         counts = stream.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count().to_stream().map_values(str)
@@ -84,7 +86,7 @@ def test_a_stream_is_merged_with_its_own_counts_by_another_key(host: Any) -> Non
     assert values == {b"a": b"x", b"b": b"y", b"c": b"x", b"d": b"x", b"e": b"y", b"x": b"3", b"y": b"2"}
 
 
-def test_counting_by_another_key_goes_through_a_repartition_and_counts_everything(host: Any) -> None:
+def test_counting_by_another_key_goes_through_a_repartition_and_counts_everything(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         stream = builder.stream(host.topic("in"), STRINGS)
         stream.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count(Materialized("counts")).to_stream().to(
@@ -99,7 +101,7 @@ def test_counting_by_another_key_goes_through_a_repartition_and_counts_everythin
     assert found[b"a"].timestamp == 5
 
 
-def test_reduce_and_aggregate_see_values_in_order_and_skip_null_keys_and_values(host: Any) -> None:
+def test_reduce_and_aggregate_see_values_in_order_and_skip_null_keys_and_values(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         grouped = builder.stream(host.topic("in"), STRINGS).group_by_key()
         plain = Materialized("reduced", STRING, STRING, caching=False)
@@ -115,7 +117,7 @@ def test_reduce_and_aggregate_see_values_in_order_and_skip_null_keys_and_values(
     assert texts(found["aggregated"]) == [("a", "a1", 5), ("a", "a1a2", 5), ("a", "a1a2a3", 8)]
 
 
-def test_a_late_record_inside_grace_updates_its_window_and_one_behind_is_dropped(host: Any) -> None:
+def test_a_late_record_inside_grace_updates_its_window_and_one_behind_is_dropped(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         windows = TimeWindows.of(5 * SECOND, grace=2 * SECOND)
         counts = (
@@ -134,7 +136,7 @@ def test_a_late_record_inside_grace_updates_its_window_and_one_behind_is_dropped
     assert counted == [(0, 1, 1000), (0, 2, 3000), (5000, 1, 6000), (0, 3, 3000), (5000, 2, 6999), (5000, 3, 7000)]
 
 
-def test_hopping_windows_count_a_record_in_each_window_it_falls_into(host: Any) -> None:
+def test_hopping_windows_count_a_record_in_each_window_it_falls_into(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         windows = TimeWindows.of(4 * SECOND, grace=SECOND).advance_by(2 * SECOND)
         counts = (
@@ -155,7 +157,7 @@ def test_hopping_windows_count_a_record_in_each_window_it_falls_into(host: Any) 
     ]
 
 
-def test_a_record_between_two_sessions_merges_them_and_deletes_what_they_were(host: Any) -> None:
+def test_a_record_between_two_sessions_merges_them_and_deletes_what_they_were(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         windows = SessionWindows.of(SECOND, grace=10 * SECOND)
         counts = (
@@ -182,7 +184,7 @@ def test_a_record_between_two_sessions_merges_them_and_deletes_what_they_were(ho
     ]
 
 
-def test_sliding_windows_hold_what_their_records_say_in_any_order(host: Any) -> None:
+def test_sliding_windows_hold_what_their_records_say_in_any_order(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         windows = SlidingWindows.of(10 * SECOND, grace=50 * SECOND)
         texts_of = (
@@ -209,7 +211,7 @@ def test_sliding_windows_hold_what_their_records_say_in_any_order(host: Any) -> 
     }
 
 
-def test_a_suppressed_window_and_one_that_is_emitted_at_its_close_appear_once(host: Any) -> None:
+def test_a_suppressed_window_and_one_that_is_emitted_at_its_close_appear_once(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         stream = builder.stream(host.topic("in"), STRINGS).group_by_key()
         windows = stream.windowed_by(TimeWindows.of(2 * SECOND, grace=SECOND))
@@ -230,7 +232,7 @@ def test_a_suppressed_window_and_one_that_is_emitted_at_its_close_appear_once(ho
         assert counted == [(0, 4, 1000), (2000, 1, 2000), (4000, 1, 5000)], topic
 
 
-def test_a_stream_joins_the_table_as_it_is_at_the_records_time(host: Any) -> None:
+def test_a_stream_joins_the_table_as_it_is_at_the_records_time(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         table = builder.table(host.topic("table"), STRINGS)
         stream = builder.stream(host.topic("stream"), STRINGS)
@@ -247,7 +249,7 @@ def test_a_stream_joins_the_table_as_it_is_at_the_records_time(host: Any) -> Non
     assert texts(found["left"]) == [("a", "a:x-1", 10), ("b", "b:y-None", 11), ("c", "c:z-None", 12)]
 
 
-def test_a_join_after_a_change_of_key_repartitions_the_stream(host: Any) -> None:
+def test_a_join_after_a_change_of_key_repartitions_the_stream(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         table = builder.table(host.topic("table"), STRINGS)
         stream = builder.stream(host.topic("stream"), STRINGS).select_key(lambda _k, v: v)
@@ -264,7 +266,7 @@ def test_a_join_after_a_change_of_key_repartitions_the_stream(host: Any) -> None
     assert sorted(texts(found)) == [("v3", "v3-t3", 5), ("v7", "v7-t7", 6)]
 
 
-def test_a_global_table_is_joined_by_any_key(host: Any) -> None:
+def test_a_global_table_is_joined_by_any_key(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         carriers = builder.global_table(host.topic("carriers"), STRINGS)
         flights = builder.stream(host.topic("flights"), Consumed(STRING, JSON))
@@ -285,7 +287,7 @@ def test_a_global_table_is_joined_by_any_key(host: Any) -> None:
     assert texts(found["left"]) == [("f", "1 United", 1), ("f", "2 None", 2), ("f", "3 American", 3)]
 
 
-def test_two_streams_are_joined_within_a_window_of_event_time(host: Any) -> None:
+def test_two_streams_are_joined_within_a_window_of_event_time(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         left = builder.stream(host.topic("left"), STRINGS).select_key(lambda k, _v: k)
         right = builder.stream(host.topic("right"), STRINGS)
@@ -303,7 +305,7 @@ def test_two_streams_are_joined_within_a_window_of_event_time(host: Any) -> None
     assert sorted(texts(found)) == [("a", "1-x", 2500), ("a", "3-x", 4000), ("a", "3-z", 6000)]
 
 
-def test_a_left_join_of_two_streams_tells_which_records_have_no_partner(host: Any) -> None:
+def test_a_left_join_of_two_streams_tells_which_records_have_no_partner(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         left, right = (builder.stream(host.topic(topic), STRINGS) for topic in ("left", "right"))
         left.left_join(right, lambda v, o: f"{v}-{o}", windows=JoinWindows.of(2 * SECOND, grace=SECOND)).to(
@@ -319,7 +321,7 @@ def test_a_left_join_of_two_streams_tells_which_records_have_no_partner(host: An
     assert texts(found) == [("a", "1-x", 2500), ("c", "3-z", 4600), ("b", "2-None", 2000)]
 
 
-def test_a_pattern_reads_the_topics_that_exist(host: Any) -> None:
+def test_a_pattern_reads_the_topics_that_exist(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         pattern = re.compile(re.escape(host.topic("in-")) + r"\d")
         stream = builder.stream(pattern, STRINGS).select_key(lambda _k, v: v)
@@ -336,7 +338,7 @@ def test_a_pattern_reads_the_topics_that_exist(host: Any) -> None:
 class Totals(Processor[str, str]):
     """Counts per key; forwards everything once a second of stream time."""
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.context = context
         self.store = context.get_state_store("totals")
         context.schedule(SECOND, PunctuationType.STREAM_TIME, self.forward_all)
@@ -349,7 +351,7 @@ class Totals(Processor[str, str]):
             self.context.forward(Record(key, total, timestamp))
 
 
-def test_a_processor_uses_its_store_and_is_punctuated_by_stream_time_without_bursts(host: Any) -> None:
+def test_a_processor_uses_its_store_and_is_punctuated_by_stream_time_without_bursts(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         builder.add_state_store(Stores.key_value_store("totals", STRING, LONG))
         builder.stream(host.topic("in"), STRINGS).process(Totals, "totals").to(
@@ -362,7 +364,7 @@ def test_a_processor_uses_its_store_and_is_punctuated_by_stream_time_without_bur
     assert found == [(b"a", 1, 100), (b"a", 2, 1000), (b"b", 1, 1000), (b"a", 3, 5500), (b"b", 1, 5500)]
 
 
-def test_merged_streams_and_a_topic_chosen_per_record(host: Any) -> None:
+def test_merged_streams_and_a_topic_chosen_per_record(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         merged = builder.stream(host.topic("one"), STRINGS).merge(builder.stream(host.topic("two"), STRINGS))
         merged.to(lambda _k, v, _t: host.topic("long" if len(v) > 1 else "short"), TEXT)
@@ -374,7 +376,7 @@ def test_merged_streams_and_a_topic_chosen_per_record(host: Any) -> None:
     assert texts(found["short"]) == [("a", "x", 1)]
 
 
-def test_a_table_aggregation_follows_rows_from_group_to_group(host: Any) -> None:
+def test_a_table_aggregation_follows_rows_from_group_to_group(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         totals = (
             builder.table(host.topic("in"), STRINGS, Materialized("rows", caching=False))
@@ -395,7 +397,7 @@ def test_a_table_aggregation_follows_rows_from_group_to_group(host: Any) -> None
     assert {key: LONG.deserialize(r.value or b"") for key, r in found.items()} == {b"a": 0, b"b": 2}
 
 
-def test_a_join_of_tables_ends_with_what_both_hold(host: Any) -> None:
+def test_a_join_of_tables_ends_with_what_both_hold(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         left, right = builder.table(host.topic("left"), STRINGS), builder.table(host.topic("right"), STRINGS)
         left.join(right, lambda a, b: f"{a}+{b}").to_stream().to(host.topic("inner"), TEXT)
@@ -421,7 +423,7 @@ def test_a_join_of_tables_ends_with_what_both_hold(host: Any) -> None:
     assert found["inner"][b"a"].timestamp == 9
 
 
-def test_a_join_by_foreign_key_asks_other_partitions_and_is_answered(host: Any) -> None:
+def test_a_join_by_foreign_key_asks_other_partitions_and_is_answered(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         flights = builder.table(host.topic("flights"), STRINGS)
         carriers = builder.table(host.topic("carriers"), STRINGS)
@@ -449,7 +451,7 @@ def test_a_join_by_foreign_key_asks_other_partitions_and_is_answered(host: Any) 
     assert rows == {"join": both, "left_join": both | {b"f4": b"ZZ:4 None", b"f6": b":6 None"}}
 
 
-def test_streams_are_aggregated_together(host: Any) -> None:
+def test_streams_are_aggregated_together(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         plus = builder.stream(host.topic("plus"), STRINGS).group_by_key()
         minus = builder.stream(host.topic("minus"), STRINGS).group_by(lambda _k, v: v, Grouped(STRING, STRING, "by"))
@@ -466,7 +468,7 @@ def test_streams_are_aggregated_together(host: Any) -> None:
     assert {key: LONG.deserialize(r.value or b"") for key, r in found.items()} == {b"a": 5, b"b": 3, b"c": -1}
 
 
-def test_a_stream_waits_for_the_values_that_held_at_its_time(host: Any) -> None:
+def test_a_stream_waits_for_the_values_that_held_at_its_time(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         rates = builder.table(host.topic("rates"), STRINGS, Materialized("rates", history_retention=60 * SECOND))
         sales = builder.stream(host.topic("sales"), STRINGS)

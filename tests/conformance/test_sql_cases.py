@@ -14,6 +14,7 @@ from pipeline.sql.run_case import cases, run
 
 if TYPE_CHECKING:
     from pipeline import StreamsBuilder, Topology
+    from tests.conformance.hosts import Host
 
 CASES = Path(__file__).parent / "sql"
 ALL = [(f"{path.stem}: {name}", case) for path in sorted(CASES.glob("*.json")) for name, case in cases(path)]
@@ -25,7 +26,7 @@ def test_statements_make_the_outputs_of_their_case(case: dict[str, Any]) -> None
     assert run(case) == "passed"
 
 
-def test_statements_have_one_result_on_every_host(host: Any) -> None:
+def test_statements_have_one_result_on_every_host(host: Host) -> None:
     ((_, case),) = cases(CASES / "everywhere.json")
     text = re.sub(
         r"KAFKA_TOPIC = '(\w+)'", lambda found: f"KAFKA_TOPIC = '{host.topic(found[1])}'", "\n".join(case["statements"])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline import Topology
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -46,7 +47,7 @@ def counted(unique: str, levels: int) -> Topology:
 
 @pytest.mark.parametrize(("levels", "settings"), [(1, {}), (2, AT_LEAST_ONCE)])
 def test_a_worker_counts_a_skewed_backlog_as_a_single_pass_does(
-    levels: int, settings: dict[str, Any], broker: Any, unique: str, tmp_path: Path
+    levels: int, settings: dict[str, Any], broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     broker.create(4, f"{unique}.in")
     broker.create(1, f"{unique}.out")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -57,7 +58,7 @@ def no_spark() -> None:
 
 
 @pytest.fixture
-def case(broker: Any, unique: str, tmp_path: Path) -> Case:
+def case(broker: Broker, unique: str, tmp_path: Path) -> Case:
     builder = StreamsBuilder()
     builder.stream(f"{unique}.in", Consumed(STRING, STRING)).to(f"{unique}.out", Produced(STRING, STRING))
     broker.create(1, f"{unique}.in", f"{unique}.out")
@@ -130,7 +131,7 @@ with processing_alone(ConnectedApplication(app, Admin(kafka)), RUN, "bob@server"
 """
 
 
-def test_a_host_that_was_killed_is_waited_for_and_its_run_has_died(case: Case, broker: Any) -> None:
+def test_a_host_that_was_killed_is_waited_for_and_its_run_has_died(case: Case, broker: Broker) -> None:
     name = case.app.config.name
     command = [sys.executable, "-c", DYING, name, broker.bootstrap_servers, SESSION["session.timeout.ms"]]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as dying:

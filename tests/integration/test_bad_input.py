@@ -24,10 +24,12 @@ from pipeline.worker.worker import Worker
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.brokers import Broker
+
 pytestmark = pytest.mark.broker
 
 
-def application(broker: Any, unique: str, state: Path, topology: Any, **streams: Any) -> Application:
+def application(broker: Broker, unique: str, state: Path, topology: Any, **streams: Any) -> Application:
     return broker.application(unique, topology, state, commit_interval_ms=100, **streams)
 
 
@@ -39,13 +41,13 @@ def copy(unique: str, mapper: Any = lambda v: v) -> Any:
     return builder.build()
 
 
-def test_a_missing_source_topic_is_named(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_missing_source_topic_is_named(broker: Broker, unique: str, tmp_path: Path) -> None:
     broker.create(1, f"{unique}.out")
     with pytest.raises(TopicError, match=f"Source topics do not exist: {unique}.in"):
         Worker(application(broker, unique, tmp_path, copy(unique))).run()
 
 
-def test_a_missing_sink_topic_is_named(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_missing_sink_topic_is_named(broker: Broker, unique: str, tmp_path: Path) -> None:
     broker.create(1, f"{unique}.in")
     with pytest.raises(TopicError, match=f"writes to do not exist: {unique}.out"):
         Worker(application(broker, unique, tmp_path, copy(unique))).run()
@@ -60,7 +62,7 @@ def test_a_missing_sink_topic_is_named(broker: Any, unique: str, tmp_path: Path)
     ],
 )
 def test_a_chosen_topic_or_partition_that_does_not_exist_ends_the_worker(
-    broker: Any, unique: str, tmp_path: Path, to: tuple[str, Any], said: str
+    broker: Broker, unique: str, tmp_path: Path, to: tuple[str, Any], said: str
 ) -> None:
     topic, partition = to[0].format(unique), to[1]
     builder = StreamsBuilder()
@@ -75,7 +77,7 @@ def test_a_chosen_topic_or_partition_that_does_not_exist_ends_the_worker(
     assert broker.read(f"{unique}.out") == []
 
 
-def test_joined_topics_with_different_partitions_are_refused(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_joined_topics_with_different_partitions_are_refused(broker: Broker, unique: str, tmp_path: Path) -> None:
     builder = StreamsBuilder()
     table = builder.table(f"{unique}.table", Consumed(STRING, STRING))
     builder.stream(f"{unique}.in", Consumed(STRING, STRING)).join(table, lambda v, _t: v).to(
@@ -87,7 +89,7 @@ def test_joined_topics_with_different_partitions_are_refused(broker: Any, unique
         Worker(application(broker, unique, tmp_path, builder.build())).run()
 
 
-def test_an_internal_topic_with_the_wrong_partitions_is_refused(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_an_internal_topic_with_the_wrong_partitions_is_refused(broker: Broker, unique: str, tmp_path: Path) -> None:
     builder = StreamsBuilder()
     builder.stream(f"{unique}.in", Consumed(STRING, STRING)).repartition().to(f"{unique}.out")
     broker.create(2, f"{unique}.in", f"{unique}.out")
@@ -96,7 +98,7 @@ def test_an_internal_topic_with_the_wrong_partitions_is_refused(broker: Any, uni
         Worker(application(broker, unique, tmp_path, builder.build())).run()
 
 
-def test_an_undecodable_record_stops_the_task_with_its_coordinates(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_an_undecodable_record_stops_the_task_with_its_coordinates(broker: Broker, unique: str, tmp_path: Path) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.in", [(b"k", b'{"n":1}', 1), (b"k", b"not json", 2)])
     with pytest.raises(DeserializationError, match=f"task 0_0, topic {unique}.in, partition 0, offset 1"):
@@ -104,7 +106,7 @@ def test_an_undecodable_record_stops_the_task_with_its_coordinates(broker: Any, 
 
 
 def test_an_undecodable_record_is_skipped_and_counted_when_so_configured(
-    broker: Any, unique: str, tmp_path: Path
+    broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.in", [(b"k", b'{"n":1}', 1), (b"k", b"not json", 2), (b"k", b'{"n":2}', 3)])
@@ -114,7 +116,7 @@ def test_an_undecodable_record_is_skipped_and_counted_when_so_configured(
     assert [r.value for r in broker.read(f"{unique}.out")] == [b'{"n":1}', b'{"n":2}']
 
 
-def test_user_code_that_raises_stops_the_task_or_skips_the_record(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_user_code_that_raises_stops_the_task_or_skips_the_record(broker: Broker, unique: str, tmp_path: Path) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.in", [(b"k", b'{"n":1}', 1), (b"k", b'{"m":1}', 2), (b"k", b'{"n":2}', 3)])
     topology = copy(unique, lambda v: v["n"])
@@ -142,7 +144,7 @@ def test_an_unreachable_broker_is_named(unique: str, tmp_path: Path) -> None:
     ],
 )
 def test_a_range_that_cannot_be_processed_is_refused(
-    broker: Any, unique: str, tmp_path: Path, start: str, end: str, complaint: str
+    broker: Broker, unique: str, tmp_path: Path, start: str, end: str, complaint: str
 ) -> None:
     topic = f"{unique}.in"
     broker.create(1, topic, f"{unique}.out")
@@ -162,7 +164,9 @@ def test_a_users_mistake_shows_no_traceback_in_the_shell(tmp_path: Path) -> None
     assert "Traceback" not in done.stderr
 
 
-def test_a_spark_that_does_not_start_is_an_error_without_a_traceback(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_spark_that_does_not_start_is_an_error_without_a_traceback(
+    broker: Broker, unique: str, tmp_path: Path
+) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.in", [(b"k", b"without a record no Spark is needed", 1)])
     (tmp_path / f"{unique}_app.py").write_text(
@@ -209,7 +213,7 @@ def stopped_by(app: Application) -> DeserializationError:
     return raised.value
 
 
-def test_one_record_is_skipped_and_state_and_all_others_stay(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_one_record_is_skipped_and_state_and_all_others_stay(broker: Broker, unique: str, tmp_path: Path) -> None:
     broker.create(2, f"{unique}.in", f"{unique}.out", f"{unique}.letters")
     tp, other = TopicPartition(f"{unique}.in", 0), TopicPartition(f"{unique}.in", 1)
     app = application(
@@ -245,7 +249,7 @@ def test_one_record_is_skipped_and_state_and_all_others_stay(broker: Any, unique
     assert f"{unique}/v1/{tp}@{bad}" in noted
 
 
-def test_a_record_of_which_a_task_is_run_is_not_skipped(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_record_of_which_a_task_is_run_is_not_skipped(broker: Broker, unique: str, tmp_path: Path) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out")
     tp = TopicPartition(f"{unique}.in", 0)
     app = application(broker, unique, tmp_path, poisoned(unique))

@@ -24,6 +24,7 @@ from pipeline import (
     JoinWindows,
     Materialized,
     Processor,
+    ProcessorContext,
     Produced,
     PunctuationType,
     Record,
@@ -41,7 +42,7 @@ from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.transfers.exports import ExportSpec, run_export
 from pipeline.transfers.imports import ImportSpec, run_import
-from tests.conformance.conftest import on_executor
+from tests.conformance.hosts import on_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from pipeline import Topology
     from pipeline.hosting.application import Application
     from pipeline.spark.bounded_runs.summary import RunSummary
+    from tests.brokers import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -60,7 +62,7 @@ STRINGS: Consumed[str, str] = Consumed(STRING, STRING)
 class Ticking(Processor[str, str]):
     """Says after every slice how many records it has seen."""
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.context, self.seen = context, 0
         context.schedule(timedelta(hours=1), PunctuationType.WALL_CLOCK_TIME, self.tick)
 
@@ -119,7 +121,7 @@ def held_back(name: str, seen: Path) -> Callable[[StreamsBuilder], Topology]:
 
 
 class Case:
-    def __init__(self, broker: Any, name: str, state: Path) -> None:
+    def __init__(self, broker: Broker, name: str, state: Path) -> None:
         self.broker, self.name, self.state = broker, name, state
         broker.create(2, f"{name}.in", f"{name}.other", f"{name}.out")
 
@@ -141,7 +143,7 @@ class Case:
 
 
 @pytest.fixture
-def case(broker: Any, unique: str, tmp_path: Path) -> Case:
+def case(broker: Broker, unique: str, tmp_path: Path) -> Case:
     return Case(broker, unique, tmp_path)
 
 
@@ -348,6 +350,6 @@ def test_progress_in_records_is_seen_before_anything_is_committed(case: Case, tm
     assert not [name for name in groups_of(case.broker) if name.startswith(f"{case.name}-v1:progress")]
 
 
-def groups_of(broker: Any) -> list[str]:
+def groups_of(broker: Broker) -> list[str]:
     listed = AdminClient(broker.kafka).list_consumer_groups().result(30)
     return [each.group_id for each in listed.valid]

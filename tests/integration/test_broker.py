@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,13 +21,14 @@ from pipeline.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
 from pipeline.kafka.groups import GroupState
 from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer
 from pipeline.records import TopicPartition
+from tests.brokers import HOME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.broker
 
-HOME = Path("~/.cache/millrace").expanduser()
 OFFLINE = "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=1 -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=1"
 
 

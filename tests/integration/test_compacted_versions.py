@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline import ProcessorContext, Record, Topology
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -55,7 +56,7 @@ def remembering(name: str) -> Topology:
 
 
 def test_old_versions_are_restored_and_missed_aloud_where_brokers_thin_them(
-    broker: Any, unique: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    broker: Broker, unique: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out")
     app = broker.application(unique, remembering(unique), tmp_path / "state")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -33,10 +33,13 @@ from pipeline.worker.reset import plan_reset, reset
 from pipeline.worker.tasks.state_updater import StateUpdater
 from pipeline.worker.tasks.task_states import StreamTask, StreamTaskState
 from pipeline.worker.worker import Worker
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
+
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -47,7 +50,7 @@ TASK = TaskId(0, 0)
 class Case:
     """Counts of keys in one partition; every round counts each key once."""
 
-    def __init__(self, broker: Any, name: str, tmp_path: Path) -> None:
+    def __init__(self, broker: Broker, name: str, tmp_path: Path) -> None:
         self.broker, self.name = broker, name
         builder = StreamsBuilder()
         counts = builder.stream(f"{name}.in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
@@ -68,16 +71,16 @@ class Case:
         return summary.restored
 
     def check(self) -> None:
-        found = {r.key: LONG.deserialize(r.value) for r in self.broker.read(f"{self.name}.out")}
+        found = {r.key: LONG.deserialize(present(r.value)) for r in self.broker.read(f"{self.name}.out")}
         assert found == dict.fromkeys(KEYS, self.rounds)
 
 
 @pytest.fixture
-def case(broker: Any, unique: str, tmp_path: Path) -> Case:
+def case(broker: Broker, unique: str, tmp_path: Path) -> Case:
     return Case(broker, unique, tmp_path)
 
 
-def cut(broker: Any, changelog: TopicPartition, before: int) -> None:
+def cut(broker: Broker, changelog: TopicPartition, before: int) -> None:
     """Delete a changelog's first records, as retention does where changelogs have one."""
     broker.configure(changelog.topic, {"cleanup.policy": "compact,delete"})
     broker.admin().delete_records({changelog: before})
@@ -165,7 +168,7 @@ def test_state_of_a_recreated_topic_is_thrown_away_though_its_offsets_fit(
     case.broker.write(f"{case.name}.in", [(key, b"", 3) for key in (*KEYS, *others)])
     assert Worker(here).run(until_caught_up=True).restored >= len(others)
     assert "has been created anew since" in caplog.text
-    found = {r.key: LONG.deserialize(r.value) for r in case.broker.read(f"{case.name}.out")}
+    found = {r.key: LONG.deserialize(present(r.value)) for r in case.broker.read(f"{case.name}.out")}
     assert found == dict.fromkeys(KEYS, 1) | dict.fromkeys(others, 2)
 
 
@@ -251,7 +254,7 @@ def test_a_deleted_changelog_is_not_recreated_before_a_reset(case: Case) -> None
 
 @pytest.mark.parametrize("age", [timedelta(days=400), timedelta(0)], ids=["of last year", "of today"])
 def test_open_windows_that_brokers_have_deleted_by_event_time_are_missed_aloud(
-    broker: Any, unique: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, age: timedelta
+    broker: Broker, unique: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, age: timedelta
 ) -> None:
     builder = StreamsBuilder()
     words = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline.cluster.channel import DEPLOYMENTS_TOPIC, Channel, InstanceReport, Message, Stop
 from pipeline.errors import BrokerError
+
+if TYPE_CHECKING:
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -27,7 +30,7 @@ def says(message: Message, teller: Channel, hearer: Channel) -> None:
     pytest.fail(f"{message} was never heard")
 
 
-def test_driver_and_instance_hear_each_other_again_when_their_topic_was_deleted(broker: Any, unique: str) -> None:
+def test_driver_and_instance_hear_each_other_again_when_their_topic_was_deleted(broker: Broker, unique: str) -> None:
     driver, instance = Channel(broker.admin(), unique), Channel(broker.admin(), unique)
     says(REPORT, instance, driver)
     says(Stop(), driver, instance)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.releases.difference import Pair
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.broker
 class Topics:
     """A public topic and a staging topic, and what tests ask of their difference."""
 
-    def __init__(self, broker: Any, unique: str, directory: Path) -> None:
+    def __init__(self, broker: Broker, unique: str, directory: Path) -> None:
         self.broker, self.directory = broker, directory / "index"
         self.public, self.staging = f"{unique}.public", f"{unique}-v2-staging-{unique}.public"
         self.create()
@@ -61,7 +62,7 @@ def changes(pairs: Iterator[Pair]) -> dict[str, Change]:
 
 
 @pytest.fixture
-def topics(broker: Any, unique: str, tmp_path: Path) -> Topics:
+def topics(broker: Broker, unique: str, tmp_path: Path) -> Topics:
     return Topics(broker, unique, tmp_path)
 
 

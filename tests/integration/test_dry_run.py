@@ -26,7 +26,7 @@ from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.dry_runs.outputs import dry_run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
-from tests.conformance.conftest import on_executor
+from tests.conformance.hosts import on_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from pipeline import Topology
     from pipeline.hosting.application import Application
+    from tests.brokers import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -50,12 +51,12 @@ def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
     return build
 
 
-def application(broker: Any, name: str, state: Path, build: Callable[[StreamsBuilder], Topology]) -> Application:
+def application(broker: Broker, name: str, state: Path, build: Callable[[StreamsBuilder], Topology]) -> Application:
     """What its levels hand over has to be spilled."""
     return broker.application(name, build(StreamsBuilder()), state, bounded_buffer_max_bytes=10_000)
 
 
-def write_words(broker: Any, name: str, first: int, last: int) -> None:
+def write_words(broker: Broker, name: str, first: int, last: int) -> None:
     broker.write(f"{name}.in", [(b"%d" % n, b"w%d" % (n % 5), n + 1) for n in range(first, last)])
 
 
@@ -68,11 +69,13 @@ def counts_of(frames: dict[str, Any]) -> dict[tuple[int, bytes], tuple[int, int]
     return {(r.partition, r.key.encode()): (r.value, r.ms) for r in rows}
 
 
-def published(broker: Any, name: str) -> dict[bytes, tuple[int, int]]:
+def published(broker: Broker, name: str) -> dict[bytes, tuple[int, int]]:
     return {r.key: (LONG.deserialize(r.value), r.timestamp) for r in broker.read(f"{name}.out")}
 
 
-def test_a_dry_run_gives_what_the_run_would_write_and_leaves_no_trace(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_dry_run_gives_what_the_run_would_write_and_leaves_no_trace(
+    broker: Broker, unique: str, tmp_path: Path
+) -> None:
     build, name = counting(unique), unique
     broker.create(3, f"{name}.in", f"{name}.out")
     write_words(broker, name, 0, 500)
@@ -98,7 +101,7 @@ def test_a_dry_run_gives_what_the_run_would_write_and_leaves_no_trace(broker: An
     assert {key: value for (_, key), value in foreseen.items()} == published(broker, name)
 
 
-def test_a_dry_run_begins_with_the_applications_state_or_with_none(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_dry_run_begins_with_the_applications_state_or_with_none(broker: Broker, unique: str, tmp_path: Path) -> None:
     build, name = counting(unique), unique
     broker.create(1, f"{name}.in", f"{name}.out")
     write_words(broker, name, 0, 50)
@@ -114,7 +117,7 @@ def test_a_dry_run_begins_with_the_applications_state_or_with_none(broker: Any, 
         dry_run(broker.connected(app), resolve(broker.connected(app), f"{name}.in-0@20"), spark, on_executor(build))
 
 
-def test_there_is_no_dry_run_of_a_join_by_foreign_key(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_there_is_no_dry_run_of_a_join_by_foreign_key(broker: Broker, unique: str, tmp_path: Path) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         primary, foreign = (builder.table(f"{unique}.{side}", Consumed(STRING, STRING)) for side in ("left", "right"))
         joined = primary.join(foreign, lambda own, other: own + other, foreign_key_extractor=lambda value: value)
@@ -127,7 +130,7 @@ def test_there_is_no_dry_run_of_a_join_by_foreign_key(broker: Any, unique: str, 
         dry_run(broker.connected(app), resolve(broker.connected(app)), None, on_executor(build))
 
 
-def test_an_error_in_a_dry_run_says_where(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_an_error_in_a_dry_run_says_where(broker: Broker, unique: str, tmp_path: Path) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         stream = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
         stream.to(f"{unique}.out", Produced(STRING, LONG))  # type: ignore[arg-type] # that is the mistake
@@ -140,7 +143,7 @@ def test_an_error_in_a_dry_run_says_where(broker: Any, unique: str, tmp_path: Pa
         dry_run(broker.connected(app), resolve(broker.connected(app)), spark_session(), on_executor(build))
 
 
-def test_each_topic_is_a_frame_with_the_columns_of_its_serdes(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_each_topic_is_a_frame_with_the_columns_of_its_serdes(broker: Broker, unique: str, tmp_path: Path) -> None:
     minute = timedelta(minutes=1)
 
     def build(builder: StreamsBuilder) -> Topology:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.hosting.application import Application
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -39,7 +40,7 @@ def guarantee(request: pytest.FixtureRequest) -> str:
 
 
 def application(
-    broker: Any, unique: str, state: Path, mapper: Any, guarantee: str = EXACTLY_ONCE_V2, **streams: Any
+    broker: Broker, unique: str, state: Path, mapper: Any, guarantee: str = EXACTLY_ONCE_V2, **streams: Any
 ) -> Application:
     """`in`, mapped, to `out`."""
     builder = StreamsBuilder()
@@ -49,14 +50,14 @@ def application(
     return broker.application(unique, builder.build(), state, **settings)
 
 
-def test_a_missing_dead_letter_topic_is_named_at_the_start(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_missing_dead_letter_topic_is_named_at_the_start(broker: Broker, unique: str, tmp_path: Path) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out")
     chosen = application(broker, unique, tmp_path, str, errors_dead_letter_queue_topic_name=f"{unique}.letters")
     with pytest.raises(TopicError, match=f"keeps failures in do not exist: {unique}.letters"):
         Worker(chosen).run()
 
 
-def test_a_handler_that_cannot_be_imported_is_named_at_the_start(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_handler_that_cannot_be_imported_is_named_at_the_start(broker: Broker, unique: str, tmp_path: Path) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out")
     chosen = application(broker, unique, tmp_path, str, processing_exception_handler="no.such.module:handler")
     with pytest.raises(ConfigError, match=r"no\.such\.module"):
@@ -64,7 +65,7 @@ def test_a_handler_that_cannot_be_imported_is_named_at_the_start(broker: Any, un
 
 
 def test_a_record_that_is_too_large_for_the_client_is_skipped_exactly(
-    broker: Any, unique: str, tmp_path: Path, guarantee: str
+    broker: Broker, unique: str, tmp_path: Path, guarantee: str
 ) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out", f"{unique}.letters")
     broker.write(f"{unique}.in", [(b"k", b"1", 1), (b"k", b"huge", 2), (b"k", b"3", 3)])
@@ -84,7 +85,7 @@ def test_a_record_that_is_too_large_for_the_client_is_skipped_exactly(
 
 
 def test_without_a_handler_a_record_that_is_too_large_stops_the_worker(
-    broker: Any, unique: str, tmp_path: Path, guarantee: str
+    broker: Broker, unique: str, tmp_path: Path, guarantee: str
 ) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.in", [(b"k", b"1", 1)])
@@ -95,7 +96,7 @@ def test_without_a_handler_a_record_that_is_too_large_stops_the_worker(
 
 @pytest.mark.parametrize("handler", ["continue", "fail"])
 def test_a_record_of_a_time_that_its_topic_refuses_is_never_sent(
-    broker: Any, unique: str, tmp_path: Path, guarantee: str, handler: str
+    broker: Broker, unique: str, tmp_path: Path, guarantee: str, handler: str
 ) -> None:
     anytime = {"message.timestamp.after.max.ms": str(2**63 - 1)}
     for topic in "in", "letters":
@@ -124,7 +125,7 @@ def test_a_record_of_a_time_that_its_topic_refuses_is_never_sent(
 
 
 def test_a_topic_that_refuses_old_records_is_told_at_the_start_and_each_such_record(
-    broker: Any, unique: str, tmp_path: Path, guarantee: str, caplog: pytest.LogCaptureFixture
+    broker: Broker, unique: str, tmp_path: Path, guarantee: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.create(1, f"{unique}.in")
     broker.create(1, f"{unique}.out", config={"message.timestamp.before.max.ms": "86400000"})
@@ -140,7 +141,7 @@ def test_a_topic_that_refuses_old_records_is_told_at_the_start_and_each_such_rec
 
 
 def test_a_record_that_the_brokers_refuse_stops_the_worker_whatever_the_handler(
-    broker: Any, unique: str, tmp_path: Path, guarantee: str
+    broker: Broker, unique: str, tmp_path: Path, guarantee: str
 ) -> None:
     broker.create(1, f"{unique}.in")
     broker.create(1, f"{unique}.out", config={"max.message.bytes": "1000"})
@@ -163,7 +164,7 @@ def test_a_record_that_the_brokers_refuse_stops_the_worker_whatever_the_handler(
 
 @pytest.mark.parametrize("gets_on", [False, True], ids=["nothing is committed", "it was committed after all"])
 def test_a_task_whose_commits_stay_in_doubt_stops_after_its_timeout(
-    broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gets_on: bool
+    broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gets_on: bool
 ) -> None:
     in_doubt, send = [], OwnedTask.send_commit
 
@@ -194,7 +195,7 @@ def test_a_task_whose_commits_stay_in_doubt_stops_after_its_timeout(
 
 
 def test_a_letter_of_a_stopping_task_is_aborted_with_its_transaction_or_written(
-    broker: Any, unique: str, tmp_path: Path, guarantee: str
+    broker: Broker, unique: str, tmp_path: Path, guarantee: str
 ) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out", f"{unique}.letters")
     broker.write(f"{unique}.in", [(b"k", b"x", 1)])

@@ -19,6 +19,8 @@ from pipeline.worker.group.servers import servers_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from tests.brokers import Broker
+
 pytestmark = pytest.mark.broker
 
 DEADLINE_S = 120.0
@@ -34,7 +36,7 @@ class Member:
     attends: threading.Event = field(default_factory=threading.Event)
     ends: threading.Event = field(default_factory=threading.Event)
 
-    def take_place(self, broker: Any, group: str, instance: str | None = None) -> None:
+    def take_place(self, broker: Broker, group: str, instance: str | None = None) -> None:
         self.place = GroupMember(
             broker.kafka,
             group,
@@ -47,7 +49,7 @@ class Member:
             group_instance_id=instance,
         )
 
-    def take_part(self, broker: Any, group: str) -> None:
+    def take_part(self, broker: Broker, group: str) -> None:
         self.take_place(broker, group)
         while not self.ends.is_set():
             if self.attends.wait(0.1):
@@ -72,7 +74,7 @@ def everything_to_everybody(said: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def join(broker: Any, unique: str) -> Iterator[Callable[[bytes], Member]]:
+def join(broker: Broker, unique: str) -> Iterator[Callable[[bytes], Member]]:
     members: list[tuple[Member, threading.Thread]] = []
 
     def joined(says: bytes) -> Member:
@@ -110,7 +112,7 @@ def test_what_changes_while_a_member_waits_for_the_others_is_said_as_well(join: 
 
 
 def test_the_addresses_of_instances_are_known_again_after_a_rebalance(
-    broker: Any, unique: str, join: Callable[[bytes], Member]
+    broker: Broker, unique: str, join: Callable[[bytes], Member]
 ) -> None:
     said = {name: introduction(f"{name}:1") for name in ("one", "two")}
     first, second = (join(each) for each in said.values())
@@ -130,7 +132,7 @@ def introduction(server: str) -> bytes:
     return msgspec.json.encode(Introduction(instance=server, fingerprint="", capacity=1, server=server))
 
 
-def static(broker: Any, group: str, member: Member) -> None:
+def static(broker: Broker, group: str, member: Member) -> None:
     """Join as the only static member of a group."""
     member.take_place(broker, group, "first")
 
@@ -141,7 +143,7 @@ def static(broker: Any, group: str, member: Member) -> None:
     until(takes_part)
 
 
-def test_a_static_member_hears_that_it_was_replaced(broker: Any, unique: str) -> None:
+def test_a_static_member_hears_that_it_was_replaced(broker: Broker, unique: str) -> None:
     member, other = Member(b"one"), Member(b"other")
     static(broker, unique, member)
     assert not member.place.is_fenced
@@ -158,7 +160,7 @@ def test_a_static_member_hears_that_it_was_replaced(broker: Any, unique: str) ->
 
 
 def test_a_member_slow_to_join_again_is_not_taken_for_a_replaced_one(
-    broker: Any, unique: str, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member = Member(b"one")
     static(broker, unique, member)

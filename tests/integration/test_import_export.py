@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
+    from tests.brokers import Broker
+
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
@@ -36,7 +40,7 @@ H2 = "com.h2database:h2:2.3.232"
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
+def spark() -> Iterator[SparkSession]:
     with session_with(H2) as session:
         yield session
 
@@ -54,12 +58,12 @@ def no_spark() -> Any:
     pytest.fail("Spark starts although there is nothing to do")
 
 
-def values(broker: Any, topic: str) -> list[dict[str, Any]]:
+def values(broker: Broker, topic: str) -> list[dict[str, Any]]:
     return sorted((json.loads(r.value) for r in broker.read(topic)), key=lambda row: row["id"])
 
 
 def test_files_are_imported_once_with_keys_times_and_producers_partitions(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(3, unique)
     source = tmp_path / "in"
@@ -87,7 +91,7 @@ def test_files_are_imported_once_with_keys_times_and_producers_partitions(
 
 @pytest.mark.parametrize("key", [("user",), ()])
 def test_the_records_of_a_partition_keep_the_order_of_the_source(
-    key: tuple[str, ...], broker: Any, unique: str, tmp_path: Path, spark: Any
+    key: tuple[str, ...], broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(3, unique)
     write_lines(tmp_path / "in" / "a.json", rows(0, 200))
@@ -98,7 +102,7 @@ def test_the_records_of_a_partition_keep_the_order_of_the_source(
 
 
 def test_an_import_that_fails_in_the_middle_is_completed_and_writes_nothing_twice(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(2, unique, config={"max.message.bytes": "10000"})
     large = {"id": 100, "user": random.Random(1).randbytes(20_000).hex(), "at": 1}
@@ -116,7 +120,7 @@ def test_an_import_that_fails_in_the_middle_is_completed_and_writes_nothing_twic
 
 
 def test_files_are_imported_whatever_their_names_and_columns(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(2, unique)
     source = tmp_path / "in"
@@ -135,7 +139,7 @@ def test_files_are_imported_whatever_their_names_and_columns(
 
 
 def test_csv_files_whose_columns_are_in_another_order_are_not_taken_for_one_another(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(1, unique)
     (tmp_path / "a.csv").write_text("id,user\n1,u\n")
@@ -149,7 +153,7 @@ def test_csv_files_whose_columns_are_in_another_order_are_not_taken_for_one_anot
 
 
 def test_an_interrupted_batch_is_completed_as_begun_though_rows_have_changed(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(2, unique, config={"max.message.bytes": "10000"})
     large = {"id": 100, "user": random.Random(1).randbytes(20_000).hex(), "at": 1}
@@ -172,7 +176,9 @@ def test_an_interrupted_batch_is_completed_as_begun_though_rows_have_changed(
     assert values(broker, unique) == [row if row in done else {**row, "more": 1} for row in rows(0, 102)]
 
 
-def test_a_batch_without_written_parts_is_planned_again(broker: Any, unique: str, tmp_path: Path, spark: Any) -> None:
+def test_a_batch_without_written_parts_is_planned_again(
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
+) -> None:
     broker.create(1, unique)
     write_lines(tmp_path / "bad.json", [{"id": 0, "user": "u", "at": None}])
     spec = ImportSpec(unique, str(tmp_path), "json", key=("id",), timestamp="at")
@@ -186,7 +192,7 @@ def test_a_batch_without_written_parts_is_planned_again(broker: Any, unique: str
 
 
 def test_an_import_by_another_column_table_or_topic_does_not_go_on(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(1, unique)
     for name in ("one", "other"):
@@ -207,7 +213,9 @@ def test_an_import_by_another_column_table_or_topic_does_not_go_on(
         run_import(spec, broker.admin(), spark)
 
 
-def test_a_table_is_imported_by_a_column_that_rises(broker: Any, unique: str, tmp_path: Path, spark: Any) -> None:
+def test_a_table_is_imported_by_a_column_that_rises(
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
+) -> None:
     broker.create(1, unique)
     url = f"jdbc:derby:{tmp_path}/db;create=true"
     options = {"url": url, "driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver"}
@@ -232,7 +240,7 @@ def test_a_table_is_imported_by_a_column_that_rises(broker: Any, unique: str, tm
 
 @pytest.mark.parametrize("has_jvm", [True, False], ids=["by the driver", "as over Spark Connect"])
 def test_records_are_added_to_a_table_once_whenever_an_export_dies(
-    broker: Any, unique: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, *, has_jvm: bool
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, has_jvm: bool
 ) -> None:
     """In a database that is always there; tests/integration/test_jdbc.py does more in PostgreSQL."""
     monkeypatch.setattr(databases, "has_jvm", lambda _spark: has_jvm)
@@ -266,7 +274,7 @@ def test_records_are_added_to_a_table_once_whenever_an_export_dies(
 
 
 def test_what_cannot_be_imported_is_said_before_anything_is_written(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     write_lines(tmp_path / "in" / "a.json", rows(0, 2))
     with pytest.raises(TopicError, match=unique):
@@ -280,7 +288,7 @@ def test_what_cannot_be_imported_is_said_before_anything_is_written(
 
 
 def test_an_export_writes_each_record_once_and_goes_on_where_it_ended(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(2, unique)
     target = tmp_path / "out"
@@ -303,7 +311,7 @@ def test_an_export_writes_each_record_once_and_goes_on_where_it_ended(
 
 
 def test_an_export_that_died_before_noting_its_end_is_done_again_in_place(
-    broker: Any, unique: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create(1, unique)
     broker.write(unique, [(b"k", b"v%d" % n, n + 1) for n in range(10)])
@@ -319,7 +327,7 @@ def test_an_export_that_died_before_noting_its_end_is_done_again_in_place(
 
 
 def test_an_export_does_not_overwrite_what_it_has_not_written(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(1, unique, f"{unique}-other")
     for topic in (unique, f"{unique}-other"):
@@ -338,7 +346,7 @@ def test_an_export_does_not_overwrite_what_it_has_not_written(
 
 
 def test_another_target_is_refused_unless_the_export_is_said_to_be_which(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(1, unique)
     broker.write(unique, [(b"k", b"v", 1)] * 3)
@@ -355,7 +363,7 @@ def test_another_target_is_refused_unless_the_export_is_said_to_be_which(
 
 
 def test_a_value_that_does_not_fit_the_schema_ends_the_export_until_it_is_left_out(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(1, unique)
     broker.write(unique, [(b"k", b'{"id": 1}', 1), (b"k", b"no json", 1)])
@@ -367,7 +375,7 @@ def test_a_value_that_does_not_fit_the_schema_ends_the_export_until_it_is_left_o
 
 
 def test_records_that_went_by_retention_before_they_were_exported_are_told(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(1, unique)
     broker.write(unique, [(b"k", b"v", 1000)])
@@ -382,7 +390,7 @@ def test_records_that_went_by_retention_before_they_were_exported_are_told(
 
 @pytest.mark.parametrize("dies", [False, True], ids=["a batch that is done", "one that was cut off"])
 def test_a_recreated_topic_is_not_mistaken_for_the_exported_one(
-    broker: Any, unique: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, *, dies: bool
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, dies: bool
 ) -> None:
     broker.create(1, unique)
     broker.write(unique, [(b"k", b"old", 1)] * 3)
@@ -403,7 +411,7 @@ def test_a_recreated_topic_is_not_mistaken_for_the_exported_one(
     )
 
 
-def test_progress_is_told_while_transfers_run(broker: Any, unique: str, tmp_path: Path, spark: Any) -> None:
+def test_progress_is_told_while_transfers_run(broker: Broker, unique: str, tmp_path: Path, spark: SparkSession) -> None:
     broker.create(4, unique)
     write_lines(tmp_path / "in" / "a.json", rows(0, 50))
     told: list[Progress] = []
@@ -416,7 +424,7 @@ def test_progress_is_told_while_transfers_run(broker: Any, unique: str, tmp_path
     assert {everything for _, _, everything in told} == {50, 50 + 4}  # a transaction's end has an offset, too
 
 
-def test_a_full_disk_is_told_as_such(spark: Any) -> None:
+def test_a_full_disk_is_told_as_such(spark: SparkSession) -> None:
     def fill(batches: Any) -> Any:
         with open("/dev/full", "wb", buffering=0) as full:  # noqa: PTH123 - no other file is always full
             full.write(b"x")
@@ -427,7 +435,7 @@ def test_a_full_disk_is_told_as_such(spark: Any) -> None:
 
 
 def test_a_row_without_an_event_time_ends_an_import_unless_the_present_will_do(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(1, unique)
     write_lines(tmp_path / "in" / "a.json", [{"id": 1, "at": 5}, {"id": 2, "at": None}])
@@ -448,7 +456,7 @@ def test_a_row_without_an_event_time_ends_an_import_unless_the_present_will_do(
 
 
 def test_times_of_databases_are_imported_to_the_microsecond_and_numbers_as_ms(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(1, unique)
     columns = "TIMESTAMP'2026-01-01 00:00:00.123456Z' AS t, TIMESTAMP_NTZ'2026-01-01 00:00:00.000001' AS n, 1D AS d"
@@ -462,13 +470,13 @@ def test_times_of_databases_are_imported_to_the_microsecond_and_numbers_as_ms(
 
 
 @pytest.mark.parametrize("name", ["executor.Executor", "scheduler.TaskSetManager"])
-def test_what_fails_on_executors_is_told_once_and_not_by_spark_as_well(spark: Any, name: str) -> None:
+def test_what_fails_on_executors_is_told_once_and_not_by_spark_as_well(spark: SparkSession, name: str) -> None:
     logger = spark._jvm.org.apache.logging.log4j.LogManager.getLogger(f"org.apache.spark.{name}")
     assert not logger.isErrorEnabled()
 
 
 def test_rows_that_do_not_fit_the_schema_end_an_import_unless_nulls_are_wanted(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(1, unique)
     (tmp_path / "a.csv").write_text("1,ann\nno number,bob\n")

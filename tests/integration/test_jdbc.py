@@ -16,10 +16,15 @@ from pipeline.transfers.exports import EXPORTS_TOPIC, ExportSpec, run_export
 from pipeline.transfers.imports import ImportSpec, run_import
 from pipeline.transfers.jdbc import JdbcTarget
 from tests.postgresql import binary, running_postgres
+from tests.presence import present
 from tests.spark_sessions import session_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from tests.brokers import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -64,17 +69,17 @@ def database(new_port: Callable[[], int]) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
+def spark() -> Iterator[SparkSession]:
     """A session with the database's driver."""
     with session_with(DRIVER) as session:
         yield session
 
 
-def write(broker: Any, topic: str, *rows: tuple[bytes, dict[str, Any] | None]) -> None:
+def write(broker: Broker, topic: str, *rows: tuple[bytes, dict[str, Any] | None]) -> None:
     broker.write(topic, [(key, None if value is None else json.dumps(value).encode(), 1000) for key, value in rows])
 
 
-def write_five(broker: Any, topic: str) -> None:
+def write_five(broker: Broker, topic: str) -> None:
     broker.create(1, topic)
     write(broker, topic, *((b"k", {"id": n, "amount": 0}) for n in range(5)))
 
@@ -89,7 +94,7 @@ def staging(database: Database) -> list[list[str]]:
 
 
 def test_records_are_added_once_each_and_the_next_export_goes_on(
-    broker: Any, unique: str, database: Database, spark: Any
+    broker: Broker, unique: str, database: Database, spark: SparkSession
 ) -> None:
     broker.create(2, unique)
     spec = export(database, unique)
@@ -106,7 +111,7 @@ def test_records_are_added_once_each_and_the_next_export_goes_on(
 
 
 def test_an_export_that_died_after_the_tables_transaction_writes_nothing_twice(
-    broker: Any, unique: str, database: Database, spark: Any, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, unique: str, database: Database, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_five(broker, unique)
     spec = export(database, unique)
@@ -128,7 +133,7 @@ def test_an_export_that_died_after_the_tables_transaction_writes_nothing_twice(
 
 
 def test_an_export_that_died_before_the_transaction_is_done_again(
-    broker: Any, unique: str, database: Database, spark: Any, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, unique: str, database: Database, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_five(broker, unique)
     spec = export(database, unique)
@@ -145,7 +150,7 @@ def test_an_export_that_died_before_the_transaction_is_done_again(
 
 
 def test_rows_that_spark_wrote_twice_are_moved_once(
-    broker: Any, unique: str, database: Database, spark: Any, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, unique: str, database: Database, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_five(broker, unique)
     move = JdbcTarget._move
@@ -161,7 +166,13 @@ def test_rows_that_spark_wrote_twice_are_moved_once(
 
 @pytest.mark.parametrize("has_jvm", [True, False], ids=["by the driver", "as over Spark Connect"])
 def test_by_key_the_last_record_counts_and_one_without_a_value_deletes(
-    broker: Any, unique: str, database: Database, spark: Any, monkeypatch: pytest.MonkeyPatch, *, has_jvm: bool
+    broker: Broker,
+    unique: str,
+    database: Database,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    has_jvm: bool,
 ) -> None:
     monkeypatch.setattr(databases, "has_jvm", lambda _spark: has_jvm)
     broker.create(2, unique)
@@ -180,7 +191,7 @@ def test_by_key_the_last_record_counts_and_one_without_a_value_deletes(
 
 
 def test_what_cannot_be_replaced_is_refused_with_its_coordinates(
-    broker: Any, unique: str, database: Database, spark: Any
+    broker: Broker, unique: str, database: Database, spark: SparkSession
 ) -> None:
     broker.create(1, unique)
     write(broker, unique, (b"a", {"id": 1, "amount": 1}), (b"b", None))
@@ -190,7 +201,7 @@ def test_what_cannot_be_replaced_is_refused_with_its_coordinates(
 
 
 def test_a_target_that_is_ahead_or_cannot_be_reached_is_left_alone(
-    broker: Any, unique: str, database: Database, spark: Any
+    broker: Broker, unique: str, database: Database, spark: SparkSession
 ) -> None:
     broker.create(1, unique)
     write(broker, unique, (b"a", {"id": 1, "amount": 1}))
@@ -206,7 +217,7 @@ def test_a_target_that_is_ahead_or_cannot_be_reached_is_left_alone(
 
 
 def test_rows_are_imported_by_a_time_to_the_microsecond_in_any_time_zone(
-    broker: Any, unique: str, database: Database, spark: Any
+    broker: Broker, unique: str, database: Database, spark: SparkSession
 ) -> None:
     broker.create(1, unique)
     database.rows(f"CREATE TABLE {unique} (id int, at timestamptz)")
@@ -221,7 +232,8 @@ def test_rows_are_imported_by_a_time_to_the_microsecond_in_any_time_zone(
         run_import(spec, broker.admin(), spark)
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
-    assert sorted(r.key for r in broker.read(unique)) == [b"1", b"2", b"4"]  # not 3: its time had been imported
+    # Not 3: its time had been imported.
+    assert sorted(present(r.key) for r in broker.read(unique)) == [b"1", b"2", b"4"]
     database.rows(f"CREATE TABLE {unique}_text (id text)")
     with pytest.raises(ConfigError, match="Column id is text"):
         run_import(

@@ -29,13 +29,15 @@ from tests.integration.late_leader import late_leader
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tests.brokers import Broker
+
 pytestmark = pytest.mark.broker
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 POLLS = 300
 
 
-def owner(broker: Any, unique: str) -> TransactionalProducer:
+def owner(broker: Broker, unique: str) -> TransactionalProducer:
     producer = TransactionalProducer(broker.kafka, f"{unique}-0_0")
     producer.init()
     return producer
@@ -46,12 +48,12 @@ def send(producer: TransactionalProducer, tp: TopicPartition, *values: str) -> N
         producer.send(tp.topic, b"k", value.encode(), number, (), tp.partition)
 
 
-def new_topic(broker: Any, unique: str, **config: str) -> TopicPartition:
+def new_topic(broker: Broker, unique: str, **config: str) -> TopicPartition:
     broker.create(1, unique, config={name.replace("_", "."): value for name, value in config.items()})
     return TopicPartition(unique, 0)
 
 
-def read(broker: Any, tp: TopicPartition, start: int, end: int) -> list[str]:
+def read(broker: Broker, tp: TopicPartition, start: int, end: int) -> list[str]:
     admin = broker.admin()
     batches = read_range(admin, {tp: OffsetRange(start, end)})
     return [(r.value or b"").decode() for _, records in batches for r in records]
@@ -71,7 +73,7 @@ def until_end(consumer: RecordConsumer, tp: TopicPartition, max_records: int = 1
 # Transactions
 
 
-def test_records_and_offsets_are_committed_together(broker: Any, unique: str) -> None:
+def test_records_and_offsets_are_committed_together(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     producer = owner(broker, unique)
     send(producer, tp, "a", "b")
@@ -82,7 +84,7 @@ def test_records_and_offsets_are_committed_together(broker: Any, unique: str) ->
     assert [r.value for r in broker.read(unique)] == [b"a", b"b"]
 
 
-def test_a_transaction_without_records_commits_offsets_all_the_same(broker: Any, unique: str) -> None:
+def test_a_transaction_without_records_commits_offsets_all_the_same(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     producer = owner(broker, unique)
     producer.commit({tp: (3, "")}, unique)
@@ -90,7 +92,7 @@ def test_a_transaction_without_records_commits_offsets_all_the_same(broker: Any,
     assert broker.admin().committed(unique, [tp])[tp].offset == 4
 
 
-def test_an_aborted_transaction_shows_nothing_and_the_producer_goes_on(broker: Any, unique: str) -> None:
+def test_an_aborted_transaction_shows_nothing_and_the_producer_goes_on(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     producer = owner(broker, unique)
     send(producer, tp, "lost")
@@ -101,7 +103,7 @@ def test_an_aborted_transaction_shows_nothing_and_the_producer_goes_on(broker: A
     assert [r.value for r in broker.read(unique)] == [b"kept"]
 
 
-def test_an_open_transaction_holds_the_last_stable_offset(broker: Any, unique: str) -> None:
+def test_an_open_transaction_holds_the_last_stable_offset(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     broker.write(unique, [(b"k", b"plain", 1)])
     producer = owner(broker, unique)
@@ -115,7 +117,7 @@ def test_an_open_transaction_holds_the_last_stable_offset(broker: Any, unique: s
     assert read(broker, tp, 0, 4) == ["plain"]
 
 
-def test_a_take_over_fences_the_predecessor_for_good(broker: Any, unique: str) -> None:
+def test_a_take_over_fences_the_predecessor_for_good(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     zombie = owner(broker, unique)
     send(zombie, tp, "zombie")
@@ -132,7 +134,7 @@ def test_a_take_over_fences_the_predecessor_for_good(broker: Any, unique: str) -
     assert broker.admin().committed(unique, [tp])[tp].offset == 1
 
 
-def test_committed_offsets_are_not_read_from_below_an_open_transaction(broker: Any, unique: str) -> None:
+def test_committed_offsets_are_not_read_from_below_an_open_transaction(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     producer = owner(broker, unique)
     producer.commit({tp: (100, "")}, unique)
@@ -145,7 +147,7 @@ def test_committed_offsets_are_not_read_from_below_an_open_transaction(broker: A
         assert asked.result(60)[tp].offset == 200
 
 
-def test_a_record_the_broker_refuses_is_named_and_aborts_its_transaction(broker: Any, unique: str) -> None:
+def test_a_record_the_broker_refuses_is_named_and_aborts_its_transaction(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique, max_message_bytes="1000")
     producer = owner(broker, unique)
     send(producer, tp, "fits", "".join(map(str, range(5000))))
@@ -160,7 +162,7 @@ def test_a_record_the_broker_refuses_is_named_and_aborts_its_transaction(broker:
     assert [r.value for r in broker.read(unique)] == [b"next"]
 
 
-def test_a_closed_producer_writes_nothing_that_was_waiting(broker: Any, unique: str) -> None:
+def test_a_closed_producer_writes_nothing_that_was_waiting(broker: Broker, unique: str) -> None:
     new_topic(broker, unique)
     plain = IdempotentProducer(broker.kafka, {"linger.ms": "60000"})
     plain.send(unique, b"k", b"waiting", 1, (), 0)
@@ -170,7 +172,7 @@ def test_a_closed_producer_writes_nothing_that_was_waiting(broker: Any, unique: 
     assert [r.value for r in broker.read(unique)] == [b"later"]
 
 
-def test_the_transaction_of_a_closed_producer_ends_with_its_successor(broker: Any, unique: str) -> None:
+def test_the_transaction_of_a_closed_producer_ends_with_its_successor(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     producer = owner(broker, unique)
     send(producer, tp, "open")
@@ -183,7 +185,7 @@ def test_the_transaction_of_a_closed_producer_ends_with_its_successor(broker: An
 # Records
 
 
-def test_records_come_back_as_they_were_sent(broker: Any, unique: str) -> None:
+def test_records_come_back_as_they_were_sent(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     headers = (("h", b"1"), ("h", None), ("i", b""))
     producer = IdempotentProducer(broker.kafka)
@@ -202,7 +204,7 @@ def test_records_come_back_as_they_were_sent(broker: Any, unique: str) -> None:
     consumer.close()
 
 
-def test_keys_without_a_partition_go_where_kafkas_hash_says(broker: Any, unique: str) -> None:
+def test_keys_without_a_partition_go_where_kafkas_hash_says(broker: Broker, unique: str) -> None:
     broker.create(5, unique)
     keys = [f"key-{n}".encode() for n in range(50)]
     broker.write(unique, [(key, b"v", 1) for key in keys])
@@ -215,7 +217,7 @@ def test_keys_without_a_partition_go_where_kafkas_hash_says(broker: Any, unique:
 
 @pytest.mark.parametrize("is_transactional", [False, True], ids=["plain", "transactional"])
 def test_a_batch_refused_by_a_broker_that_begins_to_lead_is_written_first(
-    broker: Any, unique: str, *, is_transactional: bool
+    broker: Broker, unique: str, *, is_transactional: bool
 ) -> None:
     tp = new_topic(broker, unique)
     with late_leader(int(broker.bootstrap_servers.rpartition(":")[2])) as leader:
@@ -232,7 +234,7 @@ def test_a_batch_refused_by_a_broker_that_begins_to_lead_is_written_first(
     assert [r.value for r in broker.read(unique)] == [b"first", b"second"]
 
 
-def test_without_transactions_a_refused_record_is_reported_by_the_flush(broker: Any, unique: str) -> None:
+def test_without_transactions_a_refused_record_is_reported_by_the_flush(broker: Broker, unique: str) -> None:
     new_topic(broker, unique, max_message_bytes="1000")
     producer = IdempotentProducer(broker.kafka)
     producer.send(unique, b"k", "".join(map(str, range(5000))).encode(), 1, (), 0)
@@ -241,7 +243,7 @@ def test_without_transactions_a_refused_record_is_reported_by_the_flush(broker: 
     producer.close()
 
 
-def test_a_pause_loses_and_repeats_nothing(broker: Any, unique: str) -> None:
+def test_a_pause_loses_and_repeats_nothing(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     broker.write(unique, [(b"k", str(n).encode(), 1) for n in range(500)])
     consumer = RecordConsumer(broker.kafka)
@@ -259,7 +261,7 @@ def test_a_pause_loses_and_repeats_nothing(broker: Any, unique: str) -> None:
     consumer.close()
 
 
-def test_an_offset_that_is_gone_is_refused_and_not_jumped_over(broker: Any, unique: str) -> None:
+def test_an_offset_that_is_gone_is_refused_and_not_jumped_over(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     broker.write(unique, [(b"k", b"v", n) for n in range(1, 11)])
     broker.admin().delete_records({tp: 4})
@@ -271,7 +273,7 @@ def test_an_offset_that_is_gone_is_refused_and_not_jumped_over(broker: Any, uniq
         consumer.close()
 
 
-def test_a_partition_whose_records_are_gone_costs_no_record_of_another(broker: Any, unique: str) -> None:
+def test_a_partition_whose_records_are_gone_costs_no_record_of_another(broker: Broker, unique: str) -> None:
     broker.create(2, unique)
     gone, there = TopicPartition(unique, 0), TopicPartition(unique, 1)
     for partition in (0, 1):
@@ -300,7 +302,7 @@ def test_a_partition_whose_records_are_gone_costs_no_record_of_another(broker: A
 
 
 def test_the_client_library_gives_back_no_reference_of_ours(
-    broker: Any, unique: str, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It did: lists were freed while they were in use, and stream threads crashed, now and then, at other places."""
     tp = new_topic(broker, unique)
@@ -322,7 +324,7 @@ def test_the_client_library_gives_back_no_reference_of_ours(
 
 
 @pytest.fixture
-def history(broker: Any, unique: str) -> TopicPartition:
+def history(broker: Broker, unique: str) -> TopicPartition:
     """Offsets: 0 a, 1 b, 2 commit, 3-4 aborted, 5 abort, 6 c, 7 commit, 8 aborted, 9 abort."""
     tp = new_topic(broker, unique)
     producer = owner(broker, unique)
@@ -355,12 +357,12 @@ def history(broker: Any, unique: str) -> TopicPartition:
     ],
 )
 def test_a_range_ends_wherever_it_is_cut(
-    broker: Any, history: TopicPartition, start: int, end: int, expected: str
+    broker: Broker, history: TopicPartition, start: int, end: int, expected: str
 ) -> None:
     assert "".join(read(broker, history, start, end)) == expected
 
 
-def test_several_partitions_are_read_each_to_its_own_end(broker: Any, unique: str) -> None:
+def test_several_partitions_are_read_each_to_its_own_end(broker: Broker, unique: str) -> None:
     broker.create(3, unique)
     for partition in range(3):
         broker.write(unique, [(b"k", b"v", 1)] * 1000, partition)
@@ -376,7 +378,7 @@ def test_empty_ranges_need_no_broker() -> None:
     assert list(read_range(Admin(NOWHERE), {tp: OffsetRange(5, 5)})) == []
 
 
-def test_a_range_beyond_the_last_stable_offset_is_refused(broker: Any, unique: str) -> None:
+def test_a_range_beyond_the_last_stable_offset_is_refused(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     producer = owner(broker, unique)
     send(producer, tp, "open")
@@ -386,7 +388,7 @@ def test_a_range_beyond_the_last_stable_offset_is_refused(broker: Any, unique: s
     producer.abort()
 
 
-def test_a_range_whose_start_is_gone_is_refused_with_what_is_left(broker: Any, unique: str) -> None:
+def test_a_range_whose_start_is_gone_is_refused_with_what_is_left(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     broker.write(unique, [(b"k", b"v", 1)] * 10)
     broker.admin().delete_records({tp: 4})
@@ -402,14 +404,14 @@ def test_a_range_whose_start_is_gone_is_refused_with_what_is_left(broker: Any, u
     ("time_ms", "expected"),
     [(-1, 0), (0, 0), (100, 0), (101, 1), (200, 1), (201, 3), (300, 3), (301, 4), (4_000_000_000_000, 4)],
 )
-def test_a_time_gives_the_first_offset_at_or_after_it(broker: Any, unique: str, time_ms: int, expected: int) -> None:
+def test_a_time_gives_the_first_offset_at_or_after_it(broker: Broker, unique: str, time_ms: int, expected: int) -> None:
     tp = new_topic(broker, unique)
     broker.write(unique, [(b"k", b"v", t) for t in (100, 200, 200, 300)])
     assert broker.admin().offsets_for_time([tp], time_ms) == {tp: expected}
 
 
 @pytest.mark.parametrize(("time_ms", "expected"), [(2, 1), (3, 2), (4, 5), (5, 6), (9, 8), (4_000_000_000_000, 8)])
-def test_a_time_passes_over_the_ends_of_transactions(broker: Any, unique: str, time_ms: int, expected: int) -> None:
+def test_a_time_passes_over_the_ends_of_transactions(broker: Broker, unique: str, time_ms: int, expected: int) -> None:
     """Their time is the broker's, long after what is imported has happened."""
     tp = new_topic(broker, unique)
     producer = owner(broker, unique)
@@ -423,7 +425,7 @@ def test_a_time_passes_over_the_ends_of_transactions(broker: Any, unique: str, t
     assert offsets_at_time(admin, {tp: OffsetRange(0, 8)}, time_ms) == {tp: expected}
 
 
-def test_a_time_never_leads_beyond_the_last_stable_offset(broker: Any, unique: str) -> None:
+def test_a_time_never_leads_beyond_the_last_stable_offset(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     broker.write(unique, [(b"k", b"v", 100)])
     producer = owner(broker, unique)
@@ -433,14 +435,14 @@ def test_a_time_never_leads_beyond_the_last_stable_offset(broker: Any, unique: s
     producer.abort()
 
 
-def test_an_empty_partition_begins_and_ends_at_0_at_any_time(broker: Any, unique: str) -> None:
+def test_an_empty_partition_begins_and_ends_at_0_at_any_time(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     admin = broker.admin()
     assert admin.beginning_offsets([tp]) == admin.end_offsets([tp]) == admin.offsets_for_time([tp], 5) == {tp: 0}
     assert admin.committed(unique, [tp]) == {}
 
 
-def test_asking_for_a_missing_topic_does_not_create_it(broker: Any, unique: str) -> None:
+def test_asking_for_a_missing_topic_does_not_create_it(broker: Broker, unique: str) -> None:
     admin = broker.admin()
     assert admin.partitions([unique]) == {}
     with pytest.raises(TopicError, match=unique):
@@ -450,13 +452,13 @@ def test_asking_for_a_missing_topic_does_not_create_it(broker: Any, unique: str)
     assert admin.list_topics(unique) == []
 
 
-def test_a_partition_that_does_not_exist_is_a_missing_topic(broker: Any, unique: str) -> None:
+def test_a_partition_that_does_not_exist_is_a_missing_topic(broker: Broker, unique: str) -> None:
     new_topic(broker, unique)
     with pytest.raises(TopicError):
         broker.admin().end_offsets([TopicPartition(unique, 7)])
 
 
-def test_topics_are_created_and_deleted_as_often_as_asked(broker: Any, unique: str) -> None:
+def test_topics_are_created_and_deleted_as_often_as_asked(broker: Broker, unique: str) -> None:
     admin = broker.admin()
     spec = TopicSpec(unique, 2, {"cleanup.policy": "compact"})
     admin.create_topics([spec])
@@ -470,12 +472,12 @@ def test_topics_are_created_and_deleted_as_often_as_asked(broker: Any, unique: s
     assert admin.list_topics(unique) == []
 
 
-def test_a_topic_with_a_setting_that_does_not_exist_is_refused_by_name(broker: Any, unique: str) -> None:
+def test_a_topic_with_a_setting_that_does_not_exist_is_refused_by_name(broker: Broker, unique: str) -> None:
     with pytest.raises(BrokerError, match=unique):
         broker.admin().create_topics([TopicSpec(unique, 1, {"no.such.setting": "1"})])
 
 
-def test_a_groups_offsets_are_set_and_deleted(broker: Any, unique: str) -> None:
+def test_a_groups_offsets_are_set_and_deleted(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     admin = broker.admin()
     admin.alter_offsets(unique, {tp: 5})
@@ -490,7 +492,7 @@ def test_a_groups_offsets_are_set_and_deleted(broker: Any, unique: str) -> None:
         admin.alter_offsets(unique, {TopicPartition(unique, 7): 1})
 
 
-def test_a_group_is_as_its_members_make_it(broker: Any, unique: str) -> None:
+def test_a_group_is_as_its_members_make_it(broker: Broker, unique: str) -> None:
     new_topic(broker, unique)
     admin = broker.admin()
     assert admin.group(unique) == GroupState("dead", ())
@@ -503,7 +505,7 @@ def test_a_group_is_as_its_members_make_it(broker: Any, unique: str) -> None:
     assert admin.group(unique).members == ()
 
 
-def test_a_group_with_members_is_neither_set_nor_deleted(broker: Any, unique: str) -> None:
+def test_a_group_with_members_is_neither_set_nor_deleted(broker: Broker, unique: str) -> None:
     tp = new_topic(broker, unique)
     admin = broker.admin()
     member = Consumer({**broker.kafka, "group.id": unique})

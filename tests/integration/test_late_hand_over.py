@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,13 +14,14 @@ from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.worker.worker import Worker
-from tests.conformance.conftest import on_executor
+from tests.conformance.hosts import on_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from pipeline import Topology
+    from tests.brokers import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -40,7 +41,7 @@ def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
 @pytest.mark.parametrize("hosts", [("worker", "run"), ("run", "worker")], ids=" then ".join)
 @pytest.mark.parametrize("guarantee", [EXACTLY_ONCE_V2, AT_LEAST_ONCE])
 def test_a_record_is_late_whichever_host_continues(
-    broker: Any, unique: str, tmp_path: Path, hosts: tuple[str, str], guarantee: str
+    broker: Broker, unique: str, tmp_path: Path, hosts: tuple[str, str], guarantee: str
 ) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out")
     build = counting(unique)

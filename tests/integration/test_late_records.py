@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline import Topology
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -33,7 +34,7 @@ def counting(name: str) -> Topology:
 @pytest.mark.parametrize("keeps_state", [True, False], ids=["local state kept", "local state lost"])
 @pytest.mark.parametrize("guarantee", [EXACTLY_ONCE_V2, AT_LEAST_ONCE])
 def test_a_record_is_late_for_the_next_worker_as_well(
-    broker: Any, unique: str, tmp_path: Path, guarantee: str, keeps_state: bool
+    broker: Broker, unique: str, tmp_path: Path, guarantee: str, keeps_state: bool
 ) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out")
     app = broker.application(unique, counting(unique), tmp_path / "state", processing_guarantee=guarantee)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pipeline import StreamsBuilder, Topology
     from pipeline.project.app import App
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -44,7 +45,7 @@ def demands(unique: str) -> Checks:
 
 
 @pytest.fixture
-def app(broker: Any, unique: str, tmp_path: Path) -> App:
+def app(broker: Broker, unique: str, tmp_path: Path) -> App:
     broker.create(1, *(f"{unique}.{name}" for name in ("in", "log", "sums")))
     project = Millrace(kafka=broker.kafka, directory=tmp_path, by="ann@desk")
     kinds = {f"{unique}.log": "log", f"{unique}.sums": "table"}
@@ -53,12 +54,14 @@ def app(broker: Any, unique: str, tmp_path: Path) -> App:
     return made
 
 
-def pay(broker: Any, app: App, *payments: tuple[str, int, int]) -> None:
+def pay(broker: Broker, app: App, *payments: tuple[str, int, int]) -> None:
     broker.write(f"{app.name}.in", [(key.encode(), LONG.serialize(value), at) for key, value, at in payments])
     app.catch_up()
 
 
-def test_outputs_stores_and_runs_are_judged_and_what_was_found_is_kept(broker: Any, app: App, tmp_path: Path) -> None:
+def test_outputs_stores_and_runs_are_judged_and_what_was_found_is_kept(
+    broker: Broker, app: App, tmp_path: Path
+) -> None:
     first = app.check().verdict
     assert (first.critical, first.warnings) == ((), ())
     assert first.outcomes["store.sums: expect_table_row_count_to_equal(value=2)"] == "passed"
@@ -77,7 +80,7 @@ def test_outputs_stores_and_runs_are_judged_and_what_was_found_is_kept(broker: A
     assert all((site / page).is_file() for page in latest.pages.values())
 
 
-def test_only_records_since_a_point_are_judged(broker: Any, app: App) -> None:
+def test_only_records_since_a_point_are_judged(broker: Broker, app: App) -> None:
     pay(broker, app, ("ann", 200, 3_000))
     both = [f"{app.name}.log", f"{app.name}.sums"]
     points = "last", "last", f"{app.name}.sums-0@2", "1970-01-01T00:00:04", f"{app.name}.sums-0@4"

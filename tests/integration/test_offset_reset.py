@@ -14,7 +14,7 @@ from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.worker.worker import Worker
-from tests.conformance.conftest import on_executor
+from tests.conformance.hosts import on_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pipeline import Topology
     from pipeline.hosting.application import Application
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -40,20 +41,20 @@ def copying(name: str, policy: AutoOffsetReset | None) -> Callable[[StreamsBuild
 
 
 def application(
-    broker: Any, name: str, state: Path, policy: AutoOffsetReset | None = None, configured: str = "earliest"
+    broker: Broker, name: str, state: Path, policy: AutoOffsetReset | None = None, configured: str = "earliest"
 ) -> Application:
     topology = copying(name, policy)(StreamsBuilder())
     return broker.application(name, topology, state, commit_interval_ms=100, auto_offset_reset=configured)
 
 
-def write(broker: Any, name: str, **values: int) -> None:
+def write(broker: Broker, name: str, **values: int) -> None:
     """Records by their age in hours."""
     now_ms = SystemClock().now_ms()
     broker.write(f"{name}.in", [(b"k", value.encode(), now_ms - age * HOUR_MS) for value, age in values.items()])
 
 
 @pytest.fixture
-def topics(broker: Any, unique: str) -> Any:
+def topics(broker: Broker, unique: str) -> Any:
     broker.create(1, f"{unique}.in", f"{unique}.out")
     write(broker, unique, old=5, young=1)
     return broker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.hosting.application import Application
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -30,7 +31,7 @@ BELOW = TaskId(1, 0)
 
 
 @pytest.fixture
-def application(broker: Any, unique: str, tmp_path: Path) -> Application:
+def application(broker: Broker, unique: str, tmp_path: Path) -> Application:
     builder = StreamsBuilder()
     stream = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
     own = stream.repartition(Repartitioned(STRING, STRING, "own"))
@@ -40,7 +41,7 @@ def application(broker: Any, unique: str, tmp_path: Path) -> Application:
 
 
 @pytest.fixture
-def own_by(application: Application, broker: Any, tmp_path: Path) -> Iterator[Callable[[str], OwnedTask]]:
+def own_by(application: Application, broker: Broker, tmp_path: Path) -> Iterator[Callable[[str], OwnedTask]]:
     """Makes owners of the task below the repartition topic, each with a directory of its own."""
     admin = broker.admin()
     layout, opened = ConnectedApplication(application, admin).prepare(), []
@@ -54,7 +55,7 @@ def own_by(application: Application, broker: Any, tmp_path: Path) -> Iterator[Ca
         owned.close()
 
 
-def leave(broker: Any, tp: TopicPartition, packs: int, records: int) -> list[RawRecord]:
+def leave(broker: Broker, tp: TopicPartition, packs: int, records: int) -> list[RawRecord]:
     """What a run has left: so many packs of so many records; gives them as a reader has them."""
     producer = IdempotentProducer(broker.kafka)
     pack, header = packed([b"k"] * records, [b"v"] * records, [1] * records, [()] * records), pack_header(TaskId(0, 0))
@@ -66,7 +67,7 @@ def leave(broker: Any, tp: TopicPartition, packs: int, records: int) -> list[Raw
 
 
 def test_an_owner_that_was_away_sees_that_another_went_on_within_a_pack(
-    broker: Any, own_by: Callable[[str], OwnedTask]
+    broker: Broker, own_by: Callable[[str], OwnedTask]
 ) -> None:
     first, second = own_by("first"), own_by("second")
     (own,) = first.inputs
@@ -82,7 +83,7 @@ def test_an_owner_that_was_away_sees_that_another_went_on_within_a_pack(
 
 
 def test_a_worker_fetches_no_more_of_what_is_packed_than_of_what_is_not(
-    broker: Any, application: Application, own_by: Callable[[str], OwnedTask]
+    broker: Broker, application: Application, own_by: Callable[[str], OwnedTask]
 ) -> None:
     owned = own_by("worker")
     (own,) = owned.inputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,20 +18,22 @@ from tests.read_only_stores import looking_up
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.brokers import Broker
+
 pytestmark = pytest.mark.broker
 
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)
 
 
-def run(broker: Any, unique: str, state: Path, topology: Topology) -> None:
+def run(broker: Broker, unique: str, state: Path, topology: Topology) -> None:
     Worker(broker.application(unique, topology, state, commit_interval_ms=100)).run(until_caught_up=True)
 
 
-def texts(broker: Any, topic: str) -> list[tuple[bytes, bytes, int]]:
+def texts(broker: Broker, topic: str) -> list[tuple[bytes | None, bytes | None, int]]:
     return [(r.key, r.value, r.timestamp) for r in broker.read(topic)]
 
 
-def test_a_read_only_store_comes_back_from_its_topic(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_read_only_store_comes_back_from_its_topic(broker: Broker, unique: str, tmp_path: Path) -> None:
     topology = looking_up(f"{unique}.")
     broker.create(1, f"{unique}.changes", f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.changes", [(b"a", b"x", 1), (b"b", b"y", 2)])
@@ -44,7 +46,7 @@ def test_a_read_only_store_comes_back_from_its_topic(broker: Any, unique: str, t
 
 
 def test_a_standby_of_a_read_only_store_has_what_is_committed_and_no_more(
-    broker: Any, unique: str, tmp_path: Path
+    broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     topology, task, changes = looking_up(f"{unique}."), TaskId(0, 0), TopicPartition(f"{unique}.changes", 0)
     broker.create(1, changes.topic, f"{unique}.in", f"{unique}.out")
@@ -74,7 +76,7 @@ def test_a_standby_of_a_read_only_store_has_what_is_committed_and_no_more(
 
 
 @pytest.mark.parametrize("keeps_state", [True, False], ids=["local state kept", "local state lost"])
-def test_a_join_goes_on_after_a_restart(broker: Any, unique: str, tmp_path: Path, keeps_state: bool) -> None:
+def test_a_join_goes_on_after_a_restart(broker: Broker, unique: str, tmp_path: Path, keeps_state: bool) -> None:
     builder = StreamsBuilder()
     left, right = (builder.stream(f"{unique}.{side}", STRINGS) for side in ("left", "right"))
     left.left_join(right, lambda v, o: f"{v}{o}", windows=JoinWindows(10, 10, 5)).to(

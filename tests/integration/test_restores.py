@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.brokers import Broker
+
 pytestmark = pytest.mark.broker
 
 RUNNING, RESTORED = TaskId(0, 0), TaskId(0, 1)
@@ -31,7 +33,7 @@ LOGGED = 60_000
 class Case:
     """Counts of words in two partitions; the second has a long changelog."""
 
-    def __init__(self, broker: Any, name: str, tmp_path: Path) -> None:
+    def __init__(self, broker: Broker, name: str, tmp_path: Path) -> None:
         self.broker, self.name = broker, name
         builder = StreamsBuilder()
         words = builder.stream(f"{name}.in", Consumed(STRING, STRING))
@@ -65,7 +67,7 @@ class Case:
 
 
 @pytest.fixture
-def case(broker: Any, unique: str, tmp_path: Path) -> Iterator[Case]:
+def case(broker: Broker, unique: str, tmp_path: Path) -> Iterator[Case]:
     made = Case(broker, unique, tmp_path)
     yield made
     made.tasks.close()
@@ -144,7 +146,7 @@ def test_a_task_that_is_sent_away_may_be_followed_at_once(case: Case) -> None:
 
 
 def test_a_process_can_be_asked_for_its_figures_while_it_fills_its_global_tables(
-    broker: Any, unique: str, tmp_path: Path
+    broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     builder = StreamsBuilder()
     builder.global_table(f"{unique}.names", Consumed(STRING, STRING), Materialized("names"))
@@ -162,7 +164,7 @@ def test_a_process_can_be_asked_for_its_figures_while_it_fills_its_global_tables
 class Counting:
     """An application that counts words of one partition, whose task is taken over by hand."""
 
-    def __init__(self, broker: Any, name: str, state: Path, guarantee: str = "exactly_once_v2") -> None:
+    def __init__(self, broker: Broker, name: str, state: Path, guarantee: str = "exactly_once_v2") -> None:
         self.name, self.admin = name, broker.admin()
         broker.create(1, f"{name}.in")
         broker.write(f"{name}.in", [(b"a", b"x", 1), (b"b", b"x", 1)])
@@ -186,7 +188,7 @@ class Counting:
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_a_successors_records_after_a_commit_are_not_taken_for_local_state(
-    broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: str
+    broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: str
 ) -> None:
     counting, commit = Counting(broker, unique, tmp_path / "here", guarantee), TransactionalProducer.commit
 
@@ -210,7 +212,7 @@ def test_a_successors_records_after_a_commit_are_not_taken_for_local_state(
     assert found == {"a": (1, 1), "b": (1, 1)}
 
 
-def test_state_whose_commit_has_no_marker_yet_is_not_thrown_away(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_state_whose_commit_has_no_marker_yet_is_not_thrown_away(broker: Broker, unique: str, tmp_path: Path) -> None:
     counting = Counting(broker, unique, tmp_path)
     pending = TransactionalProducer(broker.kafka, unique)  # the last stable offset stays before it
     pending.init()

@@ -31,13 +31,13 @@ from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import OffsetVector, TopicPartition
 from pipeline.worker.reset import plan_reset, reset
 from pipeline.worker.worker import Worker
+from tests.brokers import HOME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.broker
 
-HOME = Path("~/.cache/millrace").expanduser()
 POLLS = 120
 TP = TopicPartition("t", 0)
 SECURITY = """

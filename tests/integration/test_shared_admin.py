@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.kafka.admin import Admin
+    from tests.brokers import Broker
 
 THREADS, ROUNDS, RECORDS = 8, 10, 20
 
 
-def test_threads_that_share_a_client_get_their_own_answers(broker: Any, unique: str) -> None:
+def test_threads_that_share_a_client_get_their_own_answers(broker: Broker, unique: str) -> None:
     admin: Admin = broker.admin()
     topics = [f"{unique}.{number}" for number in range(THREADS)]
     for number, topic in enumerate(topics):

@@ -26,13 +26,15 @@ from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.worker.worker import Worker
-from tests.conformance.conftest import on_executor
+from tests.conformance.hosts import on_executor
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from pipeline import Topology
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -52,7 +54,7 @@ def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
 class Case:
     """Counts of words in one partition, with snapshots beside them."""
 
-    def __init__(self, broker: Any, name: str, tmp_path: Path) -> None:
+    def __init__(self, broker: Broker, name: str, tmp_path: Path) -> None:
         self.broker, self.name, self.tmp_path = broker, name, tmp_path
         self.build = counting(name)
         self.streams = StreamsConfig(commit_interval_ms=50, snapshot_url=f"file://{tmp_path}/snapshots")
@@ -80,7 +82,7 @@ class Case:
         return told
 
     def counts(self) -> dict[bytes, int]:
-        return {r.key: LONG.deserialize(r.value) for r in self.broker.read(f"{self.name}.out")}
+        return {present(r.key): LONG.deserialize(present(r.value)) for r in self.broker.read(f"{self.name}.out")}
 
     def manifests(self) -> list[Path]:
         return sorted((self.tmp_path / "snapshots" / self.app.id / "0_0" / "manifests").glob("*"))
@@ -105,7 +107,7 @@ class Case:
 
 
 @pytest.fixture
-def case(broker: Any, unique: str, tmp_path: Path) -> Case:
+def case(broker: Broker, unique: str, tmp_path: Path) -> Case:
     return Case(broker, unique, tmp_path)
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.brokers import Broker
+
 pytestmark = pytest.mark.broker
 
 STATEMENTS = """
@@ -28,7 +30,7 @@ CREATE STREAM large WITH (KAFKA_TOPIC = 'NAME-large') AS SELECT * FROM orders WH
 
 
 @pytest.fixture
-def ask(broker: Any, unique: str, tmp_path: Path) -> Callable[[str], list[dict[str, Any]]]:
+def ask(broker: Broker, unique: str, tmp_path: Path) -> Callable[[str], list[dict[str, Any]]]:
     """Runs a command over two orders of ann, one of bob, and a price that was deleted beside one that was not."""
     (tmp_path / "orders.sql").write_text(STATEMENTS.replace("NAME", unique))
     config = tmp_path / "streams.toml"
@@ -83,7 +85,7 @@ def test_rows_of_a_query_are_those_of_the_topics_as_they_are(
 
 
 def test_a_push_query_joins_what_comes_and_ends_by_ctrl_c(
-    ask: Callable[..., list[Any]], broker: Any, unique: str, tmp_path: Path
+    ask: Callable[..., list[Any]], broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     join = "SELECT o.customer, price FROM orders o JOIN prices p ON o.item = p.item EMIT CHANGES;"
     with terminal("--config", str(tmp_path / "streams.toml"), "sql", unique, "-e", join) as shown:

@@ -28,7 +28,7 @@ from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.spark.store_frames.stores import read_store
 from pipeline.worker.worker import Worker
-from tests.conformance.conftest import on_executor
+from tests.conformance.hosts import on_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from pipeline import Topology
     from pipeline.hosting.application import Application
+    from tests.brokers import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -49,7 +50,7 @@ def at(seconds: int) -> int:
 
 
 def application(
-    broker: Any, name: str, state: Path, build: Callable[[StreamsBuilder], Topology], **streams: Any
+    broker: Broker, name: str, state: Path, build: Callable[[StreamsBuilder], Topology], **streams: Any
 ) -> Application:
     return broker.application(name, build(StreamsBuilder()), state, **streams)
 
@@ -61,7 +62,9 @@ def rows(frame: Any, *columns: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in found)
 
 
-def test_every_kind_of_table_is_read_with_the_columns_of_its_serdes(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_every_kind_of_table_is_read_with_the_columns_of_its_serdes(
+    broker: Broker, unique: str, tmp_path: Path
+) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
         grouped = words.group_by_key(Grouped(STRING, STRING))
@@ -113,7 +116,7 @@ def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
     return build
 
 
-def test_a_store_is_read_at_the_offsets_where_runs_ended(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_store_is_read_at_the_offsets_where_runs_ended(broker: Broker, unique: str, tmp_path: Path) -> None:
     build, spark = counting(unique), spark_session()
     app = application(broker, unique, tmp_path / "state", build, snapshot_url=f"file://{tmp_path}/snapshots")
     broker.create(1, f"{unique}.in")
@@ -144,7 +147,7 @@ def test_a_store_is_read_at_the_offsets_where_runs_ended(broker: Any, unique: st
 
 
 def test_a_store_is_read_at_any_offsets_as_a_run_that_ended_there_left_it(
-    broker: Any, unique: str, tmp_path: Path
+    broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     """Windows without grace: which records are late, and with it the rows, depends on the times of all that came before."""
 
@@ -197,7 +200,7 @@ def test_a_store_is_read_at_any_offsets_as_a_run_that_ended_there_left_it(
         minutes(f"elsewhere-0@1,{unique}.in-0@7,{unique}.in-1@7,{unique}.in-2@7")
 
 
-def test_only_committed_records_are_read(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_only_committed_records_are_read(broker: Broker, unique: str, tmp_path: Path) -> None:
     from pipeline.kafka.producer import TransactionalProducer  # noqa: PLC0415 - of this test alone
 
     build, spark = counting(unique), spark_session()

@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,9 +21,12 @@ from pipeline.spark.bounded_runs.attempts import attempt
 from pipeline.spark.bounded_runs.executor import run_task
 from pipeline.spark.engine.executor_errors import rebuilt_error
 from pipeline.spark.tasks.work import TaskWork, job_of
+from tests.brokers import HOME, Broker
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pipeline import Topology
 
@@ -36,7 +38,7 @@ RECORDS = 1000
 class Case:
     """Words to count, and the one task that does."""
 
-    def __init__(self, broker: Any, name: str, state: Path, **streams: Any) -> None:
+    def __init__(self, broker: Broker, name: str, state: Path, **streams: Any) -> None:
         self.broker, self.name = broker, name
         self.seen: Callable[[int], object] = lambda _number: None
         broker.create(1, f"{name}.in", f"{name}.out")
@@ -55,16 +57,14 @@ class Case:
         return builder.build()
 
     def counts(self) -> list[int]:
-        return [LONG.deserialize(record.value) for record in self.broker.read(f"{self.name}.out")]
+        return [LONG.deserialize(present(record.value)) for record in self.broker.read(f"{self.name}.out")]
 
 
 @pytest.fixture(scope="module")
-def mortal(
-    tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int], broker_tools: Callable[[EmbeddedBroker], Any]
-) -> Iterator[Any]:
+def mortal(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]) -> Iterator[EmbeddedBroker]:
     """A broker of this module's own: it is killed."""
-    embedded = EmbeddedBroker(tmp_path_factory.mktemp("mortal"), Path("~/.cache/millrace").expanduser(), new_port())
-    yield broker_tools(embedded)
+    embedded = EmbeddedBroker(tmp_path_factory.mktemp("mortal"), HOME, new_port())
+    yield embedded
     embedded.stop()
 
 
@@ -89,10 +89,11 @@ def waiting() -> Iterator[threading.Event]:
 
 
 def test_an_attempt_whose_brokers_go_away_waits_for_them_and_tells_what_it_has_done(
-    mortal: Any, unique: str, tmp_path: Path, waiting: threading.Event
+    mortal: EmbeddedBroker, unique: str, tmp_path: Path, waiting: threading.Event
 ) -> None:
-    pid = mortal.embedded.start().pid
-    case = Case(mortal, unique, tmp_path)
+    pid = present(mortal.start().pid)
+    broker = Broker(mortal.bootstrap_servers)
+    case = Case(broker, unique, tmp_path)
 
     def kill_once(number: int) -> None:
         if number == RECORDS // 2 and not waiting.is_set():
@@ -102,25 +103,26 @@ def test_an_attempt_whose_brokers_go_away_waits_for_them_and_tells_what_it_has_d
     with ThreadPoolExecutor(1) as thread:
         result = thread.submit(run_task, case.work, case.build)
         assert waiting.wait(240)
-        mortal.embedded.start()
+        mortal.start()
         done = result.result()
     assert (done.read, done.processed, done.published, done.commits) == (RECORDS, RECORDS, 1, 1)
     assert case.counts() == [RECORDS]
 
 
 def test_an_attempt_whose_brokers_stay_away_names_them_and_is_not_retried(
-    mortal: Any, unique: str, tmp_path: Path
+    mortal: EmbeddedBroker, unique: str, tmp_path: Path
 ) -> None:
-    mortal.embedded.start()
-    case = Case(mortal, unique, tmp_path, task_timeout_ms=1000)
-    mortal.embedded.kill()
+    mortal.start()
+    broker = Broker(mortal.bootstrap_servers)
+    case = Case(broker, unique, tmp_path, task_timeout_ms=1000)
+    mortal.kill()
     error = rebuilt_error(json.loads(attempt(case.work, case.build))["error"])
     assert isinstance(error, BrokerError)
     assert f"Cannot take over {unique}-v1-0_0 at {mortal.bootstrap_servers}" in error.message
 
 
 def test_an_attempt_without_an_answer_to_its_commit_tells_what_was_committed(
-    broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case, send = Case(broker, unique, tmp_path), OwnedTask.send_commit
 
@@ -137,7 +139,7 @@ def test_an_attempt_without_an_answer_to_its_commit_tells_what_was_committed(
 
 
 def test_an_attempt_whose_work_is_done_already_cannot_tell_how_much_it_was(
-    broker: Any, unique: str, tmp_path: Path
+    broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     case = Case(broker, unique, tmp_path)
     assert run_task(case.work, case.build).read == RECORDS
@@ -147,7 +149,7 @@ def test_an_attempt_whose_work_is_done_already_cannot_tell_how_much_it_was(
 
 
 def test_a_property_of_producers_that_is_wrong_is_refused_as_by_the_client(
-    broker: Any, unique: str, tmp_path: Path
+    broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     case = Case(broker, unique, tmp_path, producer={"message.max.bytes": "many"})
     with pytest.raises(ConfigError, match=r"message\.max\.bytes"):

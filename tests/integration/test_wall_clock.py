@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline import Cancellable, ProcessorContext
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -40,7 +41,9 @@ class Ticking:
         """Nothing to close."""
 
 
-def test_a_worker_punctuates_commits_the_output_and_asks_the_handler(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_worker_punctuates_commits_the_output_and_asks_the_handler(
+    broker: Broker, unique: str, tmp_path: Path
+) -> None:
     builder = StreamsBuilder()
     ticks = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).process(Ticking)
     ticks.to(f"{unique}.out", Produced(STRING, STRING))
@@ -62,7 +65,7 @@ def test_a_worker_punctuates_commits_the_output_and_asks_the_handler(broker: Any
 
 
 @pytest.fixture
-def commits_of(broker: Any, unique: str, tmp_path: Path) -> Any:
+def commits_of(broker: Broker, unique: str, tmp_path: Path) -> Any:
     """How often a worker without caches, whose interval is never over, commits to count so many different words."""
 
     def count(words: int) -> int:

@@ -13,6 +13,7 @@ from pipeline import (
     KTable,
     Materialized,
     Processor,
+    ProcessorContext,
     Produced,
     Record,
     SessionWindows,
@@ -39,7 +40,7 @@ EMIT = {"update": EmitStrategy.on_window_update(), "close": EmitStrategy.on_wind
 class Watch(Processor[str, Any]):
     """Writes the changes of a table as texts: the new value, then the old one."""
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self._context = context
 
     def process(self, record: Record[str, Any]) -> None:

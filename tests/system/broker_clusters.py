@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient
 
 from pipeline.kafka.embedded.broker import EmbeddedBroker
+from tests.brokers import HOME
 from tests.system.spark_clusters import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-HOME = Path("~/.cache/millrace").expanduser()
+    from pathlib import Path
 
 
 class Cluster:

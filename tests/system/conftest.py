@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +13,8 @@ from tests.system.groups import PARTITIONS, Group
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from tests.brokers import Broker
 
 _RECOVERED = re.compile(r"tasks of this instance run, ([\d.]+) s after its tasks changed")
 
@@ -26,7 +28,9 @@ def cluster(tmp_path: Path, new_port: Callable[[], int]) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def group(broker: Any, unique: str, tmp_path: Path, record_property: Callable[[str, object], None]) -> Iterator[Group]:
+def group(
+    broker: Broker, unique: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> Iterator[Group]:
     broker.create(PARTITIONS, f"{unique}.in", f"{unique}.out")
     group = Group(broker, unique, tmp_path)
     yield group

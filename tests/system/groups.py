@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import LONG
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.brokers import Broker
 
 APP = """
 import re
@@ -161,7 +164,7 @@ DEADLINE_S = 240.0
 class Group:
     """The instances of one application, and what they have to do."""
 
-    broker: Any
+    broker: Broker
     name: str
     directory: Path
     instances: list[subprocess.Popen[str]] = field(default_factory=list)
@@ -264,7 +267,9 @@ class Group:
         self.written += count
 
     def counts(self) -> list[tuple[str, int]]:
-        return [(r.key.decode(), LONG.deserialize(r.value)) for r in self.broker.read(f"{self.name}.out")]
+        return [
+            (present(r.key).decode(), LONG.deserialize(present(r.value))) for r in self.broker.read(f"{self.name}.out")
+        ]
 
     def total(self) -> int:
         return sum(dict(self.counts()).values())

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline import LONG
+from tests.presence import present
 from tests.repeating import Repeating
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.brokers import Broker
     from tests.system.groups import Group
 
 KEYS = 17
@@ -20,7 +22,7 @@ KEYS = 17
 class Load:
     """Writes numbers under a few keys, in steps."""
 
-    def __init__(self, broker: Any, topic: str) -> None:
+    def __init__(self, broker: Broker, topic: str) -> None:
         self.written: list[tuple[bytes, int]] = []
         self._broker = broker
         self._topic = topic
@@ -38,7 +40,7 @@ class Load:
 
 
 @contextmanager
-def loading(broker: Any, topic: str) -> Iterator[Load]:
+def loading(broker: Broker, topic: str) -> Iterator[Load]:
     """Write while the block runs."""
     load = Load(broker, topic)
     with Repeating(load.write, 0.1):
@@ -56,10 +58,10 @@ def sequentially(written: list[tuple[bytes, int]]) -> tuple[dict[bytes, list[int
     return dict(folded), dict(counts)
 
 
-def by_key(broker: Any, topic: str) -> dict[bytes, list[int]]:
+def by_key(broker: Broker, topic: str) -> dict[bytes, list[int]]:
     found: defaultdict[bytes, list[int]] = defaultdict(list)
     for record in broker.read(topic):
-        found[record.key].append(LONG.deserialize(record.value))
+        found[present(record.key)].append(LONG.deserialize(present(record.value)))
     return dict(found)
 
 

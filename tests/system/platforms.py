@@ -12,7 +12,7 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline import LONG, STRING, windowed
 from pipeline.config import ProjectConfig
@@ -21,12 +21,14 @@ from pipeline.records import OffsetVector
 from pipeline.releases.registry import Step
 from pipeline.releases.releaser import Releaser
 from pipeline.spark.session import spark_session
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pipeline.releases.registry import Release
+    from tests.brokers import Broker
 
 PARTITIONS, WORDS, WINDOW_MS, DEADLINE_S = 2, 7, 10_000, 180.0
 FAULTS = int(os.environ.get("RELEASE_FAULTS", "6"))
@@ -57,7 +59,7 @@ def build_v2(builder):
 class Platform:
     """An application with two versions, its workers as processes, and a writer that goes on all the time."""
 
-    def __init__(self, broker: Any, name: str, directory: Path) -> None:
+    def __init__(self, broker: Broker, name: str, directory: Path) -> None:
         self.broker, self.name, self.directory = broker, name, directory
         self.path = directory / "streams.toml"
         self.path.write_text(f"""
@@ -154,12 +156,12 @@ v2 = "{name}_app:build_v2"
     def table(self) -> dict[tuple[str, int], int]:
         keys, found = windowed(STRING, timedelta(milliseconds=WINDOW_MS)), {}
         for record in self.broker.read(f"{self.name}.counts"):
-            key = keys.deserialize(record.key)
-            found[key.key, key.window.start] = LONG.deserialize(record.value)
+            key = keys.deserialize(present(record.key))
+            found[key.key, key.window.start] = LONG.deserialize(present(record.value))
         return found
 
     def alerts(self) -> list[tuple[int, str]]:
-        return [(int(r.key), r.value.decode()) for r in self.broker.read(f"{self.name}.alerts")]
+        return [(int(present(r.key)), present(r.value).decode()) for r in self.broker.read(f"{self.name}.alerts")]
 
     def check_alerts(self, cuts: list[Release]) -> None:
         """Every alert is there once, from the version that was live at its offset."""
@@ -192,7 +194,7 @@ v2 = "{name}_app:build_v2"
 
 
 @contextmanager
-def running_platform(broker: Any, name: str, directory: Path) -> Iterator[Platform]:
+def running_platform(broker: Broker, name: str, directory: Path) -> Iterator[Platform]:
     """A platform, which finds no Spark session that another test has started."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - seconds to import
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pipeline.hosting.control.publication import LiveVersion
     from pipeline.records import TaskId
     from pipeline.releases.history import Change
+    from tests.brokers import Broker
 
 PARTITIONS, DEADLINE_S = 2, 120.0
 WEIGHTS: Mapping[str, Mapping[str, int]] = {
@@ -183,7 +184,7 @@ class World:
         directory: For everything on disk; on the search path.
     """
 
-    def __init__(self, broker: Any, name: str, directory: Path) -> None:
+    def __init__(self, broker: Broker, name: str, directory: Path) -> None:
         """One host of the live version works."""
         self.broker, self.name, self.directory = broker, name, directory
         (directory / f"{name}_app.py").write_text(APP.replace("{name}", name).replace("{weights}", repr(dict(WEIGHTS))))

@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +22,7 @@ from pipeline import (
     FixedKeyRecord,
     Grouped,
     Materialized,
+    ProcessorContext,
     Produced,
     StreamsBuilder,
     TimeWindows,
@@ -39,12 +39,14 @@ from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.worker.worker import Worker
-from tests.conformance.conftest import on_executor
+from tests.brokers import HOME, Broker
+from tests.conformance.hosts import on_executor
 from tests.repeating import Repeating
 from tests.system.spark_clusters import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pipeline import Topology
     from pipeline.hosting.application import Application
@@ -62,7 +64,7 @@ READ = "stream-orders-metrics:read-total{orders-id=all}"
 class Counting(FixedKeyProcessor[str, Any]):
     """Counts what it sees."""
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.context = context
         self.sensor = context.metrics.add_rate_total_sensor("orders", "all", operation_name="read")
 
@@ -99,7 +101,7 @@ def sales(
     return build
 
 
-def write_inputs(broker: Any, name: str) -> None:
+def write_inputs(broker: Broker, name: str) -> None:
     broker.create(2, f"{name}.orders", f"{name}.limits")
     broker.write(f"{name}.limits", [(f"u{n}".encode(), LONG.serialize(1000 * n), 1) for n in range(USERS)])
     orders = ({"n": n, "item": f"i{n % ITEMS}"} for n in range(3000))
@@ -108,11 +110,11 @@ def write_inputs(broker: Any, name: str) -> None:
     )
 
 
-def application(broker: Any, name: str, state: Path, build: Callable[..., Topology], **streams: Any) -> Application:
+def application(broker: Broker, name: str, state: Path, build: Callable[..., Topology], **streams: Any) -> Application:
     return broker.application(name, build(StreamsBuilder()), state, commit_interval_ms=50, **streams)
 
 
-def summing(broker: Any, name: str, state: Path) -> tuple[Application, Callable[..., Topology]]:
+def summing(broker: Broker, name: str, state: Path) -> tuple[Application, Callable[..., Topology]]:
     """Inputs, and an application that sums them up in `<name>.out`; with what builds its topology."""
     write_inputs(broker, name)
     broker.create(2, f"{name}.out")
@@ -120,7 +122,7 @@ def summing(broker: Any, name: str, state: Path) -> tuple[Application, Callable[
     return application(broker, name, state, build), build
 
 
-def run_reference(broker: Any, name: str, state: Path, chosen: RunRange | None = None) -> None:
+def run_reference(broker: Broker, name: str, state: Path, chosen: RunRange | None = None) -> None:
     """Write to `<name>.expected` what an application of its own makes of the range, or of everything, in one run."""
     broker.create(2, f"{name}.expected")
     build = sales(name, f"{name}.expected")
@@ -130,13 +132,13 @@ def run_reference(broker: Any, name: str, state: Path, chosen: RunRange | None =
     )
 
 
-def table(broker: Any, topic: str) -> dict[bytes, tuple[int, int]]:
+def table(broker: Broker, topic: str) -> dict[bytes, tuple[int, int]]:
     return {r.key: (LONG.deserialize(r.value), r.timestamp) for r in broker.read(topic)}
 
 
 @pytest.mark.parametrize("grace", [timedelta(0), timedelta(hours=1)])
 def test_two_runs_are_one_run_and_with_enough_grace_the_worker(
-    broker: Any, unique: str, tmp_path: Path, grace: timedelta
+    broker: Broker, unique: str, tmp_path: Path, grace: timedelta
 ) -> None:
     write_inputs(broker, unique)
     outs = {way: f"{unique}.{way}" for way in ("halves", "whole", "live")}
@@ -167,7 +169,7 @@ def test_two_runs_are_one_run_and_with_enough_grace_the_worker(
         assert table(broker, outs["live"]) == found["whole"]
 
 
-def test_runs_and_workers_go_on_where_the_other_stopped(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_runs_and_workers_go_on_where_the_other_stopped(broker: Broker, unique: str, tmp_path: Path) -> None:
     (app, build), spark = summing(broker, unique, tmp_path), spark_session()
     run(
         broker.connected(app),
@@ -185,7 +187,7 @@ def test_runs_and_workers_go_on_where_the_other_stopped(broker: Any, unique: str
 
 
 def test_a_task_killed_in_the_middle_is_tried_again_and_counts_nothing_twice(
-    broker: Any, unique: str, tmp_path: Path
+    broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     write_inputs(broker, unique)
     broker.create(2, f"{unique}.out")
@@ -208,7 +210,9 @@ def test_a_task_killed_in_the_middle_is_tried_again_and_counts_nothing_twice(
     assert [(r.key, r.value, r.timestamp) for r in written] == [(r.key, r.value, r.timestamp) for r in expected]
 
 
-def test_a_range_kept_before_partitions_were_added_is_still_processed(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_range_kept_before_partitions_were_added_is_still_processed(
+    broker: Broker, unique: str, tmp_path: Path
+) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         builder.stream(f"{unique}.in", Consumed(STRING, STRING)).to(f"{unique}.out", Produced(STRING, STRING))
         return builder.build()
@@ -228,7 +232,7 @@ def test_a_range_kept_before_partitions_were_added_is_still_processed(broker: An
     assert [r.key for r in broker.read(f"{unique}.out")] == [b"old", b"new"]
 
 
-def test_a_run_that_is_repeated_after_it_is_done_does_nothing(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_run_that_is_repeated_after_it_is_done_does_nothing(broker: Broker, unique: str, tmp_path: Path) -> None:
     app, build = summing(broker, unique, tmp_path)
     chosen = resolve(broker.connected(app))
     run(broker.connected(app), chosen, spark_session(), on_executor(build))
@@ -238,7 +242,7 @@ def test_a_run_that_is_repeated_after_it_is_done_does_nothing(broker: Any, uniqu
 
 
 def test_a_done_range_may_be_asked_for_while_a_later_run_is_interrupted(
-    broker: Any, unique: str, tmp_path: Path
+    broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     write_inputs(broker, unique)
     broker.create(2, f"{unique}.out", f"{unique}.expected")
@@ -283,7 +287,7 @@ def test_a_done_range_may_be_asked_for_while_a_later_run_is_interrupted(
 
 
 def test_the_result_depends_on_ranges_not_on_cores_spills_or_interruptions(
-    broker: Any, unique: str, tmp_path: Path
+    broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     write_inputs(broker, unique)
 
@@ -332,7 +336,7 @@ def test_the_result_depends_on_ranges_not_on_cores_spills_or_interruptions(
 
 @pytest.mark.parametrize("last", ["worker", "run"])
 def test_a_worker_that_stops_within_a_runs_pack_leaves_the_rest_to_the_next(
-    broker: Any, unique: str, tmp_path: Path, last: str
+    broker: Broker, unique: str, tmp_path: Path, last: str
 ) -> None:
     write_inputs(broker, unique)
     broker.create(2, f"{unique}.out")
@@ -376,7 +380,7 @@ def test_a_worker_that_stops_within_a_runs_pack_leaves_the_rest_to_the_next(
 
 @pytest.mark.parametrize("unsettled", ["{unique}.orders", "{repartition}"])
 def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
-    unsettled: str, broker: Any, unique: str, tmp_path: Path
+    unsettled: str, broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     (app, build), admin, spark = summing(broker, unique, tmp_path), broker.admin(), spark_session()
     run(
@@ -398,7 +402,7 @@ def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
     assert table(broker, f"{unique}.out") == table(broker, f"{unique}.expected")
 
 
-def test_a_run_over_an_input_that_grows_ends_where_it_was_to_end(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_run_over_an_input_that_grows_ends_where_it_was_to_end(broker: Broker, unique: str, tmp_path: Path) -> None:
     app, build = summing(broker, unique, tmp_path)
     spark = spark_session()
     chosen = resolve(broker.connected(app))
@@ -423,10 +427,10 @@ def test_a_run_over_an_input_that_grows_ends_where_it_was_to_end(broker: Any, un
 
 
 def test_a_run_and_its_shared_clients_outlive_a_broker_that_comes_back(
-    unique: str, tmp_path: Path, new_port: Callable[[], int], broker_tools: Callable[[Any], Any]
+    unique: str, tmp_path: Path, new_port: Callable[[], int]
 ) -> None:
-    embedded = EmbeddedBroker(tmp_path / "kafka", Path("~/.cache/millrace").expanduser(), new_port())
-    broker = broker_tools(embedded)
+    embedded = EmbeddedBroker(tmp_path / "kafka", HOME, new_port())
+    broker = Broker(embedded.bootstrap_servers)
     killed, pid = tmp_path / "killed", embedded.start().pid
     assert pid is not None
 

@@ -24,13 +24,14 @@ from pipeline.records import TaskId, TopicPartition
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
-from tests.conformance.conftest import on_executor
+from tests.brokers import Broker
+from tests.conformance.hosts import on_executor
 from tests.system.groups import PARTITIONS, Group
 from tests.system.load import check, loading
 from tests.system.spark_clusters import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pipeline import Topology
@@ -40,8 +41,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 
 @pytest.fixture
-def group(cluster: Cluster, broker_tools: Callable[[Any], Any], unique: str, tmp_path: Path) -> Iterator[Group]:
-    broker = broker_tools(cluster)
+def group(cluster: Cluster, unique: str, tmp_path: Path) -> Iterator[Group]:
+    broker = Broker(cluster.bootstrap_servers)
     broker.create(PARTITIONS, f"{unique}.in", f"{unique}.out", f"{unique}.folded")
     group = Group(broker, unique, tmp_path)
     yield group
@@ -93,10 +94,8 @@ def test_brokers_are_lost_one_at_a_time_and_nothing_is_lost_or_comes_twice(
     check(group, load)
 
 
-def test_records_are_deleted_while_the_broker_is_away_that_led_their_partition(
-    cluster: Cluster, broker_tools: Callable[[Any], Any], unique: str
-) -> None:
-    broker, tp = broker_tools(cluster), TopicPartition(unique, 0)
+def test_records_are_deleted_while_the_broker_is_away_that_led_their_partition(cluster: Cluster, unique: str) -> None:
+    broker, tp = Broker(cluster.bootstrap_servers), TopicPartition(unique, 0)
     admin = broker.admin()
     broker.create(1, unique)
     broker.write(unique, [(b"k", b"%d" % n, 1) for n in range(10)])
@@ -116,10 +115,10 @@ def test_records_are_deleted_while_the_broker_is_away_that_led_their_partition(
 
 
 def test_groups_are_described_set_and_deleted_though_a_coordinator_died(
-    cluster: Cluster, broker_tools: Callable[[Any], Any], unique: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(groups, "REQUEST_SECONDS", 120.0)  # however long it takes the others to notice
-    broker, tp = broker_tools(cluster), TopicPartition(unique, 0)
+    broker, tp = Broker(cluster.bootstrap_servers), TopicPartition(unique, 0)
     broker.create(1, unique)
     admin = broker.admin()
     for offset in (0, 1):  # with the second one the coordinator's followers hear that all of them have the first
@@ -177,10 +176,8 @@ def test_a_member_asks_calmly_for_a_coordinator_that_has_died(
     assert median(later - earlier for earlier, later in pairwise(asked_at)) > 0.05, "it should be 0.1 s, and was 0.01"
 
 
-def test_a_bounded_run_goes_on_when_its_coordinators_die(
-    cluster: Cluster, broker_tools: Callable[[Any], Any], unique: str, tmp_path: Path
-) -> None:
-    broker, records = broker_tools(cluster), 3000
+def test_a_bounded_run_goes_on_when_its_coordinators_die(cluster: Cluster, unique: str, tmp_path: Path) -> None:
+    broker, records = Broker(cluster.bootstrap_servers), 3000
     deaths = {500: "__transaction_state", 1500: "__consumer_offsets"}  # in the first slice, and in the second
 
     def wait_for_death(number: int) -> None:

@@ -6,23 +6,23 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline import LONG
 from pipeline.kafka.embedded.broker import EmbeddedBroker
+from tests.brokers import HOME, Broker
 from tests.system.groups import PARTITIONS, Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pipeline.records import RawRecord
 
 pytestmark = pytest.mark.broker
 
-HOME = Path("~/.cache/millrace").expanduser()
 WORDS = [f"w{n}" for n in range(7)]
 APP = """
 from pipeline import *
@@ -45,12 +45,10 @@ topology = "{unique}:build"
 
 
 @pytest.fixture(scope="module")
-def mortal(
-    tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int], broker_tools: Callable[[EmbeddedBroker], Any]
-) -> Iterator[Any]:
+def mortal(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]) -> Iterator[EmbeddedBroker]:
     """A broker of this module's own: it is killed."""
     embedded = EmbeddedBroker(tmp_path_factory.mktemp("mortal"), HOME, new_port())
-    yield broker_tools(embedded)
+    yield embedded
     embedded.stop()
 
 
@@ -103,7 +101,7 @@ def workers() -> Iterator[list[RunningWorker]]:
         worker.process.communicate()
 
 
-def write(broker: Any, unique: str, start: int, end: int) -> None:
+def write(broker: Broker, unique: str, start: int, end: int) -> None:
     broker.write(f"{unique}.in", [(b"%d" % n, WORDS[n % 7].encode(), n + 1) for n in range(start, end)])
 
 
@@ -111,7 +109,7 @@ def totals(records: list[RawRecord]) -> dict[bytes | None, int]:
     return {r.key: LONG.deserialize(r.value or b"") for r in records}
 
 
-def read_until(broker: Any, unique: str, total: int, worker: RunningWorker) -> list[RawRecord]:
+def read_until(broker: Broker, unique: str, total: int, worker: RunningWorker) -> list[RawRecord]:
     """What is written once that many records are counted: each word, as some may be counted twice (`at_least_once`)."""
     while True:
         records: list[RawRecord] = broker.read(f"{unique}.out")
@@ -133,21 +131,22 @@ def assert_nothing_came_twice(records: list[RawRecord]) -> None:
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", pytest.param("at_least_once", marks=pytest.mark.slow)])
 def test_a_worker_outlives_its_broker_and_loses_and_duplicates_nothing(
-    mortal: Any, unique: str, tmp_path: Path, workers: list[RunningWorker], guarantee: str
+    mortal: EmbeddedBroker, unique: str, tmp_path: Path, workers: list[RunningWorker], guarantee: str
 ) -> None:
-    mortal.embedded.start()
-    mortal.create(2, f"{unique}.in", f"{unique}.out")
-    write(mortal, unique, 0, 60_000)
+    mortal.start()
+    broker = Broker(mortal.bootstrap_servers)
+    broker.create(2, f"{unique}.in", f"{unique}.out")
+    write(broker, unique, 0, 60_000)
     worker = RunningWorker(tmp_path, unique, mortal.bootstrap_servers, guarantee=guarantee).until_running()
     workers.append(worker)
-    read_until(mortal, unique, 1000, worker)
-    mortal.embedded.kill()  # in mid work
-    mortal.embedded.start()
-    read_until(mortal, unique, 60_000, worker)
-    mortal.embedded.kill()  # while there is nothing to do
-    mortal.embedded.start()
-    write(mortal, unique, 60_000, 61_000)
-    records = read_until(mortal, unique, 61_000, worker)
+    read_until(broker, unique, 1000, worker)
+    mortal.kill()  # in mid work
+    mortal.start()
+    read_until(broker, unique, 60_000, worker)
+    mortal.kill()  # while there is nothing to do
+    mortal.start()
+    write(broker, unique, 60_000, 61_000)
+    records = read_until(broker, unique, 61_000, worker)
     assert worker.stop() == 0
     if guarantee == "exactly_once_v2":
         assert totals(records) == expected(61_000)
@@ -156,10 +155,13 @@ def test_a_worker_outlives_its_broker_and_loses_and_duplicates_nothing(
         assert all(totals(records)[word] >= count for word, count in expected(61_000).items())
 
 
-def test_a_replaced_stream_thread_waits_for_brokers_that_are_away(mortal: Any, unique: str, tmp_path: Path) -> None:
-    mortal.embedded.start()
-    mortal.create(PARTITIONS, f"{unique}.in", f"{unique}.out")
-    group = Group(mortal, unique, tmp_path)
+def test_a_replaced_stream_thread_waits_for_brokers_that_are_away(
+    mortal: EmbeddedBroker, unique: str, tmp_path: Path
+) -> None:
+    mortal.start()
+    broker = Broker(mortal.bootstrap_servers)
+    broker.create(PARTITIONS, f"{unique}.in", f"{unique}.out")
+    group = Group(broker, unique, tmp_path)
     instance = group.start(settings='"max.poll.interval.ms" = 25000')  # a request that nobody answers takes 15 s
 
     def waits() -> bool:
@@ -169,12 +171,12 @@ def test_a_replaced_stream_thread_waits_for_brokers_that_are_away(mortal: Any, u
     try:
         group.write(1000)
         group.until_done()
-        mortal.embedded.kill()
+        mortal.kill()
         (thread,) = group.children(instance)
         os.kill(thread, signal.SIGKILL)
         group.until(waits, "waited")
         assert instance.poll() is None, group.log(0)
-        mortal.embedded.start()
+        mortal.start()
         group.write(1000)
         group.until_done()
         assert group.stop(instance) == 0
@@ -187,15 +189,16 @@ def test_a_replaced_stream_thread_waits_for_brokers_that_are_away(mortal: Any, u
 
 @pytest.mark.parametrize("backlog", [0, pytest.param(300_000, marks=pytest.mark.slow)])
 def test_a_worker_whose_brokers_stay_away_ends_with_their_names(
-    mortal: Any, unique: str, tmp_path: Path, workers: list[RunningWorker], backlog: int
+    mortal: EmbeddedBroker, unique: str, tmp_path: Path, workers: list[RunningWorker], backlog: int
 ) -> None:
-    mortal.embedded.start()
-    mortal.create(1, f"{unique}.in", f"{unique}.out")
-    write(mortal, unique, 0, backlog)
+    mortal.start()
+    broker = Broker(mortal.bootstrap_servers)
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    write(broker, unique, 0, backlog)
     worker = RunningWorker(tmp_path, unique, mortal.bootstrap_servers, task_timeout_ms=1000).until_running()
     workers.append(worker)
-    read_until(mortal, unique, min(backlog, 1000), worker)
-    mortal.embedded.kill()
+    read_until(broker, unique, min(backlog, 1000), worker)
+    mortal.kill()
     code, shown = worker.end()
     assert code == 1
     assert "Error: Cannot " in shown
@@ -204,14 +207,15 @@ def test_a_worker_whose_brokers_stay_away_ends_with_their_names(
 
 
 def test_a_worker_told_to_stop_does_not_wait_for_brokers_that_are_away(
-    mortal: Any, unique: str, tmp_path: Path, workers: list[RunningWorker]
+    mortal: EmbeddedBroker, unique: str, tmp_path: Path, workers: list[RunningWorker]
 ) -> None:
-    mortal.embedded.start()
-    mortal.create(1, f"{unique}.in", f"{unique}.out")
+    mortal.start()
+    broker = Broker(mortal.bootstrap_servers)
+    broker.create(1, f"{unique}.in", f"{unique}.out")
     worker = RunningWorker(tmp_path, unique, mortal.bootstrap_servers).until_running()
     workers.append(worker)
-    write(mortal, unique, 0, 2000)
-    mortal.embedded.kill()
+    write(broker, unique, 0, 2000)
+    mortal.kill()
     assert worker.stop(within_s=20) in {
         0,
         1,

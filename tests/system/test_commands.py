@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
 
 from pipeline import LONG
 from pipeline.cli.main import app
+from tests.presence import present
+
+if TYPE_CHECKING:
+    from tests.brokers import Broker
 
 DOCS = Path(__file__).parents[2] / "docs"
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -26,7 +30,7 @@ def functions_of(page: str) -> dict[str, Any]:
     return names
 
 
-def test_lines_are_imported_counted_recorded_kept_and_exported(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_lines_are_imported_counted_recorded_kept_and_exported(broker: Broker, unique: str, tmp_path: Path) -> None:
     config = tmp_path / "streams.toml"
     config.write_text(
         f"""
@@ -64,7 +68,7 @@ topology = "pipeline.apps.word_count:build"
     assert documented["rows_of"](config, unique, "Counts").count() == 2
     assert documented["dry_outputs"](config, unique)["word-counts"].count() == 0  # nothing is left to process
     assert "rows in" in ran
-    counts = {r.key: LONG.deserialize(r.value) for r in broker.read("word-counts")}
+    counts = {r.key: LONG.deserialize(present(r.value)) for r in broker.read("word-counts")}
     assert counts == {b"one": 1, b"two": 2}
 
     (recorded,) = [json.loads(line) for line in millrace("runs", unique, "--json").splitlines()]

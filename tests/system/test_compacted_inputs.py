@@ -13,13 +13,14 @@ from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.worker.worker import Worker
-from tests.conformance.conftest import on_executor
+from tests.conformance.hosts import on_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from pipeline import Topology
+    from tests.brokers import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -46,7 +47,7 @@ def joined(name: str, out: str) -> Callable[[StreamsBuilder], Topology]:
     return build
 
 
-def write_until_compacted(broker: Any, name: str) -> None:
+def write_until_compacted(broker: Broker, name: str) -> None:
     """Rename users again and again, each a few times more than the last, delete every fifth; wait until most of that is gone.
 
     What is left of the users lies rounds apart, so offsets are missing in between.
@@ -70,7 +71,9 @@ def has_gaps(records: list[Any]) -> bool:
     return any(after.offset > before.offset + 1 for before, after in pairwise(records))
 
 
-def test_a_worker_and_a_run_read_compacted_inputs_alike_to_their_ends(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_worker_and_a_run_read_compacted_inputs_alike_to_their_ends(
+    broker: Broker, unique: str, tmp_path: Path
+) -> None:
     broker.create(2, f"{unique}.visits", f"{unique}.live", f"{unique}.bounded")
     broker.create(2, f"{unique}.names", config=COMPACTED_SOON)
     write_until_compacted(broker, unique)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +13,8 @@ from pipeline import LONG
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -38,7 +40,7 @@ worker.run()
 """
 
 
-def test_kill_9_at_any_moment_loses_and_duplicates_nothing(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_kill_9_at_any_moment_loses_and_duplicates_nothing(broker: Broker, unique: str, tmp_path: Path) -> None:
     words, records = [f"w{n}" for n in range(7)], 60_000
     broker.create(2, f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.in", [(b"%d" % n, words[n % 7].encode(), n + 1) for n in range(records)])

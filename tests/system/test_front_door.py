@@ -35,8 +35,11 @@ from pipeline.worker.states import WorkerState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark.sql import SparkSession
+
     from pipeline import StreamsBuilder, Topology
     from pipeline.project.app import App
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -71,7 +74,7 @@ def topology(unique: str, mark: str = "") -> Callable[[StreamsBuilder], Topology
 
 
 @pytest.fixture
-def app(broker: Any, unique: str, tmp_path: Path) -> App:
+def app(broker: Broker, unique: str, tmp_path: Path) -> App:
     """An application that no other process could import, with two partitions."""
     broker.create(2, f"{unique}.in", f"{unique}.out")
     project = Millrace(kafka=broker.kafka, directory=tmp_path)
@@ -85,7 +88,7 @@ def expectations() -> Any:
     return importlib.import_module("great_expectations.expectations")
 
 
-def write(broker: Any, app: App, values: str, start_ms: int = 60_000) -> None:
+def write(broker: Broker, app: App, values: str, start_ms: int = 60_000) -> None:
     """A value each second, with the keys a and d in turns, each of which has a partition of its own."""
     records = [
         (b"ad"[n % 2 : n % 2 + 1], value.encode(), start_ms + n * 1000) for n, value in enumerate(values.split())
@@ -105,7 +108,7 @@ def until_done(app: App) -> None:
     until(lambda: not sum(each.lag for each in app.lag()), "was processed to its end")
 
 
-def test_a_worker_runs_in_a_program_and_its_stores_are_read_there(broker: Any, app: App) -> None:
+def test_a_worker_runs_in_a_program_and_its_stores_are_read_there(broker: Broker, app: App) -> None:
     write(broker, app, "one two three four five")
     seen: list[tuple[WorkerState, WorkerState]] = []
     worker = app.worker(threads=2)
@@ -136,7 +139,7 @@ def test_a_worker_runs_in_a_program_and_its_stores_are_read_there(broker: Any, a
     assert all(old is before for (_, old), (before, _) in zip(seen[1:], seen[:-1], strict=True))
 
 
-def test_a_worker_is_paused_scaled_and_cleaned_up_as_kafka_streams_is(broker: Any, app: App) -> None:
+def test_a_worker_is_paused_scaled_and_cleaned_up_as_kafka_streams_is(broker: Broker, app: App) -> None:
     write(broker, app, "one two three four five")
     with app.worker() as worker:
         worker.wait_for(timeout_s=_SECONDS)
@@ -157,7 +160,9 @@ def test_a_worker_is_paused_scaled_and_cleaned_up_as_kafka_streams_is(broker: An
     assert app.local_state() == []
 
 
-def test_two_workers_of_a_program_share_the_tasks_and_know_of_each_other(broker: Any, app: App, tmp_path: Path) -> None:
+def test_two_workers_of_a_program_share_the_tasks_and_know_of_each_other(
+    broker: Broker, app: App, tmp_path: Path
+) -> None:
     write(broker, app, "one two three")
     first = app.worker(server="127.0.0.1:0", state_dir=tmp_path / "first")
     second = app.worker(server="127.0.0.1:0", state_dir=tmp_path / "second")
@@ -182,7 +187,7 @@ def test_two_workers_of_a_program_share_the_tasks_and_know_of_each_other(broker:
             app.catch_up(state_dir=tmp_path / "third")
 
 
-def test_an_error_of_a_worker_is_raised_where_somebody_waits(broker: Any, app: App) -> None:
+def test_an_error_of_a_worker_is_raised_where_somebody_waits(broker: Broker, app: App) -> None:
     write(broker, app, "one bad two")
     worker = app.worker()
     with pytest.raises(ProcessingError, match="no word"), worker:
@@ -203,7 +208,7 @@ def test_an_error_of_a_worker_is_raised_where_somebody_waits(broker: Any, app: A
     assert [type(error) for error in heard] == [ProcessingError] * 3
 
 
-def test_what_is_wrong_is_said_when_it_is_asked_for(broker: Any, app: App, tmp_path: Path) -> None:
+def test_what_is_wrong_is_said_when_it_is_asked_for(broker: Broker, app: App, tmp_path: Path) -> None:
     project = Millrace(kafka=broker.kafka, directory=tmp_path)
     with pytest.raises(ConfigError, match="has no application 'clicks'"):
         project.app("clicks")
@@ -261,7 +266,7 @@ print(json.dumps([counted, run.processed, before, after, changed]))
 
 @pytest.mark.spark
 def test_a_script_without_a_guard_runs_its_own_functions_and_stays_as_it_was(
-    broker: Any, unique: str, tmp_path: Path
+    broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.in", [(b"a", b"one", 1000), (b"a", b"two", 2000)], 0)
@@ -276,13 +281,13 @@ def test_a_script_without_a_guard_runs_its_own_functions_and_stays_as_it_was(
 
 
 @pytest.fixture(scope="module")
-def spark() -> Any:
+def spark() -> SparkSession:
     return spark_session()
 
 
 @pytest.mark.spark
 def test_a_bounded_run_a_release_and_the_way_back_are_steps_in_a_row(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(2, f"{unique}.in", f"{unique}.out")
     project = Millrace(kafka=broker.kafka, directory=tmp_path, spark=spark, by="ann@desk")
@@ -319,7 +324,7 @@ def test_a_bounded_run_a_release_and_the_way_back_are_steps_in_a_row(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
-def test_what_a_page_does_in_python_works(page: str, broker: Any, unique: str, tmp_path: Path) -> None:
+def test_what_a_page_does_in_python_works(page: str, broker: Broker, unique: str, tmp_path: Path) -> None:
     def of_this_test(text: str) -> str:
         return re.sub(r'"click(s|-counts)"', rf'"{unique}\1"', text).replace("[apps.clicks", f"[apps.{unique}s")
 
@@ -345,7 +350,9 @@ def test_what_a_page_does_in_python_works(page: str, broker: Any, unique: str, t
 
 
 @pytest.mark.spark
-def test_the_notebook_of_the_documentation_runs(broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_of_the_documentation_runs(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BOOTSTRAP_SERVERS", broker.bootstrap_servers)
     notebook = nbformat.read(_NOTEBOOK, as_version=4)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()

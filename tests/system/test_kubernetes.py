@@ -19,6 +19,8 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from tests.brokers import Broker
+
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "docker" / "kubernetes"
 FILES = sorted(path for path in MANIFESTS.rglob("*.yaml") if path.name != "kustomization.yaml")
@@ -144,7 +146,7 @@ class Pod:
 
 
 @pytest.fixture
-def pods(broker: Any, unique: str, new_port: Callable[[], int], tmp_path: Path) -> Iterator[list[Pod]]:
+def pods(broker: Broker, unique: str, new_port: Callable[[], int], tmp_path: Path) -> Iterator[list[Pod]]:
     made = [pod(number, unique, broker, new_port(), tmp_path / str(number)) for number in range(2)]
     made[0].millrace("topic", "create", "flights", "planes", "airlines", "delays", "--partitions", "4").wait()
     yield made
@@ -154,7 +156,7 @@ def pods(broker: Any, unique: str, new_port: Callable[[], int], tmp_path: Path) 
             each.process.wait()
 
 
-def pod(number: int, app: str, broker: Any, port: int, directory: Path) -> Pod:
+def pod(number: int, app: str, broker: Broker, port: int, directory: Path) -> Pod:
     mounted = {"/etc/millrace": "project", "/run/secrets/millrace": "secrets", "/var/lib/millrace": "state"}
     (container,) = POD["containers"]
     assert mounted.keys() < {mount["mountPath"] for mount in container["volumeMounts"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.releases.registry import Release
+    from tests.brokers import Broker
     from tests.system.platforms import Platform
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -40,7 +41,7 @@ TASKS = 2 * PARTITIONS
 
 
 @pytest.fixture
-def platform(broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
+def platform(broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
     monkeypatch.syspath_prepend(str(tmp_path))
     with running_platform(broker, unique, tmp_path) as platform:
         yield platform

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.hosting.application import Application
+    from tests.brokers import Broker
     from tests.system.groups import Group
 
 pytestmark = pytest.mark.broker
@@ -45,7 +46,7 @@ def until(condition: Callable[[], bool], what: str, turn: Callable[[], None] = l
 class Case:
     """An application of two levels with two inputs, one of them mostly idle; and its coordinator."""
 
-    def __init__(self, broker: Any, name: str, directory: Path, **settings: Any) -> None:
+    def __init__(self, broker: Broker, name: str, directory: Path, **settings: Any) -> None:
         self.broker, self.name, self.directory = broker, name, directory
         self.left, self.right, self.out = f"{name}.left", f"{name}.right", f"{name}.out"
         self.settings = {"commit_interval_ms": 100} | settings
@@ -162,7 +163,7 @@ def running(app: Application) -> Iterator[Worker]:
 
 
 @pytest.fixture
-def case(broker: Any, unique: str, tmp_path: Path) -> Case:
+def case(broker: Broker, unique: str, tmp_path: Path) -> Case:
     found = Case(broker, unique, tmp_path)
     found.apps = (found.app,)
     return found

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import socket
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ import pytest
 
 from pipeline.kafka.requests import REQUEST_SECONDS
 from pipeline.records import TopicPartition
+from tests.brokers import Broker
 from tests.system.groups import PARTITIONS
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def test_an_instance_that_is_told_to_end_while_it_starts_ends_and_says_so(
 
 def test_an_instance_that_waits_for_brokers_to_start_ends_when_it_is_told_to(group: Group) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never answers
-        group.broker = replace(group.broker, embedded=Silent(f"127.0.0.1:{silent.getsockname()[1]}"))
+        group.broker = Broker(f"127.0.0.1:{silent.getsockname()[1]}")
         instance = group.start()
         asks, _ = silent.accept()
         instance.send_signal(signal.SIGTERM)
@@ -157,13 +157,6 @@ def test_an_instance_that_waits_for_brokers_to_start_ends_when_it_is_told_to(gro
     said = group.log(0).strip().splitlines()
     assert said[-1] == "Told to stop before it ran: nothing was processed"
     assert all(line.startswith("Waiting for brokers at") for line in said[:-1])
-
-
-@dataclass(frozen=True)
-class Silent:
-    """A broker that says nothing."""
-
-    bootstrap_servers: str
 
 
 @pytest.mark.parametrize("options", [(), ("--until-caught-up",)], ids=["in a group", "alone"])

@@ -10,11 +10,15 @@ import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline import LONG
+from tests.presence import present
+
+if TYPE_CHECKING:
+    from tests.brokers import Broker
 
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).parent / "uv"
@@ -51,7 +55,9 @@ def test_wheel_and_sdist_hold_the_packages_and_nothing_else(built: Path) -> None
     assert not {".venv", ".millrace", "spark-warehouse"} & sources
 
 
-def test_a_worker_runs_where_only_the_wheel_is_installed(built: Path, broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_worker_runs_where_only_the_wheel_is_installed(
+    built: Path, broker: Broker, unique: str, tmp_path: Path
+) -> None:
     (wheel,) = built.glob("millrace-*.whl")
     environment = tmp_path / "environment"
     subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, environment], check=True)
@@ -84,7 +90,7 @@ def test_a_worker_runs_where_only_the_wheel_is_installed(built: Path, broker: An
 
     millrace("worker", unique, "--until-caught-up")
     assert "0 offsets behind" in millrace("lag", unique)
-    counts = {record.key: LONG.deserialize(record.value) for record in broker.read(f"{unique}.out")}
+    counts = {record.key: LONG.deserialize(present(record.value)) for record in broker.read(f"{unique}.out")}
     assert counts == {b"to": 2, b"be": 2, b"or": 1, b"not": 1}
 
 

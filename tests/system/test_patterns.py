@@ -12,11 +12,13 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pipeline import STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.serde.primitives import LONG
 from pipeline.worker.worker import Worker
+from tests.presence import present
 from tests.system.groups import PARTITIONS, tasks_taken
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.brokers import Broker
     from tests.system.groups import Group
 
 pytestmark = pytest.mark.broker
@@ -26,7 +28,7 @@ SETTINGS = '"metadata.max.age.ms" = 300'
 
 def test_a_group_shares_the_tasks_of_a_topic_that_is_made_while_it_runs(group: Group) -> None:
     def copied() -> list[bytes]:
-        return sorted(record.value for record in group.broker.read(f"{group.name}.out"))
+        return sorted(present(record.value) for record in group.broker.read(f"{group.name}.out"))
 
     for _ in range(2):
         group.start(build="build_copied", settings=SETTINGS)
@@ -50,7 +52,7 @@ def counting(name: str) -> Any:
 
 
 def test_a_worker_alone_goes_on_with_its_state_and_with_a_new_topic(
-    group: Group, broker: Any, unique: str, tmp_path: Path
+    group: Group, broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     app = broker.application(unique, counting(unique), tmp_path, commit_interval_ms=50, metadata_max_age_ms=300)
     worker = Worker(app)
@@ -66,7 +68,7 @@ def test_a_worker_alone_goes_on_with_its_state_and_with_a_new_topic(
     finally:
         worker.stop()
         running.join()
-    assert [LONG.deserialize(record.value) for record in broker.read(f"{unique}.out")] == [1, 2, 3, 4]
+    assert [LONG.deserialize(present(record.value)) for record in broker.read(f"{unique}.out")] == [1, 2, 3, 4]
 
 
 def test_partitions_that_an_input_is_given_are_read_from_their_beginnings(group: Group) -> None:
@@ -79,7 +81,7 @@ def test_partitions_that_an_input_is_given_are_read_from_their_beginnings(group:
         group.broker.write(f"{group.name}.in", records[partition::6], partition)
 
     def copied() -> list[bytes]:
-        return sorted(record.value for record in group.broker.read(f"{group.name}.out"))
+        return sorted(present(record.value) for record in group.broker.read(f"{group.name}.out"))
 
     group.until(lambda: len(copied()) >= 100, f"read all partitions: {len(copied())}")
     assert copied() == [b"%03d" % n for n in range(100)]

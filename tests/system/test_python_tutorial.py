@@ -5,9 +5,12 @@ from __future__ import annotations
 import doctest
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.brokers import Broker
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "from-python.md"
 _SESSION = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -16,7 +19,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 
 def test_the_session_of_the_page_shows_what_it_says(
-    broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unique: str
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unique: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     source = "\n".join(_SESSION.findall(PAGE.read_text())).replace("127.0.0.1:19092", broker.bootstrap_servers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +16,8 @@ from tests.system.release_model import WORDS, World
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.brokers import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(7200)]
 
@@ -40,7 +42,7 @@ FAULTS = st.sampled_from(["nothing", *["coordinator"] * 6, *EVENTS])
 class Releases(RuleBasedStateMachine):
     """Takes steps of releases; in the middle of each something happens, and between them as well."""
 
-    broker: Any
+    broker: Broker
     directory: Path
 
     @initialize(words=st.lists(st.sampled_from(WORDS), min_size=1, max_size=20), is_gated=st.booleans())
@@ -103,7 +105,7 @@ class Releases(RuleBasedStateMachine):
 
 
 def test_whatever_happens_in_releases_public_topics_are_right_record_by_record(
-    broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     # Whoever does not answer is known soon, and holds of the dead end soon.

@@ -48,6 +48,8 @@ from pipeline.worker.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.brokers import Broker
+
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
@@ -58,7 +60,7 @@ DIGESTS = re.compile(r"noted: \w{16} of the candidate, \w{16} of the live versio
 class Project:
     """The example application, with topics of one test's own."""
 
-    def __init__(self, broker: Any, unique: str, directory: Path) -> None:
+    def __init__(self, broker: Broker, unique: str, directory: Path) -> None:
         self.broker, self.unique = broker, unique
         path = directory / "streams.toml"
         path.write_text(
@@ -146,7 +148,7 @@ def cut(releaser: Releaser) -> Release:
 
 
 @pytest.fixture
-def project(broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+def project(broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     monkeypatch.syspath_prepend(str(tmp_path))
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -383,7 +385,7 @@ def test_a_switch_that_died_around_its_corrections_is_completed_by_a_rerun(
     assert project.sums() == {"ann": 5, "bob": 0}
 
 
-def test_a_command_takes_the_live_version_unless_another_is_named(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_command_takes_the_live_version_unless_another_is_named(broker: Broker, unique: str, tmp_path: Path) -> None:
     path = tmp_path / "streams.toml"
     first_version = f'[apps.{unique}]\ntopology = "pipeline.apps.delays:build"\n'
     apps = f'{first_version}[apps.{unique}.versions]\nv2 = "pipeline.apps.delays:build_v2"\n'
@@ -613,7 +615,7 @@ def _dying_in(name: str, commit: Any) -> type[TransactionalProducer]:
     return Dying
 
 
-def test_of_writers_at_the_same_time_exactly_one_wins(broker: Any, unique: str) -> None:
+def test_of_writers_at_the_same_time_exactly_one_wins(broker: Broker, unique: str) -> None:
     Registry.at(broker.admin()).write(Release(unique, "v1"))
     for _ in range(3):
         seen = Registry.at(broker.admin()).read(unique, "v1")

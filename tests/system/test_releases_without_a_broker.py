@@ -6,12 +6,13 @@ import os
 import random
 import signal
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline.hosting.control.publication import CONTROL_TOPIC
 from pipeline.releases.releaser import Releaser
+from tests.brokers import Broker
 from tests.system.platforms import (
     FAULTS,
     STEPS,
@@ -37,13 +38,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.ma
 @pytest.fixture
 def platform(
     cluster: Cluster,
-    broker_tools: Callable[[Any], Any],
     unique: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Platform]:
     monkeypatch.syspath_prepend(str(tmp_path))
-    with running_platform(broker_tools(cluster), unique, tmp_path) as platform:
+    with running_platform(Broker(cluster.bootstrap_servers), unique, tmp_path) as platform:
         yield platform
 
 

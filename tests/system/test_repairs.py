@@ -10,7 +10,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import SparkSession
@@ -32,10 +32,13 @@ from pipeline.releases.scope import Scope
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from tests.brokers import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -75,7 +78,7 @@ def row(user: str, minute: int) -> bytes:
 class Project:
     """Views per user and minute, and the last page of each user; in topics of one test's own."""
 
-    def __init__(self, broker: Any, unique: str, directory: Path) -> None:
+    def __init__(self, broker: Broker, unique: str, directory: Path) -> None:
         self.broker, self.unique = broker, unique
         self.path = directory / "streams.toml"
         self.path.write_text(
@@ -125,9 +128,10 @@ v2 = "{unique}:build"
     def table(self, topic: str) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
         for record in self.broker.read(f"{self.unique}.{topic}"):
-            found.pop(record.key, None)
+            key = present(record.key)
+            found.pop(key, None)
             if record.value is not None:
-                found[record.key] = record.value
+                found[key] = record.value
         return found
 
     def damage(self, topic: str, *rows: tuple[bytes, bytes | None, int]) -> None:
@@ -145,7 +149,7 @@ v2 = "{unique}:build"
 
 
 @pytest.fixture
-def project(broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+def project(broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     monkeypatch.syspath_prepend(str(tmp_path))
     active = SparkSession.getActiveSession()
     if active is not None:

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline.errors import UnsupportedByHostError
 from pipeline.transfers.exports import ExportSpec, run_export
 from pipeline.transfers.imports import ImportSpec, run_import
+from tests.presence import present
 from tests.spark_sessions import session_of
 from tests.system.groups import PARTITIONS
 from tests.system.spark_clusters import SMALL_HEAP, SPARK_HOME, search_path, until
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
+    from tests.brokers import Broker
     from tests.system.groups import Group
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -87,13 +91,13 @@ def test_runs_dry_runs_and_workers_go_through_a_spark_connect_server(group: Grou
 
 
 @pytest.fixture
-def spark(server: str) -> Iterator[Any]:
+def spark(server: str) -> Iterator[SparkSession]:
     with session_of(server) as session:
         yield session
 
 
 def test_imports_and_exports_of_files_and_tables_go_through_a_spark_connect_server(
-    broker: Any, unique: str, tmp_path: Path, spark: Any
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     orders, copies = f"{unique}.orders", f"{unique}.copies"
     broker.create(2, orders, copies)
@@ -111,7 +115,7 @@ def test_imports_and_exports_of_files_and_tables_go_through_a_spark_connect_serv
     assert run_export(table, broker.admin(), spark).written == 1
     back = ImportSpec(copies, "ORDERS", "jdbc", options=options, key=("_key",), incremental="id")
     assert run_import(back, broker.admin(), spark).written == 21
-    assert sorted(json.loads(r.value)["id"] for r in broker.read(copies)) == list(range(21))
+    assert sorted(json.loads(present(r.value))["id"] for r in broker.read(copies)) == list(range(21))
     elsewhere = replace(table, options={"url": "jdbc:derby:x"}, name=f"{unique}.elsewhere")
     with pytest.raises(UnsupportedByHostError, match="Over Spark Connect tables are written in PostgreSQL and H2 only"):
         run_export(elsewhere, broker.admin(), spark)

@@ -21,10 +21,13 @@ from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.worker.group.servers import servers_of
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from tests.brokers import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -45,12 +48,12 @@ SELECT WINDOWSTART AS at, total FROM sold WHERE item = 'lamp' AND WINDOWSTART >=
 OUTPUTS = "large", "sold", "spent"
 
 
-def tables(broker: Any, name: str) -> dict[str, dict[bytes, Any]]:
+def tables(broker: Broker, name: str) -> dict[str, dict[bytes, Any]]:
     """The last value of each key, by output."""
     found = {}
     for output in OUTPUTS:
         records = broker.read(f"{name}.{output}")
-        last = {record.key: record.value for record in records}
+        last = {present(record.key): record.value for record in records}
         found[output] = {key: None if value is None else json.loads(value) for key, value in last.items()}
     return found
 
@@ -62,7 +65,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def check_pull_queries(config: Path, name: str, broker: Any) -> None:
+def check_pull_queries(config: Path, name: str, broker: Broker) -> None:
     """Both instances have a part of each table; each answers for all of it, and so does the shell, which finds one itself."""
     until(lambda: len(servers_of(broker.admin(), f"{name}-v1")) == 2)
     servers = servers_of(broker.admin(), f"{name}-v1", within_s=120)
@@ -99,7 +102,7 @@ def shell(config: Path, name: str, statement: str, *options: str) -> Any:
     return CliRunner().invoke(app, ["--config", str(config), "sql", name, *options, "-e", statement])
 
 
-def test_a_worker_and_a_bounded_run_give_what_the_statements_say(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_worker_and_a_bounded_run_give_what_the_statements_say(broker: Broker, unique: str, tmp_path: Path) -> None:
     names = [f"{unique}live", f"{unique}batch"]
     config = tmp_path / "streams.toml"
     sections = [f'[apps.{name}]\ntopology = "{name}.sql"\n' for name in names]

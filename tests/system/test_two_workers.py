@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
     from pipeline.hosting.application import Application
     from pipeline.records import RawRecord
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
 
 WORDS = [f"w{n}" for n in range(7)]
 
 
-def application(broker: Any, unique: str, state: Path) -> Application:
+def application(broker: Broker, unique: str, state: Path) -> Application:
     builder = StreamsBuilder()
     words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
     counts = words.group_by(lambda _key, word: word, Grouped(STRING, STRING)).count(Materialized("counts"))
@@ -54,7 +55,7 @@ class InThread:
             self.error = error
 
 
-def write(broker: Any, unique: str, start: int, end: int) -> None:
+def write(broker: Broker, unique: str, start: int, end: int) -> None:
     broker.write(f"{unique}.in", [(b"%d" % n, WORDS[n % 7].encode(), n + 1) for n in range(start, end)])
 
 
@@ -62,7 +63,7 @@ def totals(records: list[RawRecord]) -> dict[bytes | None, int]:
     return {r.key: LONG.deserialize(r.value or b"") for r in records}
 
 
-def read_until(broker: Any, unique: str, total: int, worker: InThread) -> list[RawRecord]:
+def read_until(broker: Broker, unique: str, total: int, worker: InThread) -> list[RawRecord]:
     while True:
         records: list[RawRecord] = broker.read(f"{unique}.out")
         if sum(totals(records).values()) >= total or not worker.thread.is_alive():
@@ -78,7 +79,7 @@ def assert_as_if_one(records: list[RawRecord], count: int) -> None:
 
 @pytest.mark.parametrize("moment", ["at work", "idle"])
 def test_the_older_worker_ends_with_a_clear_error_and_nothing_is_duplicated(
-    broker: Any, unique: str, tmp_path: Path, moment: str
+    broker: Broker, unique: str, tmp_path: Path, moment: str
 ) -> None:
     broker.create(2, f"{unique}.in", f"{unique}.out")
     write(broker, unique, 0, 40_000)
@@ -101,7 +102,7 @@ def test_the_older_worker_ends_with_a_clear_error_and_nothing_is_duplicated(
     assert totals(broker.read(f"{unique}.out")) == totals(records), "the older one wrote nothing more"
 
 
-def test_a_task_that_another_went_on_with_is_given_up_by_its_owner(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_task_that_another_went_on_with_is_given_up_by_its_owner(broker: Broker, unique: str, tmp_path: Path) -> None:
     elsewhere: list[Worker] = []
 
     def meet_trouble(value: str) -> str:

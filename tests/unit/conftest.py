@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,16 +11,18 @@ from tests.browsers import chromium, emulate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from selenium.webdriver import Chrome
+
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def browser() -> Iterator[Chrome]:
     """One for all tests of a process: a start takes seconds."""
     with chromium() as made:
         yield made
 
 
 @pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
+def page(browser: Chrome) -> Iterator[Chrome]:
     """An empty page."""
     browser.get("about:blank")
     browser.get_log("browser")

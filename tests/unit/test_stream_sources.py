@@ -17,6 +17,7 @@ from pipeline import (
     JoinWindows,
     Named,
     Processor,
+    ProcessorContext,
     Produced,
     Record,
     Stores,
@@ -121,7 +122,7 @@ def test_each_source_starts_where_it_was_told_to(reset: AutoOffsetReset | None) 
 class Where(Processor[str, str]):
     """Forwards the topic each record came from."""
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.context = context
 
     def process(self, record: Record[str, str]) -> None:
@@ -187,7 +188,7 @@ def test_a_pattern_must_not_match_what_another_source_reads() -> None:
 class KeepLength(Processor[str, str]):
     """Fills a global store with the lengths of values."""
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.lengths = context.get_state_store("lengths")
 
     def process(self, record: Record[str, str]) -> None:
@@ -197,7 +198,7 @@ class KeepLength(Processor[str, str]):
 class AddLength(Processor[str, str]):
     """Forwards what the global store has for each key."""
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.context = context
         self.lengths = context.get_state_store("lengths")
 

@@ -244,7 +244,7 @@ def test_a_store_that_nobody_uses_is_in_no_task() -> None:
 
 def test_a_processor_cannot_use_a_store_that_it_is_not_connected_to() -> None:
     class Use(Ignore):
-        def init(self, context: ProcessorContext[Any, Any]) -> None:
+        def init(self, context: ProcessorContext) -> None:
             context.get_state_store("store")
 
     topology = chain().connect_processor_and_state_stores("processor", "store")

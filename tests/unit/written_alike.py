@@ -7,13 +7,16 @@ import operator
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.dsl.builder import StreamsBuilder
 from pipeline.dsl.options import Consumed, Grouped, Materialized, Produced
 from pipeline.processor.api import Processor
 from pipeline.serde.primitives import LONG, STRING
 from pipeline.windows import TimeWindows
+
+if TYPE_CHECKING:
+    from pipeline import ProcessorContext
 
 LIMIT = 3
 
@@ -39,7 +42,7 @@ class Threshold:
 class Numbered(Processor[str, str]):
     """Counts."""
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.context, self.number = context, 0
 
     def process(self, record: Any) -> None:

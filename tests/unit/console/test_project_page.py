@@ -31,6 +31,8 @@ from tests.browsers import animated, emulate, foreign, nameless, overflow, pale
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from selenium.webdriver import Chrome
+
 HOSTILE = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
 NOW = 1_767_300_000_000
 HOUR = 3_600_000
@@ -135,7 +137,7 @@ def served(look: Looking, token: str = "") -> Iterator[str]:
 class Page:
     """A browser at the console."""
 
-    def __init__(self, page: Any, address: str) -> None:
+    def __init__(self, page: Chrome, address: str) -> None:
         self.page = page
         page.get(address)
 
@@ -209,7 +211,7 @@ def test_what_cannot_be_compared_is_said(error: Exception, status: int) -> None:
     assert answer.json()["message"].startswith("no")
 
 
-def test_a_browser_shows_applications_runs_and_releases(page: Any) -> None:
+def test_a_browser_shows_applications_runs_and_releases(page: Chrome) -> None:
     with served(Looking(project()), "secret") as address:
         console = Page(page, address)
         console.wait_for("connection", "token")
@@ -243,7 +245,7 @@ def test_a_browser_shows_applications_runs_and_releases(page: Any) -> None:
         assert console.complaints() == []
 
 
-def test_another_application_is_chosen_by_its_link_and_stays(page: Any) -> None:
+def test_another_application_is_chosen_by_its_link_and_stays(page: Chrome) -> None:
     look = Looking(project())
     with served(look) as address:
         console = Page(page, address)
@@ -260,7 +262,7 @@ def test_another_application_is_chosen_by_its_link_and_stays(page: Any) -> None:
         assert console.text("app-title") == "Application broken"
 
 
-def test_what_was_seen_before_is_shown_on_when_brokers_are_away(page: Any) -> None:
+def test_what_was_seen_before_is_shown_on_when_brokers_are_away(page: Chrome) -> None:
     look = Looking(project())
     with served(look) as address:
         console = Page(page, address)
@@ -273,7 +275,7 @@ def test_what_was_seen_before_is_shown_on_when_brokers_are_away(page: Any) -> No
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_can_be_read_by_everybody(page: Any, scheme: str) -> None:
+def test_the_page_can_be_read_by_everybody(page: Chrome, scheme: str) -> None:
     emulate(page, prefers_color_scheme=scheme, prefers_reduced_motion="reduce")
     with served(Looking(project())) as address:
         console = Page(page, address)
@@ -288,7 +290,7 @@ def test_the_page_can_be_read_by_everybody(page: Any, scheme: str) -> None:
         assert overflow(page, 320) == []
 
 
-def test_the_keyboard_reaches_everything(page: Any) -> None:
+def test_the_keyboard_reaches_everything(page: Chrome) -> None:
     with served(Looking(project())) as address:
         Page(page, address).wait_for("apps", "stable")
         page.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
@@ -304,7 +306,7 @@ def test_the_keyboard_reaches_everything(page: Any) -> None:
     assert {"clicks", "broken", "period", "timeline", "As a table", "host-1:8090", "compare"} <= set(seen)
 
 
-def test_a_thousand_applications_and_hundreds_of_runs_leave_the_page_usable(page: Any) -> None:
+def test_a_thousand_applications_and_hundreds_of_runs_leave_the_page_usable(page: Chrome) -> None:
     found = project()
     clicks, runs = found["apps"][0], found["runs"]
     found["apps"] = [clicks | {"name": f"app-{n}"} for n in range(1000)]

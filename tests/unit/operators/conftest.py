@@ -1,69 +1,8 @@
-"""A task that is stopped and taken over: the driver cannot do that."""
+"""Fixtures of tests of operators."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
 import pytest
-
-from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing.driver import MemoryTopics, MockClock
-from tests.changelogs import Batch
-
-if TYPE_CHECKING:
-    from pipeline.topology.topology import Topology
-
-INPUT = TopicPartition("in", 0)
-
-
-@dataclass
-class Restartable:
-    """One task that reads `in` and writes `out`; every `run` is a new process."""
-
-    topology: Topology
-    topics: MemoryTopics = field(default_factory=MemoryTopics)
-    backend: MemoryBackend = field(default_factory=MemoryBackend)
-    committed: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
-    offset: int = 0
-
-    def run(self, *rows: tuple[str, int] | tuple[str, int, bytes]) -> None:
-        """Take the task over, process `(key, timestamp)` or `(key, timestamp, value)`, commit."""
-        (sub,) = self.topology.sub_topologies()
-        spec = TaskSpec(TaskId(0, 0), sub, "app", (INPUT,))
-        task = Task(spec, Ports(self.topics, self.backend, MockClock(), {}))
-        for tp, start in task.restore_starts().items():
-            log = self.topics.logs.get(tp.topic, [])[start:]
-            task.restore(tp, Batch(log), start + len(log))
-        task.start(self.committed)
-        for key, timestamp, *value in rows:
-            task.add_records(INPUT, [RawRecord(key.encode(), value[0] if value else b"v", timestamp, self.offset)])
-            self.offset += 1
-        task.process_all()
-        commit = task.prepare_commit()
-        self.committed = dict(commit.offsets)
-        task.post_commit({tp: len(self.topics.logs[tp.topic]) for tp in commit.changelogs})
-        task.close()
-
-    def lose_state(self) -> None:
-        """The next run starts on another machine."""
-        self.backend = MemoryBackend()
-
-    def written(self) -> list[RawRecord]:
-        """What has been written to `out` since the last look."""
-        found = []
-        while (record := self.topics.take("out")) is not None:
-            found.append(record)
-        return found
-
-
-@pytest.fixture
-def restartable() -> type[Restartable]:
-    return Restartable
 
 
 @pytest.fixture(params=["with its state", "from the changelog"])

@@ -26,6 +26,7 @@ from pipeline import (
 from pipeline.records import TopicPartition
 from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.testing import TopologyTestDriver
+from tests.unit.operators.restarting import Restartable
 
 if TYPE_CHECKING:
     from pipeline.records import RawRecord
@@ -130,9 +131,9 @@ def test_windows_without_end_cannot_wait_for_it() -> None:
     ids=["tumbling", "sliding", "sessions"],
 )
 def test_what_has_been_forwarded_is_known_after_a_restart(
-    restartable: Any, windows: Any, expected: list[tuple[str, int, int | None, int]], loses_state: bool
+    windows: Any, expected: list[tuple[str, int, int | None, int]], loses_state: bool
 ) -> None:
-    task = restartable(topology(windows, retention=ms(1000)))
+    task = Restartable(topology(windows, retention=ms(1000)))
     task.run(("A", 12), ("B", 13), ("A", 25))
     assert {(key, t) for key, _, _, t in read(task.written(), windows)} == {("A", 12), ("B", 13)}
     if loses_state:
@@ -141,9 +142,9 @@ def test_what_has_been_forwarded_is_known_after_a_restart(
     assert read(task.written(), windows) == expected, "nothing twice, nothing late, nothing lost"
 
 
-def test_the_time_of_the_last_close_is_committed_under_the_stores_name(restartable: Any) -> None:
+def test_the_time_of_the_last_close_is_committed_under_the_stores_name() -> None:
     windows = TimeWindows.of(ms(10), grace=ms(2))
-    task = restartable(topology(windows))
+    task = Restartable(topology(windows))
     task.run(("A", 12))
     assert OffsetMetadata.decode(task.committed[INPUT][1]).processor_metadata == {}
     task.run(("A", 25))

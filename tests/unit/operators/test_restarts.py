@@ -25,6 +25,7 @@ from pipeline import (
 from pipeline.records import TopicPartition
 from pipeline.runtime.observed_times import short_name
 from pipeline.runtime.offset_metadata import OffsetMetadata
+from tests.unit.operators.restarting import Restartable
 
 if TYPE_CHECKING:
     from pipeline.topology.topology import Topology
@@ -93,12 +94,12 @@ ROWS = [
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
-def test_what_is_late_is_so_wherever_the_input_is_cut(restartable: Any, name: str, loses_state: bool) -> None:
-    in_one_go = restartable(TOPOLOGIES[name]())
+def test_what_is_late_is_so_wherever_the_input_is_cut(name: str, loses_state: bool) -> None:
+    in_one_go = Restartable(TOPOLOGIES[name]())
     in_one_go.run(*ROWS)
     whole = in_one_go.written()
     for cut in range(1, len(ROWS)):
-        task = restartable(TOPOLOGIES[name]())
+        task = Restartable(TOPOLOGIES[name]())
         task.run(*ROWS[:cut])
         if loses_state:
             task.lose_state()
@@ -106,8 +107,8 @@ def test_what_is_late_is_so_wherever_the_input_is_cut(restartable: Any, name: st
         assert task.written() == whole, f"cut before {ROWS[cut]}"
 
 
-def test_the_time_is_committed_for_each_operator_and_store_with_every_input(restartable: Any) -> None:
-    task = restartable(TOPOLOGIES["tumbling"]())
+def test_the_time_is_committed_for_each_operator_and_store_with_every_input() -> None:
+    task = Restartable(TOPOLOGIES["tumbling"]())
     task.run(("a", 18), ("dropped", 200))
     found = OffsetMetadata.decode(task.committed[INPUT][1])
     (operator,) = (node.name for node in task.topology.sub_topologies()[0].nodes if "AGGREGATE" in node.name)

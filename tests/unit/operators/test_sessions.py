@@ -17,6 +17,7 @@ from pipeline import (
     EmitStrategy,
     Materialized,
     Processor,
+    ProcessorContext,
     Produced,
     Record,
     SessionWindows,
@@ -244,7 +245,7 @@ def test_sessions_can_be_aggregated_into_any_value(caching: bool) -> None:
 class LastVisit(Processor[str, str]):
     """Keeps one session per key and value: a store of sessions needs no aggregation."""
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.store = context.get_state_store("visits")
 
     def process(self, record: Record[str, str]) -> None:

@@ -150,7 +150,7 @@ def test_a_store_below_a_processor_that_moves_records_in_time_sees_their_new_tim
 class Numbered(FixedKeyProcessor[str, str]):
     """Puts the number of records per key before each value."""
 
-    def init(self, context: Any) -> None:
+    def init(self, context: FixedKeyProcessorContext) -> None:
         self.context = context
         self.counts = context.get_state_store("counts")
         context.schedule(timedelta(seconds=10), PunctuationType.STREAM_TIME, lambda _time: None)

@@ -14,6 +14,7 @@ from pipeline import (
     FixedKeyProcessor,
     ProcessingError,
     Processor,
+    ProcessorContext,
     Produced,
     Record,
     Repartitioned,
@@ -50,7 +51,7 @@ class Remember(Processor[str, str]):
     def stores() -> tuple[StoreBuilder, ...]:
         return (SEEN,)
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.context, self.seen = context, context.get_state_store("seen")
 
     def process(self, record: Record[str, str]) -> None:
@@ -60,7 +61,7 @@ class Remember(Processor[str, str]):
 
 
 class RememberValue(FixedKeyProcessor[str, str]):
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.context, self.seen = context, context.get_state_store("seen")
 
     def process(self, record: FixedKeyRecord[str, str]) -> None:
@@ -70,7 +71,7 @@ class RememberValue(FixedKeyProcessor[str, str]):
 
 
 class RememberRow(ValueTransformerWithKey[str, str, str]):
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.seen = context.get_state_store("seen")
 
     def transform(self, key: str, value: str | None) -> str:

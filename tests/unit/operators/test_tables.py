@@ -18,6 +18,7 @@ from pipeline import (
     Materialized,
     Named,
     ProcessingError,
+    ProcessorContext,
     Produced,
     Record,
     SessionWindows,
@@ -48,7 +49,7 @@ class Capture:
     def __init__(self, seen: Rows) -> None:
         self._seen = seen
 
-    def init(self, context: Any) -> None: ...
+    def init(self, context: ProcessorContext) -> None: ...
 
     def process(self, record: Any) -> None:
         self._seen.append((record.key, record.value, record.timestamp))
@@ -356,7 +357,7 @@ def test_a_mapped_none_deletes_and_a_null_key_in_a_repartition_topic_stops() -> 
 class Exclaim:
     """Notes what it has been called for in a store."""
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.context = context
         self.store = context.get_state_store("calls")
 
@@ -454,7 +455,7 @@ def test_a_join_stores_the_tables_it_looks_up_and_nothing_between() -> None:
 class Count:
     """Gives how often it has been called."""
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.context, self.calls = context, 0
 
     def transform(self, _key: str, _value: str | None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -13,6 +13,7 @@ from pipeline import (
     Consumed,
     FixedKeyProcessor,
     Processor,
+    ProcessorContext,
     PunctuationType,
     Record,
     Stores,
@@ -22,6 +23,11 @@ from pipeline import (
 )
 from pipeline.testing import TopologyTestDriver
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pipeline.processor.api import ProcessingContext
+
 TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
 SETTINGS = {"user.limit": 3, "user.names": ["a", "b"], "max.task.idle.ms": 7, "server.token": "secret"}
 
@@ -29,9 +35,9 @@ SETTINGS = {"user.limit": 3, "user.names": ["a", "b"], "max.task.idle.ms": 7, "s
 class QueryClient(Processor[str, str], FixedKeyProcessor[str, str], ValueTransformerWithKey[str, str, str]):
     """Hands its context out."""
 
-    contexts: ClassVar[list[Any]] = []
+    contexts: ClassVar[list[ProcessingContext]] = []
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessingContext) -> None:
         self.contexts.append(context)
 
     def process(self, record: Any) -> None:
@@ -42,7 +48,7 @@ class QueryClient(Processor[str, str], FixedKeyProcessor[str, str], ValueTransfo
 
 
 @pytest.fixture(params=["process", "process_values", "transform_values", "global"])
-def context(request: pytest.FixtureRequest) -> Any:
+def context(request: pytest.FixtureRequest) -> Iterator[ProcessingContext]:
     QueryClient.contexts.clear()
     builder = StreamsBuilder()
     match request.param:
@@ -58,7 +64,7 @@ def context(request: pytest.FixtureRequest) -> Any:
         yield QueryClient.contexts[0]
 
 
-def test_processors_read_the_settings_of_the_application(context: Any) -> None:
+def test_processors_read_the_settings_of_the_application(context: ProcessingContext) -> None:
     settings = context.app_configs()
     assert settings["application.id"] == "app"
     assert (settings["max.task.idle.ms"], settings["num.stream.threads"]) == (7, 1)
@@ -66,19 +72,19 @@ def test_processors_read_the_settings_of_the_application(context: Any) -> None:
     assert "secret" not in repr(settings)
 
 
-def test_what_a_processor_does_to_the_settings_is_its_own(context: Any) -> None:
+def test_what_a_processor_does_to_the_settings_is_its_own(context: ProcessingContext) -> None:
     context.app_configs()["application.id"] = "other"
     assert context.app_configs()["application.id"] == "app"
 
 
-def test_a_processor_knows_where_the_state_of_its_task_is_kept(context: Any) -> None:
+def test_a_processor_knows_where_the_state_of_its_task_is_kept(context: ProcessingContext) -> None:
     task = "global" if str(context.task_id) == "-1_-1" else str(context.task_id)
     assert context.state_dir == Path(".millrace/state/app") / task
 
 
 def test_the_processor_of_a_global_store_cannot_schedule() -> None:
     class Scheduling(Processor[str, str]):
-        def init(self, context: Any) -> None:
+        def init(self, context: ProcessorContext) -> None:
             context.schedule(timedelta(seconds=1), PunctuationType.WALL_CLOCK_TIME, print)
 
         def process(self, record: Record[str, str]) -> None:

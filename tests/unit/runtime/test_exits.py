@@ -16,6 +16,7 @@ from pipeline import (
     Named,
     ProcessingError,
     Processor,
+    ProcessorContext,
     Produced,
     PunctuationType,
     Serde,
@@ -53,7 +54,7 @@ def build(operate: Callable[[Any], Any], consumed: Any = STRINGS, produced: Any 
 
 
 class Punctuating(Processor[str, str]):
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self._values: list[str] = []
         context.schedule(timedelta(milliseconds=1), PunctuationType.STREAM_TIME, lambda _ms: leave(self._values[-1]))
 

@@ -32,7 +32,7 @@ PLAIN = ErrorHandlers(None, LogAndContinue(None), None)
 class Ticking:
     """Writes a record every second of the wall clock."""
 
-    def init(self, context: ProcessorContext[Any, Any]) -> None:
+    def init(self, context: ProcessorContext) -> None:
         def tick(now_ms: int) -> None:
             context.forward(Record(None, f"tick@{now_ms}", now_ms))
 

@@ -13,6 +13,7 @@ from pipeline import (
     Consumed,
     MetricName,
     Processor,
+    ProcessorContext,
     RecordingLevel,
     Stores,
     StreamsBuilder,
@@ -37,7 +38,7 @@ class Measuring(Processor[str, str]):
     def __init__(self, begin: Callable[[StreamsMetrics], Any], go_on: Callable[[Any, str], None]) -> None:
         self.begin, self.go_on = begin, go_on
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.made = self.begin(context.metrics)
 
     def process(self, record: Any) -> None:
@@ -187,7 +188,7 @@ def test_figures_of_tasks_are_told_apart_those_of_global_stores_too() -> None:
 
 def test_transformers_of_tables_have_metrics() -> None:
     class Counted(ValueTransformerWithKey[str, str, str]):
-        def init(self, context: Any) -> None:
+        def init(self, context: ProcessorContext) -> None:
             self.sensor = context.metrics.add_rate_total_sensor("cache", "eu", operation_name="lookup")
 
         def transform(self, _key: str, value: str | None) -> str | None:

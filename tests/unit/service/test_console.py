@@ -34,6 +34,8 @@ from tests.unit.service.test_events import Working
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from selenium.webdriver import Chrome
+
     from pipeline.runtime.layout import Layout
 
 ODD = Serde[Any]("odd", lambda value: json.dumps(value).encode(), json.loads)
@@ -134,7 +136,7 @@ class Growing(Working):
 
 
 @contextmanager
-def shown(instance: FakeInstance, page: Any, token: str = "", port: int = 0) -> Iterator[Shown]:
+def shown(instance: FakeInstance, page: Chrome, token: str = "", port: int = 0) -> Iterator[Shown]:
     """The console of an instance in a browser."""
     api = new_api(instance, Access(token, server="here:1"))
     with (
@@ -148,7 +150,7 @@ def shown(instance: FakeInstance, page: Any, token: str = "", port: int = 0) -> 
 class Shown:
     """A page that is open."""
 
-    def __init__(self, page: Any, port: int) -> None:
+    def __init__(self, page: Chrome, port: int) -> None:
         self.page, self.port = page, port
 
     def text(self, name: str) -> str:
@@ -171,7 +173,7 @@ class Shown:
         return [each for each in said if not re.search("favicon|401", each)]
 
 
-def test_a_browser_shows_figures_as_they_change_and_names_as_text(page: Any) -> None:
+def test_a_browser_shows_figures_as_they_change_and_names_as_text(page: Chrome) -> None:
     instance = Growing(server=HOSTILE)
     instance.answers = {TaskId(0, n): [Page((row(HOSTILE, 5),) if n == 0 else ())] for n in range(3)}
     with shown(instance, page, "secret") as console:
@@ -196,7 +198,7 @@ def test_a_browser_shows_figures_as_they_change_and_names_as_text(page: Any) -> 
         assert console.complaints() == []
 
 
-def test_figures_stand_beside_the_topics_and_stores_they_are_of(page: Any) -> None:
+def test_figures_stand_beside_the_topics_and_stores_they_are_of(page: Chrome) -> None:
     with shown(Busy(), page) as console:
         for text in ("lag 80, 1.5 min", "/s, lag 80", " updates/s"):
             console.wait_for("graph", text)
@@ -210,7 +212,7 @@ def test_figures_stand_beside_the_topics_and_stores_they_are_of(page: Any) -> No
         assert console.complaints() == []
 
 
-def test_odd_keys_and_values_are_shown_exactly_and_as_text(page: Any) -> None:
+def test_odd_keys_and_values_are_shown_exactly_and_as_text(page: Chrome) -> None:
     instance = FakeInstance(application=kept(ODD))
     huge, lossless = "x" * 100_000, 9_007_199_254_740_993
     rows = {HOSTILE: lossless, "\u0000\u202e": float("nan"), "huge": huge, "nested": {"a": [float("-inf"), lossless]}}
@@ -229,7 +231,7 @@ def test_odd_keys_and_values_are_shown_exactly_and_as_text(page: Any) -> None:
         assert console.complaints() == []
 
 
-def test_a_store_is_asked_with_what_its_kind_takes(page: Any) -> None:
+def test_a_store_is_asked_with_what_its_kind_takes(page: Chrome) -> None:
     with shown(FakeInstance(), page) as console:
         console.wait_for("serdes", "timestamped-key-value")
         usable = [
@@ -244,7 +246,7 @@ def test_a_store_is_asked_with_what_its_kind_takes(page: Any) -> None:
         console.wait_for("store-error", "from and prefix at a time")
 
 
-def test_ten_thousand_tasks_leave_the_page_usable(page: Any) -> None:
+def test_ten_thousand_tasks_leave_the_page_usable(page: Chrome) -> None:
     many = frozenset(TaskId(0, n) for n in range(10_000))
     servers = {str(task): f"host-{task.partition % 100}:8090" for task in many}
     instance = FakeInstance(active=many, orders=Orders({}, {}, servers=servers))
@@ -257,7 +259,7 @@ def test_ten_thousand_tasks_leave_the_page_usable(page: Any) -> None:
         assert console.text("tasks").startswith("0_9999 host-99:8090")
 
 
-def test_a_topology_too_large_for_a_picture_is_shown_as_a_text(page: Any) -> None:
+def test_a_topology_too_large_for_a_picture_is_shown_as_a_text(page: Chrome) -> None:
     builder = StreamsBuilder()
     texts = builder.stream("in", Consumed(STRING, STRING))
     for number in range(1200):
@@ -278,7 +280,7 @@ class Starting(FakeInstance):
         return super().layout if self.state is WorkerState.RUNNING else None
 
 
-def test_an_instance_that_starts_is_followed_until_it_has_stores(page: Any) -> None:
+def test_an_instance_that_starts_is_followed_until_it_has_stores(page: Chrome) -> None:
     instance = Starting(state=WorkerState.REBALANCING)
     with shown(instance, page) as console:
         console.wait_for("now", "rebalancing")
@@ -289,7 +291,7 @@ def test_an_instance_that_starts_is_followed_until_it_has_stores(page: Any) -> N
         assert console.text("store-error") == ""
 
 
-def test_a_page_goes_on_when_its_instance_comes_back(page: Any) -> None:
+def test_a_page_goes_on_when_its_instance_comes_back(page: Chrome) -> None:
     with shown(FakeInstance(), page) as console:
         console.wait_for("connection", "Connected")
     console.wait_for("connection", "trying again")
@@ -303,7 +305,7 @@ def test_a_page_goes_on_when_its_instance_comes_back(page: Any) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_can_be_read_by_everybody(page: Any, scheme: str) -> None:
+def test_the_page_can_be_read_by_everybody(page: Chrome, scheme: str) -> None:
     emulate(page, prefers_color_scheme=scheme, prefers_reduced_motion="reduce")
     instance = Busy()
     instance.answers = {TaskId(0, n): [Page((row("ann", 5),) if n == 0 else ())] for n in range(3)}
@@ -318,7 +320,7 @@ def test_the_page_can_be_read_by_everybody(page: Any, scheme: str) -> None:
         assert overflow(page, 320) == []
 
 
-def test_the_keyboard_reaches_everything(page: Any) -> None:
+def test_the_keyboard_reaches_everything(page: Chrome) -> None:
     with shown(FakeInstance(), page) as console:
         console.wait_for("serdes", "timestamped-key-value")
         console.wait_for("now", "running")

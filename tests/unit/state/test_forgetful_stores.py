@@ -10,7 +10,7 @@ from pipeline import JSON, Window, Windowed
 from pipeline.errors import CorruptStateError
 from pipeline.records import Change, RecordMetadata
 from pipeline.serde.primitives import LONG, STRING
-from pipeline.state.api import ChangelogRecord, StoreBuilder, StoreKind
+from pipeline.state.api import ChangelogRecord, StateBackend, StoreBuilder, StoreKind
 from pipeline.state.backends.memory import MemoryBackend
 from pipeline.state.stores.buffer import BufferedChange
 from pipeline.state.stores.opening import open_store
@@ -39,7 +39,7 @@ def session(key: str, start: int, end: int) -> Windowed[str]:
 
 
 def test_sessions_are_found_by_key_and_times_before_and_after_a_restart(
-    reopen: Callable[[], Any], caching: bool
+    reopen: Callable[[], StateBackend], caching: bool
 ) -> None:
     backend = reopen()
     store = sessions(backend, caching=caching)
@@ -65,7 +65,7 @@ def test_sessions_are_found_by_key_and_times_before_and_after_a_restart(
             store = sessions(reopen(), caching=caching)
 
 
-def test_a_removed_session_is_gone_and_a_tombstone_says_so(reopen: Callable[[], Any], caching: bool) -> None:
+def test_a_removed_session_is_gone_and_a_tombstone_says_so(reopen: Callable[[], StateBackend], caching: bool) -> None:
     backend = reopen()
     store = sessions(backend, caching=caching)
     store.put(session("A", 10, 25), 1)
@@ -77,7 +77,9 @@ def test_a_removed_session_is_gone_and_a_tombstone_says_so(reopen: Callable[[], 
     assert list(sessions(reopen(), caching=caching).all()) == []
 
 
-def test_a_session_is_kept_until_its_end_is_older_than_the_retention(reopen: Callable[[], Any], caching: bool) -> None:
+def test_a_session_is_kept_until_its_end_is_older_than_the_retention(
+    reopen: Callable[[], StateBackend], caching: bool
+) -> None:
     backend = reopen()
     store = sessions(backend, caching=caching)
     store.put(session("a", 0, 5), 1)
@@ -95,7 +97,7 @@ def test_a_session_is_kept_until_its_end_is_older_than_the_retention(reopen: Cal
     assert [n for _, n in sessions(reopen(), caching=caching).all()] == [5]
 
 
-def test_a_changelog_restores_the_same_sessions(reopen: Callable[[], Any], caching: bool) -> None:
+def test_a_changelog_restores_the_same_sessions(reopen: Callable[[], StateBackend], caching: bool) -> None:
     origin, log = MemoryBackend(), list[ChangelogRecord]()
     store = sessions(origin, caching=caching)
     for minute in range(30):
@@ -127,7 +129,9 @@ def test_held_back_sessions_are_forwarded_with_their_ends_and_what_they_replaced
     ]
 
 
-def test_a_buffer_gives_keys_in_order_of_their_first_times_with_their_last_updates(reopen: Callable[[], Any]) -> None:
+def test_a_buffer_gives_keys_in_order_of_their_first_times_with_their_last_updates(
+    reopen: Callable[[], StateBackend],
+) -> None:
     backend = reopen()
     context = Context(record_metadata=RecordMetadata("in", 3, 17))
     store = buffer(backend, context)
@@ -158,7 +162,7 @@ def test_a_buffer_gives_keys_in_order_of_their_first_times_with_their_last_updat
     assert (len(store), store.first_time, store.size_bytes) == (0, None, 0)
 
 
-def test_what_was_taken_out_of_a_buffer_is_a_tombstone_in_its_changelog(reopen: Callable[[], Any]) -> None:
+def test_what_was_taken_out_of_a_buffer_is_a_tombstone_in_its_changelog(reopen: Callable[[], StateBackend]) -> None:
     backend = reopen()
     store = buffer(backend)
     store.put(1, "a", Change(1, None), 1, ())

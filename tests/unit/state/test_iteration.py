@@ -8,7 +8,7 @@ import pytest
 
 from pipeline import Window, Windowed
 from pipeline.serde.primitives import LONG, STRING
-from pipeline.state.api import StoreBuilder, StoreKind
+from pipeline.state.api import StateBackend, StoreBuilder, StoreKind
 from pipeline.state.stores.opening import open_store
 from tests.stores import Context, commit
 
@@ -19,7 +19,7 @@ MINUTE = 60_000
 
 
 @pytest.fixture
-def windows(reopen: Callable[[], Any]) -> Any:
+def windows(reopen: Callable[[], StateBackend]) -> Any:
     """Windows of two keys; some committed, one of those deleted and one changed since, some not committed."""
     backend = reopen()
     builder = StoreBuilder("store", StoreKind.WINDOW, STRING, LONG, retention_ms=10 * MINUTE, window_size_ms=MINUTE)
@@ -79,7 +79,9 @@ def session(key: str, start: int, end: int) -> Windowed[str]:
     return Windowed(key, Window(start * MINUTE, end * MINUTE))
 
 
-def test_sessions_are_found_by_key_or_key_range_in_both_directions(reopen: Callable[[], Any], caching: bool) -> None:
+def test_sessions_are_found_by_key_or_key_range_in_both_directions(
+    reopen: Callable[[], StateBackend], caching: bool
+) -> None:
     backend = reopen()
     builder = StoreBuilder("store", StoreKind.SESSION, STRING, LONG, caching=caching, retention_ms=10 * MINUTE)
     store: Any = open_store(builder, backend, Context())

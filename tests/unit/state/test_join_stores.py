@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from pipeline.serde.join_sides import JoinSideKey, JoinSideValue, decode_list, join_side_key, join_side_value
 from pipeline.serde.primitives import STRING
-from pipeline.state.api import StoreBuilder, StoreKind
+from pipeline.state.api import StateBackend, StoreBuilder, StoreKind
 from pipeline.state.backends.memory import MemoryBackend
 from pipeline.state.stores.opening import open_store
 from tests.changelogs import Batch
 from tests.stores import CHANGELOG, Context, commit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MINUTE = 60_000
 
@@ -29,7 +32,7 @@ def list_store(backend: Any) -> Any:
     return open_store(StoreBuilder("store", StoreKind.LIST_VALUE, keys, values), backend, Context())
 
 
-def test_equal_keys_and_times_keep_all_values_in_order_across_restarts(reopen: Any) -> None:
+def test_equal_keys_and_times_keep_all_values_in_order_across_restarts(reopen: Callable[[], StateBackend]) -> None:
     backend = reopen()
     store = window_store(backend)
     for value in "ca":
@@ -46,7 +49,7 @@ def test_equal_keys_and_times_keep_all_values_in_order_across_restarts(reopen: A
     assert sorted(value for _, _, value in store.all()) == ["a", "b", "c", "first", "other"]
 
 
-def test_records_older_than_the_retention_are_not_kept_or_found(reopen: Any) -> None:
+def test_records_older_than_the_retention_are_not_kept_or_found(reopen: Callable[[], StateBackend]) -> None:
     backend = reopen()
     store = window_store(backend, 2 * MINUTE)
     store.put("k", "old", MINUTE)
@@ -63,7 +66,7 @@ def test_records_older_than_the_retention_are_not_kept_or_found(reopen: Any) -> 
     assert window_store(reopen(), 2 * MINUTE).observed_time == 100 * MINUTE
 
 
-def test_a_window_store_is_restored_with_its_time_and_its_sequence(reopen: Any) -> None:
+def test_a_window_store_is_restored_with_its_time_and_its_sequence(reopen: Callable[[], StateBackend]) -> None:
     source = window_store(MemoryBackend())
     for value in "ab":
         source.put("k", value, 5)
@@ -118,7 +121,7 @@ def test_a_list_store_is_a_sorted_map_of_lists(steps: list[tuple[str, int, bool,
     assert [(k, v.value) for k, v in list_store(backend).all()] == expected()
 
 
-def test_what_came_and_went_within_a_commit_is_not_logged(reopen: Any) -> None:
+def test_what_came_and_went_within_a_commit_is_not_logged(reopen: Callable[[], StateBackend]) -> None:
     backend = reopen()
     store = list_store(backend)
     kept, gone = JoinSideKey(1, True, "k"), JoinSideKey(2, False, "k")
@@ -133,7 +136,7 @@ def test_what_came_and_went_within_a_commit_is_not_logged(reopen: Any) -> None:
     assert list(list_store(reopen()).all()) == []
 
 
-def test_entries_may_be_deleted_while_they_are_read(reopen: Any) -> None:
+def test_entries_may_be_deleted_while_they_are_read(reopen: Callable[[], StateBackend]) -> None:
     backend = reopen()
     store = list_store(backend)
     for time in range(4):

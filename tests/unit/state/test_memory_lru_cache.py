@@ -16,13 +16,15 @@ from tests.stores import Context, commit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.state.api import StateBackend
+
 
 def opened(backend: Any, *, size: int = 3, caching: bool = False) -> Any:
     builder = Stores.key_value_store(Stores.lru_map("store", size), STRING, LONG, caching=caching)
     return open_store(builder, backend, Context())
 
 
-def test_the_key_that_was_not_used_for_longest_goes(reopen: Callable[[], Any]) -> None:
+def test_the_key_that_was_not_used_for_longest_goes(reopen: Callable[[], StateBackend]) -> None:
     store = opened(reopen())
     for number, key in enumerate("abc"):
         store.put(key, number)
@@ -38,7 +40,9 @@ def test_the_key_that_was_not_used_for_longest_goes(reopen: Callable[[], Any]) -
     assert dict(store.all()) == {"c": 4, "e": 5, "f": 6}
 
 
-def test_the_changelog_says_what_has_gone_and_restores_the_rest(reopen: Callable[[], Any], caching: bool) -> None:
+def test_the_changelog_says_what_has_gone_and_restores_the_rest(
+    reopen: Callable[[], StateBackend], caching: bool
+) -> None:
     origin = MemoryBackend()
     store, log = opened(origin, caching=caching), []
     for number, key in enumerate("abcde"):
@@ -54,7 +58,7 @@ def test_the_changelog_says_what_has_gone_and_restores_the_rest(reopen: Callable
     assert dict(copy.all()) == {"d": 3, "e": 4, "f": 5}
 
 
-def test_the_order_of_use_survives_a_restart(reopen: Callable[[], Any]) -> None:
+def test_the_order_of_use_survives_a_restart(reopen: Callable[[], StateBackend]) -> None:
     backend = reopen()
     store = opened(backend)
     for number, key in enumerate("cba"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline.errors import CorruptStateError, DeserializationError, StateError
 from pipeline.records import RecordMetadata, ValueAndTimestamp
 from pipeline.serde.primitives import LONG, STRING
-from pipeline.state.api import ChangelogRecord, StoreBuilder, StoreKind
+from pipeline.state.api import ChangelogRecord, StateBackend, StoreBuilder, StoreKind
 from pipeline.state.backends.memory import MemoryBackend
 from pipeline.state.backends.rocksdb import RocksDbBackend
 from pipeline.state.stores.opening import open_store
@@ -51,7 +51,7 @@ def vt(value: int, timestamp: int = 5) -> ValueAndTimestamp[int]:
 
 
 def test_a_value_can_be_read_before_and_after_the_commit_and_after_a_restart(
-    reopen: Callable[[], Any], caching: bool
+    reopen: Callable[[], StateBackend], caching: bool
 ) -> None:
     backend = reopen()
     store: Any = open_store(key_value(caching=caching), backend, Context())
@@ -64,7 +64,9 @@ def test_a_value_can_be_read_before_and_after_the_commit_and_after_a_restart(
     assert reopen().positions() == {CHANGELOG: 42}
 
 
-def test_a_value_that_cannot_be_read_is_not_taken_for_none_afterwards(reopen: Callable[[], Any], caching: bool) -> None:
+def test_a_value_that_cannot_be_read_is_not_taken_for_none_afterwards(
+    reopen: Callable[[], StateBackend], caching: bool
+) -> None:
     backend = reopen()
     backend.write({"store": {b"a": b"too short"}}, {})
     store: Any = open_store(key_value(caching=caching), backend, Context())
@@ -75,7 +77,7 @@ def test_a_value_that_cannot_be_read_is_not_taken_for_none_afterwards(reopen: Ca
             store.get("a")
 
 
-def test_what_was_looked_up_is_forgotten_with_all_else_that_was_read(reopen: Callable[[], Any]) -> None:
+def test_what_was_looked_up_is_forgotten_with_all_else_that_was_read(reopen: Callable[[], StateBackend]) -> None:
     backend = reopen()
     store: Any = open_store(key_value(caching=True), backend, Context())
     lookup = store.cached_lookup()
@@ -94,7 +96,7 @@ def test_what_was_looked_up_is_forgotten_with_all_else_that_was_read(reopen: Cal
         )
 
 
-def test_what_was_not_committed_is_gone_after_a_restart(reopen: Callable[[], Any], caching: bool) -> None:
+def test_what_was_not_committed_is_gone_after_a_restart(reopen: Callable[[], StateBackend], caching: bool) -> None:
     backend = reopen()
     store: Any = open_store(key_value(caching=caching), backend, Context())
     store.put("a", vt(1))
@@ -107,7 +109,7 @@ def test_what_was_not_committed_is_gone_after_a_restart(reopen: Callable[[], Any
 
 
 def test_ranges_are_inclusive_ordered_by_bytes_and_see_uncommitted_changes(
-    reopen: Callable[[], Any], caching: bool
+    reopen: Callable[[], StateBackend], caching: bool
 ) -> None:
     backend = reopen()
     store: Any = open_store(key_value(caching=caching), backend, Context())
@@ -125,7 +127,7 @@ def test_ranges_are_inclusive_ordered_by_bytes_and_see_uncommitted_changes(
     assert store.approximate_num_entries() == 4
 
 
-def test_one_changelog_record_is_written_per_key_and_commit(reopen: Callable[[], Any], caching: bool) -> None:
+def test_one_changelog_record_is_written_per_key_and_commit(reopen: Callable[[], StateBackend], caching: bool) -> None:
     backend = reopen()
     store: Any = open_store(key_value(caching=caching), backend, Context())
     for key, value in (("b", 1), ("a", 2), ("b", 3)):
@@ -137,7 +139,7 @@ def test_one_changelog_record_is_written_per_key_and_commit(reopen: Callable[[],
     assert commit(store, backend) == []
 
 
-def test_a_tombstone_carries_the_time_of_the_update(reopen: Callable[[], Any], caching: bool) -> None:
+def test_a_tombstone_carries_the_time_of_the_update(reopen: Callable[[], StateBackend], caching: bool) -> None:
     backend, context = reopen(), Context()
     store: Any = open_store(key_value(caching=caching), backend, context)
     store.put("a", vt(1))
@@ -148,7 +150,9 @@ def test_a_tombstone_carries_the_time_of_the_update(reopen: Callable[[], Any], c
     assert store.get("a") is None
 
 
-def test_a_plain_store_has_the_bare_value_and_the_records_time(reopen: Callable[[], Any], caching: bool) -> None:
+def test_a_plain_store_has_the_bare_value_and_the_records_time(
+    reopen: Callable[[], StateBackend], caching: bool
+) -> None:
     backend = reopen()
     if caching:
         return  # the DSL caches timestamped stores only
@@ -159,7 +163,7 @@ def test_a_plain_store_has_the_bare_value_and_the_records_time(reopen: Callable[
     assert backend.table("store").get(b"a") == LONG.serialize(1)
 
 
-def test_bytes_lie_in_the_store_as_kafka_streams_writes_them(reopen: Callable[[], Any], caching: bool) -> None:
+def test_bytes_lie_in_the_store_as_kafka_streams_writes_them(reopen: Callable[[], StateBackend], caching: bool) -> None:
     backend = reopen()
     store: Any = open_store(key_value(caching=caching), backend, Context())
     store.put("a", vt(1, timestamp=5))
@@ -210,7 +214,7 @@ def test_a_key_that_comes_and_goes_within_one_commit_is_never_forwarded() -> Non
     assert updates == []
 
 
-def test_a_changelog_restores_the_same_content(reopen: Callable[[], Any], caching: bool) -> None:
+def test_a_changelog_restores_the_same_content(reopen: Callable[[], StateBackend], caching: bool) -> None:
     origin = MemoryBackend()
     store: Any = open_store(key_value(caching=caching), origin, Context())
     log = []
@@ -225,7 +229,7 @@ def test_a_changelog_restores_the_same_content(reopen: Callable[[], Any], cachin
     assert list(copy.all()) == list(store.all())
 
 
-def test_windows_are_fetched_by_key_and_start(reopen: Callable[[], Any], caching: bool) -> None:
+def test_windows_are_fetched_by_key_and_start(reopen: Callable[[], StateBackend], caching: bool) -> None:
     backend = reopen()
     store: Any = open_store(window(caching=caching), backend, Context())
     for minute in range(8):
@@ -248,7 +252,7 @@ def entries(backend: Any) -> int:
 
 
 def test_expired_windows_are_not_read_or_written_and_segments_are_dropped(
-    reopen: Callable[[], Any], caching: bool
+    reopen: Callable[[], StateBackend], caching: bool
 ) -> None:
     backend = reopen()
     store: Any = open_store(window(caching=caching), backend, Context())
@@ -269,7 +273,7 @@ def test_expired_windows_are_not_read_or_written_and_segments_are_dropped(
 
 @pytest.mark.parametrize("retention", [1, 10, 240])
 def test_segments_of_any_length_hold_what_lives_and_little_that_expired(
-    reopen: Callable[[], Any], caching: bool, retention: int
+    reopen: Callable[[], StateBackend], caching: bool, retention: int
 ) -> None:
     backend = reopen()
     store: Any = open_store(window(caching=caching, retention_ms=retention * MINUTE), backend, Context())
@@ -292,7 +296,7 @@ def test_segments_of_any_length_hold_what_lives_and_little_that_expired(
     assert (list(again.all()), len(rows)) == (rows, 2 * len(kept))
 
 
-def test_a_window_changelog_restores_what_has_not_expired(reopen: Callable[[], Any], caching: bool) -> None:
+def test_a_window_changelog_restores_what_has_not_expired(reopen: Callable[[], StateBackend], caching: bool) -> None:
     origin, log = MemoryBackend(), list[ChangelogRecord]()
     store: Any = open_store(window(caching=caching), origin, Context())
     for minute in range(30):
@@ -372,7 +376,7 @@ def test_a_scan_never_ends_silently_at_damage_and_the_state_is_given_up(tmp_path
         RocksDbBackend(tmp_path)
 
 
-def test_a_table_outlives_a_wipe(reopen: Callable[[], Any]) -> None:
+def test_a_table_outlives_a_wipe(reopen: Callable[[], StateBackend]) -> None:
     reopen().write({"store": {b"a": b"1"}}, {})
     backend = reopen()
     table = backend.table("store")
@@ -398,7 +402,7 @@ def test_two_owners_of_one_directory_are_refused(tmp_path: Path) -> None:
     first.close()
 
 
-def test_a_wiped_backend_is_empty_and_usable(reopen: Callable[[], Any]) -> None:
+def test_a_wiped_backend_is_empty_and_usable(reopen: Callable[[], StateBackend]) -> None:
     backend = reopen()
     backend.write({"store": {b"a": b"1"}}, {CHANGELOG: 3})
     backend.wipe()

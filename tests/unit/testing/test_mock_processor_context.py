@@ -17,6 +17,7 @@ from pipeline import (
     FixedKeyProcessor,
     FixedKeyRecord,
     Processor,
+    ProcessorContext,
     PunctuationType,
     Record,
     RecordingLevel,
@@ -37,7 +38,7 @@ SECOND = timedelta(seconds=1)
 class Holding(Processor[str, int]):
     """Holds its context."""
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.context = context
 
     def process(self, record: Record[str, int]) -> None:
@@ -160,7 +161,7 @@ def test_application_and_record_metadata_are_what_the_test_has_set() -> None:
 @pytest.mark.parametrize("start_ms", [None, 5_000])
 def test_a_punctuator_is_captured_called_by_the_test_and_cancelled_by_the_processor(start_ms: int | None) -> None:
     class Scheduling(Holding):
-        def init(self, context: Any) -> None:
+        def init(self, context: ProcessorContext) -> None:
             self.scheduled = context.schedule(
                 SECOND, PunctuationType.WALL_CLOCK_TIME, lambda _now_ms: context.commit(), start_ms=start_ms
             )
@@ -216,7 +217,7 @@ def test_sensors_measure_by_the_clock_of_the_test_also_those_of_level_debug() ->
 
 def test_a_processor_with_fixed_keys_is_served_as_well() -> None:
     class Shouting(FixedKeyProcessor[str, str]):
-        def init(self, context: Any) -> None:
+        def init(self, context: ProcessorContext) -> None:
             self.context = context
 
         def process(self, record: FixedKeyRecord[str, str]) -> None:
@@ -243,7 +244,7 @@ class Changing(Processor[str, Any]):
     def __init__(self, change: Callable[[Any, Any], object]) -> None:
         self.change = change
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self.context, self.store = context, context.get_state_store("kept")
 
     def process(self, record: Record[Any, Any]) -> None:

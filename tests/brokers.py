@@ -1,0 +1,106 @@
+"""Brokers of tests: what tests do with one, and where they keep its download."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from pipeline.config import AppConfig, StreamsConfig
+from pipeline.hosting.application import Application
+from pipeline.hosting.connected import ConnectedApplication
+from pipeline.kafka.admin import Admin, TopicSpec
+from pipeline.kafka.producer import IdempotentProducer
+from pipeline.kafka.ranges import read_range
+from pipeline.records import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pipeline import Topology
+    from pipeline.records import RawRecord
+
+HOME = Path("~/.cache/millrace").expanduser()
+"""Downloads are kept here."""
+
+Input = tuple[bytes | None, bytes | None, int]
+"""Key, value, timestamp."""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A running broker, or a cluster of several, and what tests do with it."""
+
+    bootstrap_servers: str
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        return {"bootstrap.servers": self.bootstrap_servers}
+
+    def admin(self) -> Admin:
+        return Admin(self.kafka)
+
+    def connected(self, application: Application) -> ConnectedApplication:
+        return ConnectedApplication(application, self.admin())
+
+    def application(self, name: str, topology: Topology, state: Path, **streams: Any) -> Application:
+        """Version `v1` of an application on this broker.
+
+        Args:
+            name: Its name.
+            topology: What it runs.
+            state: Its state directory.
+            streams: Settings, as `StreamsConfig` names them.
+        """
+        config = AppConfig(name, "none:none", streams=StreamsConfig(**streams))
+        return Application(config, "v1", topology, self.kafka, state)
+
+    def create(self, partitions: int, *topics: str, config: Mapping[str, str] | None = None) -> None:
+        self.admin().create_topics(TopicSpec(topic, partitions, config or {}) for topic in topics)
+
+    def configure(self, topic: str, config: Mapping[str, str]) -> None:
+        """Change settings of a topic, and wait until they hold; the others stay."""
+        entries = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in config.items()]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        client, admin = AdminClient(self.kafka), self.admin()
+        client.incremental_alter_configs([resource])[resource].result(30)
+        while not config.items() <= admin.topic_config(topic).items():
+            time.sleep(0.05)
+
+    def write(self, topic: str, records: Iterable[Input], partition: int | None = None) -> None:
+        producer = IdempotentProducer(self.kafka)
+        for key, value, timestamp in records:
+            producer.send(topic, key, value, timestamp, (), partition)
+        producer.flush()
+
+    def read(self, topic: str) -> list[RawRecord]:
+        """All committed records, partition by partition."""
+        admin = self.admin()
+        tps = [TopicPartition(topic, n) for n in range(admin.partitions([topic])[topic])]
+        first, last = admin.beginning_offsets(tps), admin.settled_end_offsets(tps)
+        found: dict[TopicPartition, list[RawRecord]] = {tp: [] for tp in tps}
+        for tp, records in read_range(admin, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}):
+            found[tp] += records
+        return [record for tp in tps for record in found[tp]]
+
+
+def free_port() -> int:
+    """A port that is free, with the next one free as well.
+
+    Below the range out of which the kernel takes ports for outgoing connections: a client that calls a port where nobody
+    listens any more could be given the same port as its own, and would then be talking to itself.
+    """
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as one, socket.socket() as two:
+            try:
+                one.bind(("127.0.0.1", port))
+                two.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.project import App, Version, settings_of
-from pipeline.project.description import described, generated_code
+from pipeline.project.operations.description import described, generated_code
 
 Code = Annotated[
     bool,

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config.secrets import TOKEN, checked_token
-from pipeline.dsl.builder import StreamsBuilder
-from pipeline.errors import ConfigError
-from pipeline.hosting.application import load_application
-from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.connected import ConnectedApplication
-from pipeline.project.bounded import MAX_RECORDS_PER_SLICE, BoundedRun
-from pipeline.project.description import described, generated_code
-from pipeline.project.instances import asked
-from pipeline.project.status import AppStatus
-from pipeline.releases.build import build_topology
+from pipeline.project.bounded import MAX_RECORDS_PER_SLICE, BoundedRun, bounded_run, runs_of
+from pipeline.project.chosen_version import ChosenVersion
+from pipeline.project.operations.checks import check_published, checks_of
+from pipeline.project.operations.description import described, generated_code
+from pipeline.project.operations.instances import asked
+from pipeline.project.operations.live import LiveOptions, new_deployment, new_sole_worker, new_worker
+from pipeline.project.operations.store_frames import store_frame, write_store_to
+from pipeline.project.operations.upkeep import (
+    delete_local_state,
+    local_state,
+    planned_reset,
+    planned_skip,
+    publish_state,
+    skip_record,
+    start_over,
+)
+from pipeline.project.status import AppStatus, lag_of, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +51,8 @@ if TYPE_CHECKING:
 class App:
     """An application, in one version or in the live one.
 
-    It caches no answers of brokers: each call asks again, so after a release another version may answer.
+    It caches no answers of brokers: each call asks again, so after a release another version may answer. A call that needs
+    the brokers raises `BrokerError` if these do not answer, or refuse.
 
     Args:
         cluster: Brokers and Spark.
@@ -58,12 +65,12 @@ class App:
         self.project = project
         self.name = name
         self.cluster = cluster
-        self._named_version = version
+        self._chosen = ChosenVersion(cluster, project, name, version)
 
     @property
     def config(self) -> AppConfig:
         """The application's configuration."""
-        return self.project.app(self.name)
+        return self._chosen.config
 
     @property
     def version(self) -> str:
@@ -71,18 +78,13 @@ class App:
 
         Raises:
             ReleaseError: If the control topic has lost the application.
-            BrokerError: If brokers do not answer.
         """
-        if self._named_version is not None:
-            return self._named_version
-        from pipeline.releases.registry import live_version
-
-        return live_version(self.cluster.admin, self.config)
+        return self._chosen.version
 
     @property
     def application_id(self) -> str:
         """`<name>-<version>`: its consumer group, and the prefix of its internal topics. Brokers know the live version."""
-        return self.config.application_id(self.version)
+        return self._chosen.application_id
 
     def topology(self) -> Topology:
         """Return its topology; with a chosen version no broker is asked.
@@ -110,7 +112,7 @@ class App:
 
     def loaded(self) -> Application:
         """Return the application with its topology, for inspection."""
-        return load_application(self.project, self.name, StreamsBuilder, version=self.version)
+        return self._chosen.loaded()
 
     def processing(self) -> Application:
         """Return the application for processing. A version that is not live writes to staging topics.
@@ -118,15 +120,8 @@ class App:
         Raises:
             ReleaseError: If the version cannot be staged; if the control topic has lost the application.
             TopicError: If a public topic does not exist.
-            BrokerError: If brokers do not answer.
         """
-        from pipeline.releases.versions import processing_application
-
-        return processing_application(self.project, self.cluster.admin, self.name, self._named_version)
-
-    def _connected(self, application: Application | None = None) -> ConnectedApplication:
-        """Return the application on its brokers; as it is loaded to look at, if none is given."""
-        return ConnectedApplication(self.loaded() if application is None else application, self.cluster.admin)
+        return self._chosen.processing()
 
     def require_no_switch(self, application: Application) -> None:
         """Check that the loaded version may process: no switch of versions is under way, or has happened since.
@@ -134,10 +129,7 @@ class App:
         Raises:
             UnderWayError: If one is, or has.
         """
-        from pipeline.releases.registry import require_no_switch
-
-        live = application.version if self._named_version is None else None
-        require_no_switch(self.cluster.admin, application.config, live)
+        self._chosen.require_no_switch(application)
 
     # Live
 
@@ -160,12 +152,8 @@ class App:
         Raises:
             ConfigError: If an argument is impossible.
             UnderWayError: If a switch of versions is under way.
-            BrokerError: If brokers do not answer.
         """
-        from pipeline.project.worker import AppWorker
-
-        application = self._to_run(threads, state_dir, server)
-        return AppWorker(application, build_topology, self.token if token is None else token)
+        return new_worker(self._chosen, LiveOptions(state_dir, threads, server), token)
 
     def sole_worker(
         self,
@@ -181,9 +169,7 @@ class App:
             on_state: Called with every change of state.
             on_restore: Called with the changelog, the records restored and the records expected.
         """
-        from pipeline.worker.worker import Worker
-
-        return Worker(self._to_run(None, state_dir, None), on_state=on_state, on_restore=on_restore)
+        return new_sole_worker(self._chosen, LiveOptions(state_dir), on_state, on_restore)
 
     def catch_up(self, *, state_dir: str | Path | None = None) -> WorkerSummary:
         """Process all existing records in this process, and return when all inputs have been read to their ends.
@@ -197,7 +183,6 @@ class App:
         Raises:
             UnderWayError: If another worker, or a run, of the application is active; or a switch of versions is under way.
             RecordError: If a record cannot be handled.
-            BrokerError: If brokers do not answer.
         """
         return self.sole_worker(state_dir=state_dir).run(until_caught_up=True)
 
@@ -219,25 +204,7 @@ class App:
             server: `host:port` of their HTTP interface.
             on_report: Called with the reports of instances.
         """
-        from pipeline.cluster.deployment import DEPLOYMENT_SETTINGS, Deployment
-
-        application = self._to_run(threads, state_dir, server)
-        spark = self.cluster.sessions.session(defaults=DEPLOYMENT_SETTINGS)
-        return Deployment(
-            self._connected(application),
-            spark,
-            build_topology,
-            instances=instances,
-            token=self.token,
-            on_report=on_report,
-        )
-
-    def _to_run(self, threads: int | None, state_dir: str | Path | None, server: str | None) -> Application:
-        from pipeline.project.worker import configured
-
-        application = configured(self.processing(), state_dir, threads, server)
-        self.require_no_switch(application)
-        return application
+        return new_deployment(self._chosen, LiveOptions(state_dir, threads, server), instances, on_report)
 
     # Bounded
 
@@ -262,21 +229,13 @@ class App:
         Raises:
             RangeError: If it is not a range of the application's inputs.
             TopicError: If a topic is missing.
-            BrokerError: If brokers do not answer.
         """
-        from pipeline.spark.ranges import resolve, time_ms
-
-        application = self.processing()
-        if wall_clock_punctuation is not None:
-            application = application.with_wall_clock_punctuation(wall_clock_punctuation)
-        connected = self._connected(application)
-        chosen = resolve(connected, start, to) if isinstance(start, str) else start
-        return BoundedRun(
-            connected,
-            chosen,
-            self.cluster,
-            lambda: self.require_no_switch(application),
-            advance_to_ms=None if advance_stream_time_to is None else time_ms(advance_stream_time_to),
+        return bounded_run(
+            self._chosen,
+            start,
+            to,
+            advance_stream_time_to=advance_stream_time_to,
+            wall_clock_punctuation=wall_clock_punctuation,
             max_records_per_slice=max_records_per_slice,
         )
 
@@ -302,8 +261,7 @@ class App:
         Raises:
             StreamsError: As in `BoundedRun.run`.
         """
-        bounded = self.bounded(start, to, advance_stream_time_to=advance_stream_time_to)
-        return bounded.run(progress=progress)
+        return self.bounded(start, to, advance_stream_time_to=advance_stream_time_to).run(progress=progress)
 
     def dry_run(self, start: str | RunRange = "committed", to: str = "latest") -> dict[str, Any]:
         """Process a bounded range without committing anything.
@@ -326,9 +284,7 @@ class App:
         Args:
             limit: Maximum number; all by default.
         """
-        from pipeline.spark.planning.runs import RunLog
-
-        return RunLog(self.cluster.admin).runs(self.config.name)[:limit]
+        return runs_of(self._chosen, limit)
 
     # What there is
 
@@ -339,23 +295,15 @@ class App:
             server: `host:port` of an instance with details. Default: `application.server`. Without either, or if no instance
                 runs, none is asked.
         """
-        application_id = self.application_id
-        group = self.cluster.admin.group(application_id)
-        address = server or self.config.streams.application_server
-        is_asked = bool(group.members or server) and bool(address) and not address.endswith(":0")
-        instance = self.ask("GET", "/status", server=address) if is_asked else None
-        return AppStatus(application_id, group.state, tuple(map(str, group.members)), instance)
+        return status_of(self._chosen, server)
 
     def lag(self) -> list[InputLag]:
         """Return its lag per partition of its inputs and of its repartition topics.
 
         Raises:
             TopicError: If a source topic does not exist.
-            BrokerError: If brokers do not answer.
         """
-        from pipeline.hosting.inputs.lags import input_lags
-
-        return input_lags(self._connected())
+        return lag_of(self._chosen)
 
     def frame(self, store: str, at: str = "latest") -> Any:
         """Return a state store as a DataFrame of Spark (`pipeline.spark.store_frames.stores.read_store`).
@@ -367,11 +315,8 @@ class App:
         Raises:
             InvalidStateStoreError: If there is no such store, or it has no changelog.
             RangeError: If the state at that point cannot be had any more.
-            BrokerError: If brokers do not answer.
         """
-        from pipeline.spark.store_frames.stores import read_store
-
-        return read_store(self._connected(), store, self.cluster.sessions.session(), build_topology, at=at)
+        return store_frame(self._chosen, store, at)
 
     def export_store(
         self,
@@ -400,17 +345,7 @@ class App:
             ConfigError: If the format does not exist.
             StreamsError: As in `frame`.
         """
-        from pipeline.spark.store_frames.stores import export_store, write_store
-        from pipeline.transfers.transfer_checks import check_format
-
-        sessions = self.cluster.sessions
-        check_format(format, sessions.settings, packages)
-        spark = sessions.session(packages)
-
-        def write(frame: Any) -> int:
-            return write_store(frame, target, format, options or {})
-
-        return export_store(self._connected(), store, spark, build_topology, write, at=at)
+        return write_store_to(self._chosen, store, target, format, at=at, options=options, packages=packages)
 
     def ask(
         self, method: str, path: str, *, server: str | None = None, body: Mapping[str, Any] | None = None, **params: Any
@@ -431,8 +366,7 @@ class App:
             ConfigError: If no address is known.
             StreamsError: If the instance does not answer, or refuses.
         """
-        token = self.token or self.config.streams.server_read_token
-        return asked(self.config, token, server=server, method=method, path=path, params=params, body=body)
+        return asked(self._chosen, method, path, server=server, params=params, body=body)
 
     @property
     def token(self) -> str:
@@ -441,7 +375,7 @@ class App:
         Raises:
             ConfigError: If a header cannot hold it.
         """
-        return self.config.streams.server_token or checked_token(TOKEN, self.cluster.environ.get(TOKEN, ""))
+        return self._chosen.token
 
     # What operators do to it
 
@@ -451,14 +385,7 @@ class App:
         Returns:
             The manifest of each snapshot.
         """
-        from pipeline.hosting.tasks.snapshots_from_log import publish_snapshots
-
-        if not self.config.streams.snapshot_url:
-            message = f"No place for snapshots of {self.name} is set"
-            raise ConfigError(message, hint=f'Set "snapshot.url" in [apps.{self.name}.config].')
-        connected = self._connected().resolved()
-        connected.prepare()
-        return publish_snapshots(connected, SystemClock())
+        return publish_state(self._chosen)
 
     def plan_reset(self, start: str = "earliest") -> Reset:
         """Return the actions of a reset, without doing them.
@@ -468,14 +395,8 @@ class App:
 
         Raises:
             RangeError: If it is not a point of the inputs.
-            BrokerError: If brokers do not answer.
         """
-        from pipeline.spark.ranges import resolve
-        from pipeline.worker.reset import plan_reset
-
-        connected = self._connected()
-        offsets = resolve(connected, start, "latest").start
-        return plan_reset(connected, offsets, self.project.application_ids)
+        return planned_reset(self._chosen, start)
 
     def reset(self, plan: Reset) -> None:
         """Start over: delete all results and state of the application.
@@ -485,11 +406,8 @@ class App:
 
         Raises:
             StreamsError: If workers or a run are active.
-            BrokerError: If brokers refuse.
         """
-        from pipeline.worker.reset import reset
-
-        reset(plan, self.cluster.admin)
+        start_over(self._chosen, plan)
 
     def local_state(self, state_dir: Path | None = None) -> list[Path]:
         """Return the directories of its state on this machine.
@@ -497,10 +415,7 @@ class App:
         Args:
             state_dir: Directory of all applications' state. Default: `state.dir`.
         """
-        from pipeline.hosting.restoring.local_state import directories_of
-
-        config = self.config
-        return list(directories_of(self.application_id, state_dir or self.project.state_directory(config)))
+        return local_state(self._chosen, state_dir)
 
     def clean_up(self, state_dir: Path | None = None) -> list[Path]:
         """Delete its state on this machine; workers restore theirs (`KafkaStreams.cleanUp`).
@@ -511,11 +426,7 @@ class App:
         Returns:
             The deleted directories.
         """
-        from pipeline.worker.reset import clean_up
-
-        found = self.local_state(state_dir)
-        clean_up(found)
-        return found
+        return delete_local_state(self._chosen, state_dir)
 
     def plan_skip(self, tp: TopicPartition, offset: int) -> Skip:
         """Return how one input record would be skipped, without doing it.
@@ -527,13 +438,8 @@ class App:
         Raises:
             RangeError: If it is not the next record of its task.
             UnderWayError: If an instance or a run has the task.
-            BrokerError: If brokers do not answer.
         """
-        from pipeline.hosting.inputs.skipping import plan_skip
-
-        application = self.loaded()
-        self.require_no_switch(application)
-        return plan_skip(self._connected(application), tp, offset)
+        return planned_skip(self._chosen, tp, offset)
 
     def skip(self, planned: Skip) -> Skip:
         """Skip a record; it goes to the dead letter topic, if the application has one.
@@ -546,11 +452,8 @@ class App:
 
         Raises:
             UnderWayError: If an instance or a run has taken the task.
-            BrokerError: If brokers refuse.
         """
-        from pipeline.hosting.inputs.skipping import carry_out
-
-        return carry_out(self._connected(), planned)
+        return skip_record(self._chosen, planned)
 
     def check(self, since: str = "") -> LiveVerdict:
         """Judge what the live version has published, by its expectations, and note what was found in the history of checks.
@@ -563,13 +466,8 @@ class App:
             ConfigError: If the expectations cannot be had, or are of an output or a store that there is not.
             RangeError: If `since` is no point of the public topics.
             DeserializationError: If a record cannot be read.
-            BrokerError: If brokers do not answer.
         """
-        from pipeline.hosting.actor import this_user
-        from pipeline.releases.live_quality import LiveCheck
-
-        sessions, by = self.cluster.sessions, self.cluster.by or this_user()
-        return LiveCheck(self._connected(self.processing()), sessions.session, SystemClock()).run(since, by)
+        return check_published(self._chosen, since)
 
     def checks(self, limit: int | None = None) -> list[CheckRecord]:
         """Return the history of checks, latest first.
@@ -577,9 +475,7 @@ class App:
         Args:
             limit: Maximum number; all by default.
         """
-        from pipeline.releases.check_log import CheckLog
-
-        return CheckLog(self.cluster.admin).checks(self.config.name)[:limit]
+        return checks_of(self._chosen, limit)
 
     def release(self, to: str | None = None) -> AppRelease:
         """Return the release of a new version, or the current release.
@@ -589,8 +485,6 @@ class App:
         """
         from pipeline.project.release import AppRelease
 
-        if to is not None:
-            self.config.topology_of(to)
         return AppRelease(self.cluster, self.project, self.name, to)
 
     def scale(self, threads: int, server: str | None = None) -> Mapping[str, Any]:

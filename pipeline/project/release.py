@@ -32,9 +32,14 @@ class AppRelease:
         project: The project that declares it.
         name: The application.
         to: The version to release; None for the one of the current release.
+
+    Raises:
+        ConfigError: If the version is not declared.
     """
 
     def __init__(self, cluster: Cluster, project: ProjectConfig, name: str, to: str | None) -> None:
+        if to is not None:
+            project.app(name).topology_of(to)
         self._to = to
         self.releaser = Releaser(project, name, cluster.admin, cluster.sessions.session, cluster.by or "")
         """All steps of a release, with their results."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from pipeline.config.address import checked_address
-from pipeline.errors import ConfigError, StreamsError
+from pipeline.errors import StreamsError
 from pipeline.project.stores import ReadOnlyStore, Stores, place_of
 from pipeline.service.instance import new_instance
 from pipeline.service.routing import KeyQueryMetadata, key_query_metadata
@@ -320,29 +317,3 @@ class AppWorker:
         if self._supervisor is not None:
             message = f"{self._application.id} was started before {before}"
             raise StreamsError(message, hint="Create another worker: app.worker().")
-
-
-def configured(
-    application: Application, state_dir: str | Path | None, threads: int | None, server: str | None
-) -> Application:
-    """Return an application with some settings replaced; None keeps a setting.
-
-    Args:
-        application: The application.
-        state_dir: Directory of local state.
-        threads: `num.stream.threads`.
-        server: `application.server`.
-
-    Raises:
-        ConfigError: If a value is impossible.
-    """
-    if threads is not None and threads < 1:
-        message = f"An instance needs at least one stream thread, not {threads}"
-        raise ConfigError(message)
-    if state_dir is not None:
-        application = replace(application, state_directory=Path(state_dir).resolve())
-    address = None if server is None else str(checked_address("--server", server))
-    given = {"num_stream_threads": threads, "application_server": address}
-    changes = {name: value for name, value in given.items() if value is not None}
-    streams = replace(application.config.streams, **changes)  # type: ignore[arg-type] # by name
-    return replace(application, config=replace(application.config, streams=streams))

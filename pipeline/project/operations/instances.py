@@ -12,30 +12,28 @@ from pipeline.extras import require_extra
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pipeline.config import AppConfig
+    from pipeline.project.chosen_version import ChosenVersion
 
 _ANSWER_SECONDS = 10.0
 _HINT = "Name a running instance: --server host:port."
 
 
 def asked(
-    config: AppConfig,
-    token: str,
-    *,
-    server: str | None,
+    chosen: ChosenVersion,
     method: str,
     path: str,
-    params: Mapping[str, Any],
+    *,
+    server: str | None,
+    params: Mapping[str, Any] | None = None,
     body: Mapping[str, Any] | None = None,
 ) -> Any:
     """Return an instance's answer as parsed JSON.
 
     Args:
-        config: The application.
-        token: Token for the instance; empty for none.
-        server: `host:port`. Default: `application.server`.
+        chosen: The application.
         method: `GET` or `POST`.
         path: Path of the request.
+        server: `host:port`. Default: `application.server`.
         params: Parameters of the query string.
         body: Body of the request, as JSON; None for none. With a body, decimal numbers of the answer are exact.
 
@@ -44,10 +42,10 @@ def asked(
         MissingExtraError: If the packages for HTTP are not installed.
         StreamsError: If the instance does not answer, or refuses.
     """
-    streams = config.streams
+    streams = chosen.config.streams
     address = server or streams.application_server
     if not address or checked_address("--server", address).port == 0:
-        message = f"No address of an instance of {config.name} is known"
+        message = f"No address of an instance of {chosen.name} is known"
         raise ConfigError(message, hint="Name one: --server host:port, or set application.server.")
     require_extra("http")
     import httpx
@@ -55,13 +53,14 @@ def asked(
     from pipeline.service.encryption import client_tls
 
     tls = client_tls(streams)
+    token = chosen.token or streams.server_read_token
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     url = f"http{'s' if tls else ''}://{address}{path}"
     with httpx.Client(
         timeout=_ANSWER_SECONDS, trust_env=False, verify=tls or True
     ) as client:  # no proxy must see the token
         try:
-            answer = client.request(method, url, params=dict(params), headers=headers, json=body)
+            answer = client.request(method, url, params=dict(params or {}), headers=headers, json=body)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             message = f"Instance {address} does not answer: {error}"
             raise StreamsError(message, hint=_HINT) from error

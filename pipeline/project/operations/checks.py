@@ -1,0 +1,34 @@
+"""Checks of an application's published records by its expectations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.hosting.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pipeline.project.chosen_version import ChosenVersion
+    from pipeline.releases.check_log import CheckRecord
+    from pipeline.releases.live_quality import LiveVerdict
+
+
+def check_published(chosen: ChosenVersion, since: str) -> LiveVerdict:
+    """Judge the records that the live version has published, and note the result in the history of checks.
+
+    Args:
+        chosen: The application.
+        since: The first records to judge: `last`, a vector, a time, or empty for all.
+    """
+    from pipeline.hosting.actor import this_user
+    from pipeline.releases.live_quality import LiveCheck
+
+    cluster = chosen.cluster
+    check = LiveCheck(chosen.on_brokers(chosen.processing()), cluster.sessions.session, SystemClock())
+    return check.run(since, cluster.by or this_user())
+
+
+def checks_of(chosen: ChosenVersion, limit: int | None) -> list[CheckRecord]:
+    """Return the history of checks, latest first; with a limit only the latest."""
+    from pipeline.releases.check_log import CheckLog
+
+    return CheckLog(chosen.cluster.admin).checks(chosen.name)[:limit]

@@ -52,8 +52,8 @@ class ConnectedApplication:
         return self.application.id
 
     def in_directory(self, directory: Path) -> ConnectedApplication:
-        """Return a copy with its local state in another directory."""
-        return replace(self, application=self.application.in_directory(directory))
+        """Return a copy with its local state in another directory, and with the topics that are known by now."""
+        return replace(self, application=self.application.in_directory(directory), known_partitions=self.partitions)
 
     # Tasks
 

@@ -103,7 +103,7 @@ class Cutting(Admin):
 
 def counts_of_standby(case: Case, admin: Admin) -> set[int]:
     """The counts that a standby has when it has followed the changelog for as many records as there are keys."""
-    standbys = StandbyTasks(case.app, ConnectedApplication(case.app, admin).prepare(), admin, SystemClock())
+    standbys = StandbyTasks(ConnectedApplication(case.app, admin), SystemClock())
     standbys.follow(TASK)
     applied = 0
     while applied < len(KEYS):
@@ -198,7 +198,7 @@ def test_a_changelog_cut_off_just_before_its_restore_is_restored_from_there(case
     case.work()
     shutil.rmtree(case.state)
     admin = Cutting(case, end)
-    owned = OwnedTask(case.app, ConnectedApplication(case.app, admin).prepare(), TASK, admin, SystemClock(), {})
+    owned = OwnedTask(ConnectedApplication(case.app, admin), TASK, SystemClock(), {})
     owned.open()
     owned.close()
     assert owned.restored_records == len(KEYS)
@@ -212,7 +212,7 @@ def test_a_changelog_cut_off_during_a_take_over_is_restored_from_there(case: Cas
     case.work()
     shutil.rmtree(case.state)
     admin = Cutting(case, end)
-    owned = OwnedTask(case.app, ConnectedApplication(case.app, admin).prepare(), TASK, admin, SystemClock(), {})
+    owned = OwnedTask(ConnectedApplication(case.app, admin), TASK, SystemClock(), {})
     task, updater = StreamTask(owned), StateUpdater(admin, case.app.kafka, 60_000, silently)
     updater.add(task)
     while not (updated := updater.run_once(10_000, 0.1)):

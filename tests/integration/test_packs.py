@@ -43,11 +43,11 @@ def application(broker: Broker, unique: str, tmp_path: Path) -> Application:
 @pytest.fixture
 def own_by(application: Application, broker: Broker, tmp_path: Path) -> Iterator[Callable[[str], OwnedTask]]:
     """Makes owners of the task below the repartition topic, each with a directory of its own."""
-    admin = broker.admin()
-    layout, opened = ConnectedApplication(application, admin).prepare(), []
+    connected, opened = ConnectedApplication(application, broker.admin()), []
+    connected.prepare()
 
     def own_by(name: str) -> OwnedTask:
-        opened.append(OwnedTask(application.in_directory(tmp_path / name), layout, BELOW, admin, SystemClock(), {}))
+        opened.append(OwnedTask(connected.in_directory(tmp_path / name), BELOW, SystemClock(), {}))
         return opened[-1]
 
     yield own_by

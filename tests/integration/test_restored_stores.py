@@ -54,8 +54,7 @@ def test_a_standby_of_a_read_only_store_has_what_is_committed_and_no_more(
     run(broker, unique, tmp_path / "one", topology)
     broker.write(changes.topic, [(b"b", b"z", 3)])
     application = broker.application(unique, topology, tmp_path / "other", commit_interval_ms=10)
-    admin = broker.admin()
-    standbys = StandbyTasks(application, ConnectedApplication(application, admin).prepare(), admin, SystemClock())
+    standbys = StandbyTasks(ConnectedApplication(application, broker.admin()), SystemClock())
 
     def follow_until(**expected: str) -> None:
         deadline = time.monotonic() + 60

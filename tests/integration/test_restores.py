@@ -172,12 +172,13 @@ class Counting:
         words = builder.stream(f"{name}.in", Consumed(STRING, STRING))
         words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
         self.app = broker.application(name, builder.build(), state, processing_guarantee=guarantee)
-        self.layout = ConnectedApplication(self.app, self.admin).prepare()
+        self.connected = ConnectedApplication(self.app, self.admin)
+        self.connected.prepare()
         self.changelog = TopicPartition(f"{self.app.id}-counts-changelog", 0)
 
     def opened(self, state: Path | None = None) -> OwnedTask:
-        application = self.app if state is None else self.app.in_directory(state)
-        owned = OwnedTask(application, self.layout, RUNNING, self.admin, SystemClock(), {})
+        connected = self.connected if state is None else self.connected.in_directory(state)
+        owned = OwnedTask(connected, RUNNING, SystemClock(), {})
         owned.open()
         return owned
 
@@ -222,7 +223,7 @@ def test_state_whose_commit_has_no_marker_yet_is_not_thrown_away(broker: Broker,
     counting.process(owned, b"a", 0)
     owned.commit()
     owned.close()
-    standbys = StandbyTasks(counting.app, counting.layout, counting.admin, SystemClock())
+    standbys = StandbyTasks(counting.connected, SystemClock())
     standbys.follow(RUNNING)
     found = standbys.task(RUNNING).store("counts").get("a")
     standbys.close()

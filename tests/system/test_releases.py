@@ -529,10 +529,7 @@ def test_an_owner_that_was_away_during_a_switch_does_not_publish_afterwards(proj
     releaser = project.gated()
     v1 = load_application(project.config, project.unique, StreamsBuilder, version="v1")
     connected = project.broker.connected(v1).resolved()
-    application, layout = connected.application, connected.prepare()
-    owned = [
-        OwnedTask(application, layout, task, project.broker.admin(), SystemClock(), {}) for task in sorted(layout.tasks)
-    ]
+    owned = [OwnedTask(connected, task, SystemClock(), {}) for task in sorted(connected.prepare().tasks)]
     for each in owned:
         each.open()
     cut(releaser)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.kafka.admin import Admin
     from pipeline.records import TaskId
     from pipeline.runtime.ports import Clock
@@ -48,7 +49,7 @@ def snapshot_store(application: Application, task_id: TaskId) -> SnapshotStore:
     return SnapshotStore(f"{streams.snapshot_url}/{application.id}/{task_id}", streams.snapshot_keep)
 
 
-def open_state(application: Application, task_id: TaskId, admin: Admin, clock: Clock) -> StateBackend:
+def open_state(connected: ConnectedApplication, task_id: TaskId, clock: Clock) -> StateBackend:
     """Open a task's local state; if there is none, that of the newest usable snapshot.
 
     Deletes state that cannot be read: the changelogs contain all of it.
@@ -57,9 +58,10 @@ def open_state(application: Application, task_id: TaskId, admin: Admin, clock: C
         StateError: If another process has it open, or the directory cannot be used.
         BrokerError: If brokers do not answer.
     """
+    application = connected.application
     directory = application.directory / str(task_id)
     sub_topology = application.sub_topology(task_id.sub_topology)
-    _fetch(application, task_id, admin, clock, directory)
+    _fetch(connected, task_id, clock, directory)
     try:
         return open_backend(sub_topology, directory)
     except CorruptStateError as error:
@@ -120,7 +122,7 @@ class TaskCheckpoint:
     """An immutable copy of a task's state.
 
     Args:
-        application: The application.
+        connected: The application.
         task_id: The task.
         directory: The directory of the copy; removed once the copy is published.
         positions: Per changelog, the next offset that is not in the copy.
@@ -128,7 +130,7 @@ class TaskCheckpoint:
         created_ms: When it was made, ms since the epoch.
     """
 
-    application: Application
+    connected: ConnectedApplication
     task_id: TaskId
     directory: Path
     positions: Mapping[TopicPartition, int]
@@ -137,7 +139,7 @@ class TaskCheckpoint:
 
 
 def take_checkpoint(
-    application: Application,
+    connected: ConnectedApplication,
     task_id: TaskId,
     clock: Clock,
     state: StateBackend,
@@ -146,7 +148,7 @@ def take_checkpoint(
     """Copy a task's state within its file system, by linking files.
 
     Args:
-        application: The application.
+        connected: The application.
         task_id: The task.
         clock: Tells the time.
         state: The task's state at a committed point, in the application's directory for the task.
@@ -158,22 +160,21 @@ def take_checkpoint(
     Raises:
         SnapshotError: If it cannot be copied.
     """
-    directory = application.directory / f".checkpoint-{task_id}"
+    directory = connected.application.directory / f".checkpoint-{task_id}"
     shutil.rmtree(directory, ignore_errors=True)  # left by a process that died
     try:
         state.checkpoint(directory)
     except Exception as error:  # for any error of the store
         message = f"The state of task {task_id} cannot be copied to {directory}: {error}"
         raise SnapshotError(message, hint="Is the disk full?") from error
-    return TaskCheckpoint(application, task_id, directory, state.positions(), dict(inputs), clock.now_ms())
+    return TaskCheckpoint(connected, task_id, directory, state.positions(), dict(inputs), clock.now_ms())
 
 
-def publish_checkpoint(checkpoint: TaskCheckpoint, admin: Admin, digests: Digests | None = None) -> Manifest:
+def publish_checkpoint(checkpoint: TaskCheckpoint, digests: Digests | None = None) -> Manifest:
     """Publish a copy of a task's state and remove it.
 
     Args:
         checkpoint: The copy.
-        admin: Asks the brokers.
         digests: Checksums of files known from the last time; updated.
 
     Returns:
@@ -183,11 +184,11 @@ def publish_checkpoint(checkpoint: TaskCheckpoint, admin: Admin, digests: Digest
         SnapshotError: If it cannot be published.
         BrokerError: If brokers do not answer.
     """
-    application, task_id = checkpoint.application, checkpoint.task_id
+    application, task_id = checkpoint.connected.application, checkpoint.task_id
     try:
         store = snapshot_store(application, task_id)
         changelogs = {str(tp): offset for tp, offset in checkpoint.positions.items()}
-        ids = admin.topic_ids({tp.topic for tp in checkpoint.positions})
+        ids = checkpoint.connected.admin.topic_ids({tp.topic for tp in checkpoint.positions})
         fingerprint = application.topology.fingerprint()
         inputs = {str(tp): offset for tp, offset in checkpoint.inputs.items()}
         draft = Manifest(
@@ -212,14 +213,15 @@ def _says_the_same(one: Manifest, other: Manifest) -> bool:
     return (one.fingerprint, one.changelogs, one.topic_ids) == (other.fingerprint, other.changelogs, other.topic_ids)
 
 
-def _fetch(application: Application, task_id: TaskId, admin: Admin, clock: Clock, directory: Path) -> None:
+def _fetch(connected: ConnectedApplication, task_id: TaskId, clock: Clock, directory: Path) -> None:
     """Fetch a usable snapshot, if any, to a place without local state."""
+    application = connected.application
     if (directory / "CURRENT").exists() or not has_snapshots(application, task_id):
         return
     try:
         store = snapshot_store(application, task_id)
         for manifest in store.manifests():
-            reason = _why_foreign(manifest, application, task_id) or _why_unusable(manifest, admin, clock)
+            reason = _why_foreign(manifest, application, task_id) or _why_unusable(manifest, connected.admin, clock)
             if reason is None:
                 try:
                     store.fetch(manifest, directory)

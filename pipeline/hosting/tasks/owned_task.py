@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import EXACTLY_ONCE_V2
 from pipeline.errors import StreamsError, TaskMigratedError
-from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.inputs.offset_reset import reset_offsets
 from pipeline.hosting.ownership.fencing import transactional_id
 from pipeline.hosting.restoring.snapshots import TaskCheckpoint, publish_checkpoint, take_checkpoint
@@ -26,13 +25,12 @@ from pipeline.state.api import idle
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.hosting.restoring.changelog_ranges import Missing
     from pipeline.hosting.tasks.task_right import Right
-    from pipeline.kafka.admin import Admin, CommittedOffset
+    from pipeline.kafka.admin import CommittedOffset
     from pipeline.processor.metrics import Measurement
     from pipeline.records import TaskId, TopicPartition
-    from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Clock, RecordCollector
     from pipeline.runtime.task import Task
     from pipeline.state.api import StateBackend
@@ -45,10 +43,8 @@ class OwnedTask:
     """A task that this process has taken over, in the order of `TaskStart`.
 
     Args:
-        application: The application of the task.
-        layout: Its tasks with their inputs.
+        connected: The application of the task.
         task_id: The task.
-        admin: Asks the brokers.
         clock: Tells the time.
         global_stores: The global stores by name, filled by the host.
         transaction_timeout_ms: How long a transaction may stay open, ms.
@@ -60,10 +56,8 @@ class OwnedTask:
 
     def __init__(
         self,
-        application: Application,
-        layout: Layout,
+        connected: ConnectedApplication,
         task_id: TaskId,
-        admin: Admin,
         clock: Clock,
         global_stores: Mapping[str, Any],
         *,
@@ -73,24 +67,25 @@ class OwnedTask:
         follows_releases: bool = False,
     ) -> None:
         self.id = task_id
-        self.inputs = layout.tasks[task_id]
+        self.inputs = connected.layout.tasks[task_id]
         self.restored_records = 0
         self.doubted_since: float | None = None
         """Time of the first commit with unknown outcome since the last successful one (monotonic seconds); set by its host."""
         self._own_commits: list[dict[TopicPartition, tuple[int, str]]] = []
         """The last commit with its metadata: within a pack only the metadata differs. A commit that is under way follows."""
-        self._application = application
-        self._admin = admin
+        self._connected = connected
+        self._application = connected.application
+        self._admin = connected.admin
         self._clock = clock
         self._global_stores = global_stores
         self._transaction_timeout_ms = transaction_timeout_ms
         self._decorate = decorate
         self._pause = pause
         self._follows_releases = follows_releases
-        self.right = right_at_start(application)
+        self.right = right_at_start(connected.application)
         """Its present right."""
-        self._is_exactly_once = application.config.streams.processing_guarantee == EXACTLY_ONCE_V2
-        self._start = TaskStart(application, task_id, self.inputs, admin, clock, fence=self._fence)
+        self._is_exactly_once = self._application.config.streams.processing_guarantee == EXACTLY_ONCE_V2
+        self._start = TaskStart(connected, task_id, clock, fence=self._fence)
         self._task: Task | None = None
         self._owner: TransactionalProducer | None = None
         self._records: TransactionalProducer | IdempotentProducer | None = None
@@ -229,7 +224,7 @@ class OwnedTask:
             ConfigError: If an input has no committed offset, and the policy of its source is `none`.
         """
         missing = [tp for tp in self.inputs if tp not in self.committed]
-        starts = reset_offsets(ConnectedApplication(self._application, self._admin), missing, self._clock.now_ms())
+        starts = reset_offsets(self._connected, missing, self._clock.now_ms())
         return starts | {tp: committed.offset for tp, committed in self.committed.items()}
 
     def commit(self) -> None:
@@ -280,7 +275,7 @@ class OwnedTask:
         """
         if not self._own_commits:  # it was never taken over
             return
-        if self._admin.committed(self._application.id, self.inputs) not in self._own_commits:
+        if self._connected.committed(self.inputs) not in self._own_commits:
             message = f"Task {self.id} of {self._application.id}: another owner has committed meanwhile"
             raise TaskMigratedError(message)
 
@@ -296,7 +291,7 @@ class OwnedTask:
             BrokerError: If brokers do not answer.
         """
         self.confirm_commit()
-        return publish_checkpoint(self.checkpoint(), self._admin)
+        return publish_checkpoint(self.checkpoint())
 
     def confirm_commit(self) -> None:
         """Make sure before a `checkpoint` that the state is as committed, and that no successor has committed since.
@@ -319,7 +314,7 @@ class OwnedTask:
         Raises:
             SnapshotError: If it cannot be copied.
         """
-        return take_checkpoint(self._application, self.id, self._clock, self._opened, _offsets(self._own_commits[-1]))
+        return take_checkpoint(self._connected, self.id, self._clock, self._opened, _offsets(self._own_commits[-1]))
 
     def applied(self) -> Mapping[TopicPartition, int]:
         """Return, per changelog, the next offset that is not in the local state."""
@@ -374,9 +369,9 @@ class OwnedTask:
         """Fence the predecessor, then read the right to publish: see `hosting.control.publication`."""
         self._owner = owner = self._new_owner()
         if self._follows_releases:
-            self.right = take_right(ConnectedApplication(self._application, self._admin))
+            self.right = take_right(self._connected)
         else:
-            ConnectedApplication(self._application, self._admin).require_right()
+            self._connected.require_right()
         kafka, overrides = self._application.kafka, self._application.config.streams.producer
         self._records = owner if self._is_exactly_once else IdempotentProducer(kafka, overrides)
         self._records.publish(self.right.published)

@@ -43,13 +43,13 @@ def publish_snapshots(connected: ConnectedApplication, clock: Clock, scratch: Pa
 
 
 def _publish_from_log(connected: ConnectedApplication, task_id: TaskId, clock: Clock, directory: Path) -> Manifest:
-    application, admin = connected.application.in_directory(directory), connected.admin
-    start = TaskStart(application, task_id, connected.layout.tasks[task_id], admin, clock)
+    elsewhere = connected.in_directory(directory)
+    start = TaskStart(elsewhere, task_id, clock)
     try:
         start.begin()
         start.restore(on_restore=lambda _tp, done, expected: tell(f"restore {task_id}", done, expected)).close()
         offsets = {tp: found.offset for tp, found in start.committed.items()}
-        checkpoint = take_checkpoint(application, task_id, clock, start.missing.backend, offsets)
-        return publish_checkpoint(checkpoint, admin)
+        checkpoint = take_checkpoint(elsewhere, task_id, clock, start.missing.backend, offsets)
+        return publish_checkpoint(checkpoint)
     finally:
         start.close()

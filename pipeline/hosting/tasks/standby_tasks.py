@@ -13,10 +13,8 @@ from pipeline.kafka.consumer import MessageBatch, RecordConsumer
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.records import TaskId, TopicPartition
-    from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Clock
     from pipeline.runtime.task import Task
     from pipeline.state.api import StateBackend
@@ -62,22 +60,18 @@ class StandbyTasks:
     """Follows the changelogs of tasks that run elsewhere (`StandbyTask`, `StoreChangelogReader`).
 
     Args:
-        application: The application.
-        layout: Its tasks with their inputs.
-        admin: Asks the brokers.
+        connected: The application.
         clock: Tells the time.
     """
 
-    def __init__(self, application: Application, layout: Layout, admin: Admin, clock: Clock) -> None:
-        self._application = application
-        self._layout = layout
-        self._admin = admin
+    def __init__(self, connected: ConnectedApplication, clock: Clock) -> None:
+        self._connected = connected
         self._clock = clock
         self._standbys: dict[TaskId, _Standby] = {}
         self._reader: dict[TopicPartition, _Standby] = {}
         self._limits_at_ms = 0
         self._ends: Mapping[TopicPartition, int] = {}
-        self._consumer = RecordConsumer(application.kafka, application.config.streams.consumer)
+        self._consumer = RecordConsumer(connected.application.kafka, connected.application.config.streams.consumer)
 
     @property
     def tasks(self) -> frozenset[TaskId]:
@@ -151,7 +145,7 @@ class StandbyTasks:
         """
         try:
             self._raise_limits()
-            self._ends = self._admin.end_offsets(self._reader)
+            self._ends = self._connected.admin.end_offsets(self._reader)
         except BrokerError as error:
             if not error.retriable:
                 raise
@@ -186,7 +180,7 @@ class StandbyTasks:
         """
         held = [(tp, standby) for standby in self._standbys.values() for tp in standby.held]
         now_ms = self._clock.now_ms()
-        if not held or now_ms - self._limits_at_ms < self._application.config.streams.commit_interval_ms:
+        if not held or now_ms - self._limits_at_ms < self._connected.application.config.streams.commit_interval_ms:
             return 0
         self._raise_limits()
         applied = 0
@@ -202,15 +196,15 @@ class StandbyTasks:
         """Read the committed offsets of inputs that serve as changelogs (`updateLimitOffsetsForStandbyChangelogs`)."""
         self._limits_at_ms = self._clock.now_ms()
         limited = [tp for standby in self._standbys.values() for tp in standby.limits]
-        for tp, found in self._admin.committed(self._application.id, limited).items() if limited else ():
+        for tp, found in self._connected.committed(limited).items() if limited else ():
             limits = self._reader[tp].limits
             limits[tp] = max(limits[tp], found.offset)
 
     def _begin(self, task_id: TaskId, backend: StateBackend | None = None) -> None:
         """Follow changelogs from the position of the local state; closes the state if that position cannot be determined."""
-        inputs = self._layout.tasks[task_id]
-        limited = list(self._application.task_spec(task_id, inputs).source_changelogs.values())
-        start = TaskStart(self._application, task_id, inputs, self._admin, self._clock, committed_of=limited)
+        spec = self._connected.application.task_spec(task_id, self._connected.layout.tasks[task_id])
+        limited = list(spec.source_changelogs.values())
+        start = TaskStart(self._connected, task_id, self._clock, committed_of=limited)
         try:
             start.begin(backend)
         except StreamsError:

@@ -18,10 +18,10 @@ from pipeline.state.api import idle
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.hosting.restoring.changelog_ranges import Missing
     from pipeline.hosting.restoring.store_changelog_reader import OnRestore
-    from pipeline.kafka.admin import Admin, CommittedOffset
+    from pipeline.kafka.admin import CommittedOffset
     from pipeline.records import Headers, TaskId, TopicPartition
     from pipeline.runtime.ports import Clock
     from pipeline.state.api import StateBackend
@@ -36,10 +36,8 @@ class TaskStart:
     start their tasks this way; hosts that write nothing fence no predecessor.
 
     Args:
-        application: The application.
+        connected: The application.
         task_id: The task.
-        inputs: Its inputs.
-        admin: Asks the brokers.
         clock: Tells the time.
         fence: Fences the predecessor, for hosts that write.
         committed_of: The inputs whose committed offsets are read; all inputs if left out.
@@ -47,10 +45,8 @@ class TaskStart:
 
     def __init__(
         self,
-        application: Application,
+        connected: ConnectedApplication,
         task_id: TaskId,
-        inputs: Collection[TopicPartition],
-        admin: Admin,
         clock: Clock,
         *,
         fence: Callable[[], None] = idle,
@@ -63,9 +59,9 @@ class TaskStart:
         self.warnings: tuple[str, ...] = ()
         """Warnings about the state."""
         self.restored_records = 0
-        self._spec = application.task_spec(task_id, tuple(inputs))
-        self._application = application
-        self._admin = admin
+        inputs = connected.layout.tasks[task_id]
+        self._spec = connected.application.task_spec(task_id, inputs)
+        self._connected = connected
         self._clock = clock
         self._fence = fence
         self._committed_of = inputs if committed_of is None else committed_of
@@ -98,7 +94,7 @@ class TaskStart:
             BrokerError: If the brokers do not answer.
         """
         self._fence()
-        self.committed = self._admin.committed(self._application.id, self._committed_of) if self._committed_of else {}
+        self.committed = self._connected.committed(self._committed_of) if self._committed_of else {}
 
     def open_state(self) -> None:
         """Take the second step of `begin`: open the local state, unless it is open, and find what it lacks.
@@ -108,7 +104,7 @@ class TaskStart:
             StateError: If the local state is in use by another process.
         """
         if self.backend is None:
-            self.backend = open_state(self._application, self._spec.id, self._admin, self._clock)
+            self.backend = open_state(self._connected, self._spec.id, self._clock)
         self.find_missing()
 
     def find_missing(self) -> None:
@@ -119,8 +115,9 @@ class TaskStart:
         """
         assert self.backend is not None, f"task {self._spec.id} is not begun"  # noqa: S101 - a host's own mistake
         offsets = {tp: found.offset for tp, found in self.committed.items()}
-        self._missing = find_missing(self._admin, self.backend, self._spec, offsets)
-        lost = lost_history(self._admin, self._missing, self._spec, self.committed.values(), self._clock.now_ms())
+        admin = self._connected.admin
+        self._missing = find_missing(admin, self.backend, self._spec, offsets)
+        lost = lost_history(admin, self._missing, self._spec, self.committed.values(), self._clock.now_ms())
         self.warnings = tuple(lost)
         for warning in self.warnings:
             log.warning("task %s: %s", self._spec.id, warning, extra={"task": str(self._spec.id)})
@@ -154,10 +151,11 @@ class TaskStart:
         Raises:
             BrokerError: If the brokers do not answer.
         """
+        admin, kafka = self._connected.admin, self._connected.application.kafka
         while True:
             task = (prepare or self.prepare)()
             try:
-                self.restored_records = restore(task, self.missing, self._admin, self._application.kafka, on_restore)
+                self.restored_records = restore(task, self.missing, admin, kafka, on_restore)
             except RangeError as error:
                 log.warning("the restore of task %s starts over: %s", self._spec.id, error.message)
                 task.close()

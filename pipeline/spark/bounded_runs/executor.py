@@ -86,10 +86,8 @@ def _take_on(work: TaskWork, connected: ConnectedApplication, sent: list[_Done])
         return packing[0]
 
     owned = OwnedTask(
-        application,
-        connected.layout,
+        connected,
         work.task_id,
-        admin,
         clock,
         global_state.stores,
         transaction_timeout_ms=LONGEST_TRANSACTION_MS,  # a slice is one transaction

@@ -235,7 +235,7 @@ def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -
         runs = WriterMerge(directory, application.config.streams.bounded_buffer_max_bytes)
         outputs = opened.enter_context(Outbox(runs, dry_task, counts, connected.admin))
         global_state = open_global_state(connected, clock, job.global_ends)
-        start = TaskStart(application, dry_task.task_id, layout.tasks[dry_task.task_id], connected.admin, clock)
+        start = TaskStart(connected, dry_task.task_id, clock)
         opened.callback(start.close)
         state = _open_state(dry_task, application, start)
         ports = Ports(outputs, state, clock, global_state.stores)

@@ -151,16 +151,15 @@ def _store(builder: StoreBuilder, state: StateBackend) -> StateStore:
 @contextmanager
 def _opened(work: StoreWork, connected: ConnectedApplication, builder: StoreBuilder) -> Iterator[StateBackend]:
     """Open the state as it was at the wanted point."""
-    admin = connected.admin
     with tempfile.TemporaryDirectory(prefix="millrace-store-") as directory:
-        elsewhere = connected.application.in_directory(Path(directory))
+        elsewhere = connected.in_directory(Path(directory))
         if work.snapshot is not None:
-            state = open_snapshot(elsewhere, work.task_id, work.snapshot)
+            state = open_snapshot(elsewhere.application, work.task_id, work.snapshot)
         else:
-            state = open_state(elsewhere, work.task_id, admin, SystemClock())
+            state = open_state(elsewhere, work.task_id, SystemClock())
         try:
             if work.snapshot is None:
-                _follow(work, _store(builder, state), state, admin)
+                _follow(work, _store(builder, state), state, connected.admin)
             yield state
         finally:
             state.close()

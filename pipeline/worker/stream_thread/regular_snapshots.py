@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.hosting.restoring.snapshots import TaskCheckpoint
     from pipeline.hosting.tasks.owned_task import OwnedTask
-    from pipeline.kafka.admin import Admin
     from pipeline.records import TaskId, TopicPartition
     from pipeline.state.backends.snapshots import Digests
 
@@ -29,13 +28,11 @@ class RegularSnapshots:
 
     Args:
         application: The application.
-        admin: Asks the brokers.
         interval_ms: How often to publish each task's state, ms (`snapshot.interval.ms`); 0 for never.
     """
 
-    def __init__(self, application: Application, admin: Admin, interval_ms: int) -> None:
+    def __init__(self, application: Application, interval_ms: int) -> None:
         self._application = application
-        self._admin = admin
         self._interval_ms = interval_ms
         self._last_ms: dict[TaskId, int] = {}
         self._published: dict[TaskId, _Progress] = {}
@@ -88,7 +85,7 @@ class RegularSnapshots:
     def _upload(self, checkpoint: TaskCheckpoint) -> None:
         digests = self._digests.setdefault(checkpoint.task_id, {})
         try:
-            manifest = publish_checkpoint(checkpoint, self._admin, digests)
+            manifest = publish_checkpoint(checkpoint, digests)
         except (SnapshotError, BrokerError) as error:
             log.warning("no snapshot of task %s: %s", checkpoint.task_id, error.message)
         else:

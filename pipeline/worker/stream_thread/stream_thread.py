@@ -89,7 +89,7 @@ class StreamThread:
         self._fetching = Fetching(kafka, streams, self._interruptions)
         self._counts = TaskCounts()
         self._updater = StateUpdater(self._admin, kafka, streams.task_timeout_ms, self._on_restore)
-        self._standbys = StandbyUpdater(topics, self._admin, self._clock, self._brokers)
+        self._standbys = StandbyUpdater(topics, self._clock, self._brokers)
         self._manager = TaskManager(
             create=self._create_task,
             updater=self._updater,
@@ -109,7 +109,7 @@ class StreamThread:
         self._alignment = Alignment(running, commits.under_way, drift_ms, self._progress.look_up)
         self._rights = Rights(topics, self._alignment)
         self._slices = TimeSlices(self._interruptions)
-        self._snapshots = RegularSnapshots(application, self._admin, streams.snapshot_interval_ms)
+        self._snapshots = RegularSnapshots(application, streams.snapshot_interval_ms)
         self._purge = Purge(self._admin, streams.repartition_purge_interval_ms)
         self._late = LateRecords(running, self._counts.processed_by)
         self.figures = Figures(
@@ -336,10 +336,8 @@ class StreamThread:
     def _create_task(self, task_id: TaskId) -> OwnedTask:
         assert self._stores.tables is not None, "nothing has been started"  # noqa: S101 - a host's own mistake
         return OwnedTask(
-            self._topics.application,
-            self._topics.layout,
+            self._topics.connected,
             task_id,
-            self._admin,
             self._clock,
             self._stores.tables.stores,
             pause=self._interruptions.pause,

@@ -9,7 +9,6 @@ from pipeline.errors import BrokerError
 from pipeline.hosting.tasks.standby_tasks import StandbyTasks
 
 if TYPE_CHECKING:
-    from pipeline.kafka.admin import Admin
     from pipeline.records import TaskId, TopicPartition
     from pipeline.runtime.ports import Clock
     from pipeline.runtime.task import Task
@@ -25,14 +24,12 @@ class StandbyUpdater:
 
     Args:
         topics: The topics that determine the tasks.
-        admin: Asks the brokers.
         clock: Tells the time.
         brokers: Waits for absent brokers.
     """
 
-    def __init__(self, topics: KnownTopics, admin: Admin, clock: Clock, brokers: AbsentBrokers) -> None:
+    def __init__(self, topics: KnownTopics, clock: Clock, brokers: AbsentBrokers) -> None:
         self._topics = topics
-        self._admin = admin
         self._clock = clock
         self._brokers = brokers
         self._standbys: StandbyTasks | None = None
@@ -45,7 +42,7 @@ class StandbyUpdater:
     def begin(self) -> None:
         """Begin without standbys; tasks that are added from now on depend on the topics that are known now."""
         self.close()
-        self._standbys = StandbyTasks(self._topics.application, self._topics.layout, self._admin, self._clock)
+        self._standbys = StandbyTasks(self._topics.connected, self._clock)
 
     def add(self, task_id: TaskId) -> None:
         """Follow a task.

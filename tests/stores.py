@@ -18,6 +18,9 @@ CHANGELOG = TopicPartition("app-store-changelog", 0)
 class Context:
     """The record that is being processed."""
 
+    topic: str | None = None
+    partition: int = 0
+    offset: int = 0
     timestamp: int = 7
     headers: Headers = ()
     record_metadata: RecordMetadata | None = None

@@ -185,7 +185,9 @@ class CogroupedKStream(Generic[K, VO]):
     _cogrouping: Cogrouping
 
     @checked(grouped=one_of("KGroupedStream", wanted="a KGroupedStream"))
-    def cogroup(self, grouped: KGroupedStream[K, V], aggregator: Callable[[K, V, VO], VO]) -> CogroupedKStream[K, VO]:
+    def cogroup(
+        self, grouped: KGroupedStream[K, V], aggregator: Callable[[K, V, VO], VO | None]
+    ) -> CogroupedKStream[K, VO]:
         """Add a stream.
 
         Args:

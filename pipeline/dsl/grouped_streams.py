@@ -69,7 +69,7 @@ class KGroupedStream(Generic[K, V]):
     @checked()
     def reduce(
         self,
-        reducer: Callable[[V, V], V],
+        reducer: Callable[[V, V], V | None],
         materialized: Materialized[K, V] | None = None,
         *,
         named: Named | None = None,
@@ -82,7 +82,7 @@ class KGroupedStream(Generic[K, V]):
     def aggregate(
         self,
         initializer: Callable[[], VO],
-        aggregator: Callable[[K, V, VO], VO],
+        aggregator: Callable[[K, V, VO], VO | None],
         materialized: Materialized[K, VO] | None = None,
         *,
         named: Named | None = None,
@@ -96,7 +96,7 @@ class KGroupedStream(Generic[K, V]):
         return self._aggregate("KSTREAM-AGGREGATE-", Aggregator(*functions), functions, options, named)
 
     @checked()
-    def cogroup(self, aggregator: Callable[[K, V, VO], VO]) -> CogroupedKStream[K, VO]:
+    def cogroup(self, aggregator: Callable[[K, V, VO], VO | None]) -> CogroupedKStream[K, VO]:
         """Aggregate this stream together with others into one table.
 
         Args:
@@ -172,7 +172,7 @@ class TimeWindowedKStream(Generic[K, V]):
     @checked()
     def reduce(
         self,
-        reducer: Callable[[V, V], V],
+        reducer: Callable[[V, V], V | None],
         materialized: Materialized[K, V] | None = None,
         *,
         named: Named | None = None,
@@ -185,7 +185,7 @@ class TimeWindowedKStream(Generic[K, V]):
     def aggregate(
         self,
         initializer: Callable[[], VO],
-        aggregator: Callable[[K, V, VO], VO],
+        aggregator: Callable[[K, V, VO], VO | None],
         materialized: Materialized[K, VO] | None = None,
         *,
         named: Named | None = None,
@@ -248,7 +248,7 @@ class SessionWindowedKStream(Generic[K, V]):
     @checked()
     def reduce(
         self,
-        reducer: Callable[[V, V], V],
+        reducer: Callable[[V, V], V | None],
         materialized: Materialized[K, V] | None = None,
         *,
         named: Named | None = None,
@@ -261,7 +261,7 @@ class SessionWindowedKStream(Generic[K, V]):
     def aggregate(
         self,
         initializer: Callable[[], VO],
-        aggregator: Callable[[K, V, VO], VO],
+        aggregator: Callable[[K, V, VO], VO | None],
         merger: Callable[[K, VO, VO], VO],
         materialized: Materialized[K, VO] | None = None,
         *,

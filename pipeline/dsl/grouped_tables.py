@@ -53,8 +53,8 @@ class KGroupedTable(Generic[K, V]):
     @checked(adder=function("aggregate, value"), subtractor=function("aggregate, value"))
     def reduce(
         self,
-        adder: Callable[[V, V], V],
-        subtractor: Callable[[V, V], V],
+        adder: Callable[[V, V], V | None],
+        subtractor: Callable[[V, V], V | None],
         materialized: Materialized[K, V] | None = None,
         *,
         named: Named | None = None,
@@ -79,8 +79,8 @@ class KGroupedTable(Generic[K, V]):
     def aggregate(
         self,
         initializer: Callable[[], VO],
-        adder: Callable[[K, V, VO], VO],
-        subtractor: Callable[[K, V, VO], VO],
+        adder: Callable[[K, V, VO], VO | None],
+        subtractor: Callable[[K, V, VO], VO | None],
         materialized: Materialized[K, VO] | None = None,
         *,
         named: Named | None = None,

@@ -138,8 +138,9 @@ class ValueTransformerWithKey(Protocol[K_contra, V_contra, VOut_co]):
     A supplier must return a new instance on each call: every task has its own.
     """
 
-    def init(self, context: ProcessorContext) -> None:
+    def init(self, context: ProcessorContext) -> None:  # noqa: ARG002 - for those that implement it
         """Called once, before the first value. The context cannot forward."""
+        return  # types: a docstring alone would make it abstract
 
     def transform(self, key: K_contra, value: V_contra | None) -> VOut_co | None:
         """Return the new value; None deletes the row. For deletions, `value` is None."""
@@ -147,6 +148,7 @@ class ValueTransformerWithKey(Protocol[K_contra, V_contra, VOut_co]):
 
     def close(self) -> None:
         """Called once, after the last value. Stores are closed by the task, not here."""
+        return  # types: a docstring alone would make it abstract
 
 
 class Processor(Protocol[KIn, VIn]):
@@ -163,8 +165,9 @@ class Processor(Protocol[KIn, VIn]):
     A supplier must return a new instance on each call: every task has its own.
     """
 
-    def init(self, context: ProcessorContext) -> None:
+    def init(self, context: ProcessorContext) -> None:  # noqa: ARG002 - for those that implement it
         """Called once, before the first record."""
+        return  # types: a docstring alone would make it abstract
 
     def process(self, record: Record[KIn, VIn]) -> None:
         """Process one record; `context.forward` sends results on."""
@@ -172,3 +175,4 @@ class Processor(Protocol[KIn, VIn]):
 
     def close(self) -> None:
         """Called once, after the last record. Stores are closed by the task, not here."""
+        return  # types: a docstring alone would make it abstract

@@ -27,6 +27,7 @@ from pipeline.service.admission import Access
 from pipeline.service.server import bound, serving
 from pipeline.spark.planning.runs import RunRecord
 from tests.browsers import animated, emulate, foreign, nameless, overflow, pale
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -78,7 +79,7 @@ def project() -> dict[str, Any]:
         "history": [change_object(change)],
         "versions": [version("v1", live=True, lag=80), version("v2", live=False, lag=7)],
     }
-    broken = {
+    broken: dict[str, Any] = {
         "name": "broken",
         "schedule": "@daily",
         "error": None,
@@ -200,7 +201,7 @@ def test_a_difference_says_so_when_there_is_more(asked: TestClient) -> None:
     ],
 )
 def test_what_cannot_be_compared_is_said(error: Exception, status: int) -> None:
-    def fail(_app: str, _limit: int) -> Sequence[DifferentRow]:
+    def fail(app: str, limit: int) -> Sequence[DifferentRow]:  # noqa: ARG001 - as it is called
         raise error
 
     with closing(Watch(Looking(project()))) as watch:
@@ -226,7 +227,9 @@ def test_a_browser_shows_applications_runs_and_releases(page: Chrome) -> None:
         assert [bar.get_attribute("class") for bar in bars] == ["failed", "done", "running"], (
             "the oldest is before the period"
         )
-        assert "3 bounded runs since" in page.find_element(By.CSS_SELECTOR, "#timeline svg").get_attribute("aria-label")
+        assert "3 bounded runs since" in present(
+            page.find_element(By.CSS_SELECTOR, "#timeline svg").get_attribute("aria-label")
+        )
         assert "restoring" not in console.text("instances")
         links = [each.get_attribute("href") for each in page.find_elements(By.CSS_SELECTOR, "#instances a")]
         assert links == ["http://host-1:8090/"] * 2

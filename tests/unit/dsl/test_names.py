@@ -257,7 +257,7 @@ def test_global_tables_are_no_part_of_the_sub_topologies() -> None:
     builder = StreamsBuilder()
     one, two = (builder.global_table(name, TEXTS, Materialized(name)) for name in ("global", "global-two"))
     for topic, table in (("in", one), ("in-two", two)):
-        builder.stream(topic, TEXTS).left_join(table, max, key=lambda _k, v: v)
+        builder.stream(topic, TEXTS).left_join(table, lambda text, _row: text, key=lambda _k, v: v)
     topology = builder.build()
     assert [store.store.name for store in topology.global_stores] == ["global", "global-two"]
     assert [(sub.source_topics, sub.stores) for sub in topology.sub_topologies()] == [(("in",), ()), (("in-two",), ())]

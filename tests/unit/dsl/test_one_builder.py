@@ -19,8 +19,8 @@ TEXTS = Consumed(STRING, STRING)
 TO_TEXTS = Produced(STRING, STRING)
 
 
-def both(one: str, other: str) -> str:
-    return one + other
+def both(one: str | None, other: str | None) -> str:
+    return f"{one}{other}"
 
 
 def add(_key: str, value: str, texts: str) -> str:

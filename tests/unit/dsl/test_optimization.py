@@ -32,6 +32,7 @@ from pipeline.state.backends.memory import MemoryBackend
 from pipeline.testing import TopologyTestDriver
 from pipeline.testing.driver import MemoryTopics, MockClock
 from tests.changelogs import Batch
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +63,10 @@ def results(topology: Topology) -> dict[str, list[tuple[str, int]]]:
         for value in ("apple", "a", "axe", "bee"):
             driver.input_topic("in", STRING, STRING).pipe_input("k", value)
         return {
-            topic: [(r.key, r.value) for r in driver.output_topic(topic, STRING, LONG).read_records_to_list()]
+            topic: [
+                (present(r.key), present(r.value))
+                for r in driver.output_topic(topic, STRING, LONG).read_records_to_list()
+            ]
             for topic in ("ones", "twos")
         }
 

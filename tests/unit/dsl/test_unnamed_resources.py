@@ -77,12 +77,16 @@ def suppressed(options: Suppressed) -> Build:
     return build
 
 
+def either(left: str, right: str | None) -> str:
+    return right or left
+
+
 def joined(**options: Any) -> Build:
     def build(builder: StreamsBuilder) -> None:
         one, two = builder.stream("one", TEXTS), builder.stream("two", TEXTS)
         given: StreamJoined[str, str, str] = StreamJoined(STRING, STRING, STRING, **options)
         one = one.select_key(value)
-        one.left_join(two.select_key(value), max, JoinWindows.of(HOUR), joined=given)
+        one.left_join(two.select_key(value), either, JoinWindows.of(HOUR), joined=given)
 
     return build
 
@@ -129,17 +133,19 @@ def topics(*names: str) -> dict[str, tuple[str, ...]]:
     return {"repartition topic(s)": names}
 
 
-CASES: dict[str, tuple[Build, dict[str, tuple[str, ...]]]] = {
+Found = dict[str, tuple[str, ...]]
+GROUPED: tuple[tuple[str, Grouped[str, str], Materialized[str, int], Found], ...] = (
+    ("group named", NAMED, COUNTS, logged(COUNT)),
+    ("group named, not logged", NAMED, UNLOGGED, {"state store(s)": (COUNT,)}),
+    ("store named", UNNAMED, STORED, {}),
+    ("both named", NAMED, STORED, {}),
+    ("nothing named", UNNAMED, COUNTS, {**logged(COUNT), **topics(f"{COUNT}-repartition")}),
+)
+CASES: dict[str, tuple[Build, Found]] = {
     **{
         f"{group.__name__}, {case}": (group(grouping, stored), found)
         for group in (grouped, grouped_by_key)
-        for case, grouping, stored, found in (
-            ("group named", NAMED, COUNTS, logged(COUNT)),
-            ("group named, not logged", NAMED, UNLOGGED, {"state store(s)": (COUNT,)}),
-            ("store named", UNNAMED, STORED, {}),
-            ("both named", NAMED, STORED, {}),
-            ("nothing named", UNNAMED, COUNTS, {**logged(COUNT), **topics(f"{COUNT}-repartition")}),
-        )
+        for case, grouping, stored, found in GROUPED
     },
     "cogrouped, group named": (cogrouped(NAMED, ROWS), logged(COGROUP)),
     "cogrouped, not logged": (cogrouped(NAMED, UNLOGGED_ROWS), {"state store(s)": (COGROUP,)}),

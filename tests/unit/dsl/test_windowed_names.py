@@ -26,6 +26,8 @@ from pipeline import (
     session_windowed,
 )
 from pipeline.state.changelog import changelog_config
+from pipeline.topology.nodes import SinkNode
+from tests.presence import present
 
 if TYPE_CHECKING:
     from pipeline import KGroupedStream
@@ -167,6 +169,6 @@ def test_windowed_tables_know_how_to_write_their_keys() -> None:
     builder = StreamsBuilder()
     grouped(builder).windowed_by(SessionWindows.of(SECOND)).count(Materialized("counts")).to_stream().to("sessions")
     grouped(builder).windowed_by(UnlimitedWindows.of()).count(Materialized("all")).to_stream().to("all-time")
-    sinks = {node.topic: node for node in builder.build().nodes.values() if hasattr(node, "topic")}
-    assert sinks["sessions"].key_serde.name == session_windowed(STRING).name
-    assert sinks["all-time"].key_serde.name == "windowed[string]"
+    sinks = {node.topic: node for node in builder.build().nodes.values() if isinstance(node, SinkNode)}
+    assert present(sinks["sessions"].key_serde).name == session_windowed(STRING).name
+    assert present(sinks["all-time"].key_serde).name == "windowed[string]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,9 @@ from pipeline.hosting.progress import (
     tell,
     telling,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SECONDS = 30.0
 
@@ -47,7 +51,7 @@ def test_threads_have_listeners_of_their_own() -> None:
 
 def test_work_is_looked_at_while_brokers_are_away_now_and_then() -> None:
     heard, told = [], threading.Event()
-    looks = iter([BrokerError("away"), (3, 7)])
+    looks: Iterator[BrokerError | tuple[int, int]] = iter([BrokerError("away"), (3, 7)])
 
     def look() -> tuple[int, int | None]:
         found = next(looks, (7, 7))

@@ -24,6 +24,7 @@ from pipeline import (
     windowed,
 )
 from pipeline.testing import TopologyTestDriver
+from tests.presence import present
 
 if TYPE_CHECKING:
     from pipeline.topology.topology import Topology
@@ -182,7 +183,7 @@ def test_sessions_are_shared_by_all_streams() -> None:
         for topic, key, value, timestamp in given:
             driver.input_topic(topic, STRING, STRING).pipe_input(key, value, timestamp=timestamp)
         found = driver.output_topic("output", session_windowed(STRING), STRING).read_records_to_list()
-    assert [(r.key.key, r.value, r.timestamp) for r in found] == [
+    assert [(present(r.key).key, r.value, r.timestamp) for r in found] == [
         ("k1", "0+A", 0),
         ("k2", "0+A", 0),
         ("k2", None, 0),

@@ -94,7 +94,7 @@ def test_records_of_one_time_update_their_session_without_a_deletion(caching: bo
 
 def test_records_further_apart_than_the_gap_are_sessions_of_their_own(caching: bool) -> None:
     second, third = GAP + 1, 2 * (GAP + 1)
-    rows: list[Row] = [("mel", "1", 0)] + [("mel", "2", second)] * 2 + [("mel", "3", third)] * 3
+    rows: list[Row] = [("mel", "1", 0), *[("mel", "2", second)] * 2, *[("mel", "3", third)] * 3]
     with counting(SessionWindows.of(ms(GAP)), caching=caching) as driver:
         last = {window: count for _, window, count, _ in pipe(driver, rows)}
         assert last == {(0, 0): 1, (second, second): 2, (third, third): 3}

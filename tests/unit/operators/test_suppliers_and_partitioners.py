@@ -12,6 +12,7 @@ from pipeline import (
     STRING,
     Consumed,
     FixedKeyProcessor,
+    FixedKeyProcessorContext,
     ProcessingError,
     Processor,
     ProcessorContext,
@@ -34,6 +35,7 @@ from pipeline.runtime.failures import Failures
 from pipeline.testing import TopologyTestDriver
 from pipeline.testing.driver import MockClock
 from pipeline.topology.nodes import SinkNode
+from tests.presence import present
 
 if TYPE_CHECKING:
     from pipeline import ErrorHandlerContext, FixedKeyRecord, ProducerRecord, StoreBuilder
@@ -61,7 +63,7 @@ class Remember(Processor[str, str]):
 
 
 class RememberValue(FixedKeyProcessor[str, str]):
-    def init(self, context: ProcessorContext) -> None:
+    def init(self, context: FixedKeyProcessorContext) -> None:
         self.context, self.seen = context, context.get_state_store("seen")
 
     def process(self, record: FixedKeyRecord[str, str]) -> None:
@@ -98,7 +100,7 @@ def results(topology: Topology) -> list[tuple[str, str]]:
         for value in "xyz":
             driver.input_topic("in", STRING, STRING).pipe_input("k", value)
         found = driver.output_topic("out", STRING, STRING).read_records_to_list()
-    return [(record.key, record.value) for record in found]
+    return [(present(record.key), present(record.value)) for record in found]
 
 
 EXPECTED = [("k", "None>x"), ("k", "x>y"), ("k", "y>z")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -61,7 +62,7 @@ def captured(topology: Topology, *tables: KTable[Any, Any]) -> list[Rows]:
     """Watch the changes that tables forward."""
     found: list[Rows] = [[] for _ in tables]
     for number, (table, rows) in enumerate(zip(tables, found, strict=True)):
-        topology.add_processor(f"capture-{number}", lambda rows=rows: Capture(rows), table._node.name)  # type: ignore[misc]
+        topology.add_processor(f"capture-{number}", lambda rows=rows: Capture(rows), table._node.name)
     return found
 
 
@@ -209,7 +210,7 @@ def test_a_table_becomes_a_stream_under_other_keys() -> None:
 
 def aggregated(group: Callable[[str, str], tuple[str | None, str] | None]) -> Callable[[StreamsBuilder], None]:
     def build(builder: StreamsBuilder) -> None:
-        builder.table("in", STRINGS).group_by(group, GROUPS).aggregate(  # type: ignore[arg-type]
+        builder.table("in", STRINGS).group_by(group, GROUPS).aggregate(
             lambda: "0",
             lambda _k, v, aggregate: f"{aggregate}+{v}",
             lambda _k, v, aggregate: f"{aggregate}-{v}",
@@ -287,7 +288,7 @@ def test_the_old_value_is_removed_before_the_new_one_is_added() -> None:
 def test_reducing_a_table_adds_and_subtracts_and_none_deletes_the_group() -> None:
     def build(builder: StreamsBuilder) -> None:
         grouped = builder.table("in", NUMBERS).group_by(lambda k, v: (k[0], v), Grouped(STRING, INTEGER))
-        sums = grouped.reduce(lambda total, v: total + v, lambda total, v: total - v or None)  # type: ignore[arg-type,return-value]
+        sums = grouped.reduce(lambda total, v: total + v, lambda total, v: total - v or None)
         sums.to_stream().to("out", Produced(STRING, INTEGER))
 
     given = [("a1", 5, 1), ("a2", 7, 4), ("a1", None, 2), ("a2", None, 3), ("a2", 1, 3)]
@@ -435,8 +436,9 @@ def test_a_filter_of_a_stored_table_tells_no_deletions_of_rows_never_passed(
     first.to_stream().to("between", TEXT)
     last = builder.table("between", STRINGS)
     seen: list[Rows] = [[], [], [], []]
-    for table, rows in zip((first, numbers, evens, last), seen, strict=True):
-        table.to_stream().process(lambda rows=rows: Capture(rows))  # type: ignore[misc]
+    tables: tuple[KTable[str, Any], ...] = first, numbers, evens, last
+    for table, rows in zip(tables, seen, strict=True):
+        table.to_stream().process(partial(Capture, rows))
     with TopologyTestDriver(builder.build()) as driver:
         for key, value, timestamp in UNEVEN:
             driver.input_topic("in", STRING, STRING).pipe_input(key, value, timestamp=timestamp)

@@ -179,14 +179,14 @@ class Case:
     def table(self) -> Any:
         return self.stream.to_table(self.kept("table"))
 
-    def kept(self, name: str = "kept") -> Materialized:
+    def kept(self, name: str = "kept") -> Materialized[str, Any]:
         return Materialized(name, STRING, self.kind.serde, caching=self.caching)
 
-    def versions(self, name: str = "kept") -> Materialized:
+    def versions(self, name: str = "kept") -> Materialized[str, Any]:
         return Materialized(name, STRING, self.kind.serde, history_retention=HOUR)
 
     @property
-    def serdes(self) -> Grouped:
+    def serdes(self) -> Grouped[str, Any]:
         return Grouped(STRING, self.kind.serde)
 
     def append(self, _key: Any, value: Any, aggregate: Any) -> Any:
@@ -369,7 +369,7 @@ def joined_with_versions(case: Case) -> Any:
 
 def joined_with_versions_later(case: Case) -> Any:
     table = case.grouped.reduce(case.reduce, case.versions())
-    joined = Joined(STRING, case.kind.serde, grace_period=SECOND)
+    joined: Joined[str, Any, Any] = Joined(STRING, case.kind.serde, grace_period=SECOND)
     return case.stream.join(table, case.kind.joined, joined=joined)
 
 

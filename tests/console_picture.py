@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import tempfile
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +31,8 @@ from pipeline.records import TaskId, TopicPartition
 from pipeline.runtime.layout import Layout, plan_layout
 from pipeline.service.api import new_api
 from pipeline.service.server import bound, serving
-from pipeline.worker.states import WorkerSummary
+from pipeline.worker.group.protocol import Orders
+from pipeline.worker.states import InstanceStatus, WorkerSummary
 from pipeline.worker.stream_thread.protocol import Report
 from pipeline.worker.task_figures import InputProgress, LastCommit, TaskFigures
 from tests.browsers import chromium
@@ -39,11 +42,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 POINTS = 40
-SIZE = (1100, 1200)
+SIZE = (1100, 1880)
+SERVERS = ("127.0.0.1:8090", "127.0.0.1:8091")
+TASKS = tuple(TaskId(sub, partition) for sub in (0, 1) for partition in range(4))
 
 
-def clicks() -> Application:
-    """An application with two sub-topologies."""
+def clicks(state: Path) -> Application:
+    """An application with two sub-topologies, and some local state.
+
+    Args:
+        state: Where the state goes.
+    """
     five = timedelta(minutes=5)
     builder = StreamsBuilder()
     pages = builder.stream("clicks", Consumed(STRING, JSON)).group_by(
@@ -51,7 +60,11 @@ def clicks() -> Application:
     )
     counts = pages.windowed_by(TimeWindows.of(five)).count(Materialized("per-page"))
     counts.to_stream().to("page-counts", Produced(windowed(STRING, five), LONG))
-    return Application(AppConfig("clicks", "m:f"), "v1", builder.build(), {}, Path("unused"))
+    application = Application(AppConfig("clicks", "m:f"), "v1", builder.build(), {}, state)
+    for task in (TaskId(1, 0), TaskId(1, 2)):
+        (application.directory / str(task)).mkdir(parents=True)
+        (application.directory / str(task) / "rows").write_bytes(bytes(3_400_000))
+    return application
 
 
 class Clicks(FakeInstance):
@@ -61,13 +74,18 @@ class Clicks(FakeInstance):
 
     @property
     def layout(self) -> Layout:
-        """Two tasks of each sub-topology."""
-        return plan_layout(self.application.topology, self.application.id, {"clicks": 2})
+        """Four tasks of each sub-topology."""
+        return plan_layout(self.application.topology, self.application.id, {"clicks": 4})
+
+    def status(self) -> InstanceStatus:
+        """The sum of all work so far."""
+        summary = WorkerSummary(self._done(), 0, 10 * self.turn, {})
+        return replace(super().status(), summary=summary, holding=None, held_s=None)
 
     def reports(self) -> Mapping[int, Report]:
         """A further second's work."""
         self.turn += 1
-        done = sum(500 + (turn * 7919) % 300 for turn in range(self.turn))
+        done = self._done()
         tasks = {task: self._figures(task, done // 4) for task in self.active}
         took = sum((30 + (turn * 31) % 20) / 1000 for turn in range(self.turn))
         summary = WorkerSummary(done, 0, 10 * self.turn, {})
@@ -84,6 +102,9 @@ class Clicks(FakeInstance):
                 tasks=tasks,
             )
         }
+
+    def _done(self) -> int:
+        return sum(500 + (turn * 7919) % 300 for turn in range(self.turn))
 
     def _figures(self, task: TaskId, done: int) -> TaskFigures:
         own = f"{self.application.id}-by-page-repartition"
@@ -103,8 +124,19 @@ def main(path: Path) -> None:
     Args:
         path: Where it goes.
     """
-    active = frozenset(TaskId(sub, partition) for sub in (0, 1) for partition in (0, 1))
-    instance = Clicks(active=active, server="127.0.0.1:8090", application=clicks())
+    with tempfile.TemporaryDirectory() as state:
+        take(path, clicks(Path(state)))
+
+
+def take(path: Path, application: Application) -> None:
+    """Make the picture of an application's instance, which shares its tasks with another one."""
+    orders = Orders(
+        servers={str(task): SERVERS[task.partition % 2] for task in TASKS},
+        standby_servers={str(task): [SERVERS[1 - task.partition % 2]] for task in TASKS if task.sub_topology},
+    )
+    active = frozenset(task for task in TASKS if task.partition % 2 == 0)
+    standby = frozenset(task for task in TASKS if task.sub_topology and task not in active)
+    instance = Clicks(active=active, standby=standby, server=SERVERS[0], orders=orders, application=application)
     api = new_api(instance)
     with (
         bound("127.0.0.1:0", wants_token=False) as listener,

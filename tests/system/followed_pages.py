@@ -114,19 +114,29 @@ def follow(page: str, shell: Shell) -> None:
                 worker = shell.start(command)
                 _until_shown(worker, expected.strip())
             else:
-                _compare(shell, command, expected)
+                compared(shell, command, expected)
 
 
-def _compare(shell: Shell, command: str, expected: str) -> None:
+def commands_of(page: str) -> dict[str, str]:
+    """The commands of a page, with what it says that each shows at first."""
+    blocks = [block for block in _BLOCK.finditer(page) if block["kind"] == "console"]
+    found = [pair for block in blocks for pair in _COMMAND.findall(block["text"])]
+    return dict(reversed(found))
+
+
+def compared(shell: Shell, command: str, expected: str) -> str:
+    """Run a command, make sure that it shows what a page says, and return what it shows."""
+    expected = shell.placed(expected)
     deadline = time.monotonic() + (_SECONDS if command.startswith(_LOOKS) else 0)
     shown = shell.run(command)
-    while (missing := _missing(expected, shown)) and time.monotonic() < deadline:
+    while (missing := lines_missing(expected, shown)) and time.monotonic() < deadline:
         shown = shell.run(command)
     assert not missing, f"{command}\n{shown}"
     assert not [noise for noise in _NOISE if noise in shown], f"{command}\n{shown}"
+    return shown
 
 
-def _missing(expected: str, shown: str) -> list[str]:
+def lines_missing(expected: str, shown: str) -> list[str]:
     """Lines of a page that were not shown."""
     found = _OFFSET.sub(r"\1 ", shown)
     lines = [_OFFSET.sub(r"\1 ", line) for line in filter(None, expected.splitlines())]

@@ -1,13 +1,17 @@
-"""The recording of a terminal in the documentation shows what commands say today."""
+"""The recordings of a terminal in the documentation show what commands say today."""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from tests.terminal_picture import COMMANDS, picture, recorded
+import pytest
 
-PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+from tests.system.followed_pages import commands_of, lines_missing
+from tests.terminal_picture import PICTURES, PROJECT, RECORDS, TUTORIAL, picture, recorded
+
+DIRECTORY = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+HINT = "python -m tests.terminal_picture docs/pictures records them again."
 
 
 def shown(svg: str) -> list[str]:
@@ -15,11 +19,22 @@ def shown(svg: str) -> list[str]:
     return [text.text or "" for text in texts]
 
 
-def test_the_recording_shows_its_commands_and_what_they_say(tmp_path: Path) -> None:
-    lines = shown((PICTURES / "first-project.svg").read_text())
-    assert [line for line in lines if line.startswith("$ ")] == [f"$ {command}" for command in COMMANDS]
-    anew = shown(picture(recorded(COMMANDS, tmp_path), ""))
-    described = slice(lines.index("Topologies:"), -1)
-    hint = "python -m tests.terminal_picture docs/pictures/first-project.svg records it anew."
-    assert lines[described] == anew[anew.index("Topologies:") : -1], hint
-    assert "1 passed" in anew
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_recording_shows_its_commands(name: str) -> None:
+    lines = shown((DIRECTORY / name).read_text())
+    assert [line for line in lines if line.startswith("$ ")] == [f"$ {command}" for command in PICTURES[name]], HINT
+
+
+def test_the_recorded_topology_is_that_of_a_new_project(tmp_path: Path) -> None:
+    lines = shown((DIRECTORY / "first-project.svg").read_text())
+    again = shown(picture(recorded(PROJECT, tmp_path), ""))
+    assert lines[lines.index("Topologies:") :] == again[again.index("Topologies:") :], HINT
+    assert "1 passed" in again
+
+
+def test_the_recorded_results_are_those_of_the_tutorial() -> None:
+    expected = commands_of(TUTORIAL.read_text())
+    lines = "\n".join(shown((DIRECTORY / "first-records.svg").read_text()))
+    known = [command for command in RECORDS if command in expected]
+    assert len(known) == 8
+    assert [missing for command in known for missing in lines_missing(expected[command], lines)] == [], HINT

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
@@ -19,8 +20,9 @@ import pipeline.quality.gate as gate_module
 import pipeline.releases.differ as differ_module
 import pipeline.releases.marks as marks_module
 import pipeline.releases.versions as versions_module
-from pipeline import LONG, StreamsBuilder
+from pipeline import LONG, Millrace, StreamsBuilder
 from pipeline.config import ProjectConfig
+from pipeline.console.serving import console
 from pipeline.errors import (
     ApprovalNeededError,
     GateFailedError,
@@ -128,6 +130,12 @@ choosing_nothing = "{unique}:build"
         releaser.gate()
         return releaser
 
+    def difference_in_the_console(self) -> Any:
+        """The answer of `millrace console` to its page's request for the rows that differ."""
+        with console(Millrace(self.config.path), "127.0.0.1:0") as address:
+            answer = httpx.get(f"{address}apps/{self.unique}/difference", timeout=120)
+        return answer.json()
+
     def with_v2(self, function: str) -> Project:
         """The same with other code under the name of version 2."""
         return self.configured(versions={**self.config.app(self.unique).versions, "v2": f"{self.unique}:{function}"})
@@ -211,6 +219,14 @@ def test_an_approval_is_of_one_verdict_of_one_code_suite_and_data(project: Proje
     first = releaser.status().verdict
     assert first is not None
     assert [str(row) for row in releaser.diff(5)] == [f"{project.unique}.sums ann is changed: 5 -> 3"]
+    row = {
+        "topic": f"{project.unique}.sums",
+        "change": "changed",
+        "key": {"key": "ann"},
+        "old": {"": "5"},
+        "new": {"": "3"},
+    }
+    assert project.difference_in_the_console() == {"rows": [row], "more": False}
     assert releaser.approve(first.id).verdict == releaser.status().verdict
     second = releaser.gate().verdict
     assert second is not None

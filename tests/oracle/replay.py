@@ -98,7 +98,7 @@ class Twin:
             held = driver.get_all_state_stores()
             stores = {name: list(entries_of(held[name])) for name in compared_stores(self.name)}
             dropped = driver.metrics()["dropped-records-total"]
-        return {"topics": topics | _printed(), "stores": stores, "dropped": dropped}
+        return {"topics": topics | printed(), "stores": stores, "dropped": dropped}
 
     @property
     def may_fail(self) -> bool:
@@ -203,7 +203,7 @@ def digest(canonical: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def _printed() -> dict[str, Log]:
+def printed() -> dict[str, Log]:
     """What has been printed to files, which are there when the driver is closed."""
     logs: dict[str, Log] = {}
     for path in sorted(PRINTED.iterdir()):

@@ -26,15 +26,15 @@ from pipeline.runtime.compile import instantiate
 from pipeline.runtime.context import GLOBAL_TASK
 from pipeline.state.api import StoreKind
 from pipeline.topology.nodes import ProcessorNode
+from tests.task_runs import How, outcome, random_records
 from tests.unit.runtime.drawn_topologies import TOPICS, drawn
-from tests.unit.runtime.task_runs import How, outcome, random_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from pipeline import Topology
-    from tests.unit.runtime.task_runs import Outcome
+    from tests.task_runs import Outcome
 
 SEEDS = range(128)
 PARTS = 8

@@ -252,16 +252,18 @@ def outcome(
     return found
 
 
-def specs(topology: Topology, inputs: Mapping[str, Any], how: How, *, fused: bool) -> Iterator[TaskSpec]:
+def specs(
+    topology: Topology, inputs: Mapping[str, Any], how: How, *, fused: bool, application: str = APPLICATION
+) -> Iterator[TaskSpec]:
     """The tasks of a topology."""
-    layout = plan_layout(topology, APPLICATION, dict.fromkeys({*topology.external_topics, *inputs}, 1))
+    layout = plan_layout(topology, application, dict.fromkeys({*topology.external_topics, *inputs}, 1))
     subs = {sub.id: sub if how.is_cached else without_caches(sub) for sub in topology.sub_topologies()}
     for task_id, tps in layout.tasks.items():
         if task_id.partition == 0:
             yield TaskSpec(
                 task_id,
                 subs[task_id.sub_topology],
-                APPLICATION,
+                application,
                 tps,
                 handlers=_handlers(how.skips, fused),
                 timestamp_extractor=how.extractor,

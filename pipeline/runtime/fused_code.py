@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pipeline.generated import text_of
 from pipeline.processor.handlers import ErrorHandlers
 from pipeline.records import TaskId
 from pipeline.runtime.compile import compile_nodes
 from pipeline.runtime.context import TaskContext
 from pipeline.runtime.failures import Failures
-from pipeline.runtime.generated import text_of
 from pipeline.state.backends.memory import MemoryBackend
 from pipeline.state.stores.opening import open_store
 

@@ -16,11 +16,11 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pipeline.errors import USER_ERRORS
+from pipeline.generated import generated
 from pipeline.processor.fused import Counting, NotFused
 from pipeline.processor.operator import MaySchedule
 from pipeline.runtime.context import NO_RECORD
 from pipeline.runtime.function_writer import FunctionWriter, Given
-from pipeline.runtime.generated import generated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -203,5 +203,5 @@ class Fusion:
         return {"context": self.nodes.context, "user_errors": USER_ERRORS, "send": self.nodes.collector.send}
 
     def _made(self, name: str, text: str, names: dict[str, Any]) -> Any:
-        made = self.functions[name] = generated(f"{self.nodes.sub.id}/{name}", text, names)
+        made = self.functions[name] = generated(f"fused: {self.nodes.sub.id}/{name}", text, names)
         return made

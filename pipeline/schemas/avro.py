@@ -14,6 +14,8 @@ import msgspec
 
 from pipeline.errors import ConfigError
 from pipeline.extras import require_extra
+from pipeline.schemas.avro_reading import NotGenerated, generated_reader
+from pipeline.schemas.avro_structs import struct_of
 from pipeline.schemas.avro_types import schema_of, type_of
 from pipeline.schemas.framed import HEAD_BYTES, framed
 from pipeline.schemas.subjects import Reference
@@ -185,13 +187,33 @@ class AvroFormat:
         written, own, buffer = _parsed(schema, registry), self.own(), io.BytesIO
         wanted = None if own is None or own.schema_str == schema.schema_str else _parsed(own, registry)
 
-        def read(data: bytes) -> Any:
+        def plain(data: bytes) -> Any:
             return schemaless_reader(buffer(data[HEAD_BYTES:]), written, wanted)
 
         if self.type_ is None:
-            return read
-        type_, convert = self.type_, msgspec.convert
-        return lambda data: convert(read(data), type_)
+            return _fastest(written, wanted, plain)
+        return _typed(self.type_, written, wanted, plain)
+
+
+def _fastest(written: Any, wanted: Any, plain: Read) -> Read:
+    """Return a generated function that reads as `plain` does, or `plain` if the schemas are not covered."""
+    try:
+        return generated_reader(written, wanted, None, plain)
+    except NotGenerated:
+        return plain
+
+
+def _typed(type_: Any, written: Any, wanted: Any, plain: Read) -> Read:
+    """Return a function that reads values of a type; its objects are made directly if no value has to be converted."""
+    convert, read = msgspec.convert, _fastest(written, wanted, plain)
+
+    def converted(data: bytes) -> Any:
+        return convert(read(data), type_)
+
+    try:
+        return generated_reader(written, wanted, struct_of(type_, written if wanted is None else wanted), converted)
+    except NotGenerated:
+        return converted
 
 
 def _name(schema: Any) -> str:

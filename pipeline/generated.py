@@ -37,9 +37,9 @@ def text_of(function: Callable[..., Any]) -> str:
 
 
 def _code(label: str, text: str) -> CodeType:
-    file = f"<millrace fused: {label}>"
+    file = f"<millrace {label}>"
     if file in linecache.cache:  # of tasks of another application, or with other settings
-        file = next(name for n in count(2) if (name := f"<millrace fused: {label} #{n}>") not in linecache.cache)
+        file = next(name for n in count(2) if (name := f"<millrace {label} #{n}>") not in linecache.cache)
     module = compile(text, file, "exec")
     code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # no time: `checkcache` keeps it

@@ -1,0 +1,270 @@
+"""Generated readers of Avro against those of the library: random schemas, values, readers' schemas and corrupt bytes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import io
+import json
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.schema import SchemaParseException, UnknownType
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from pipeline.schemas.avro_reading import NotGenerated, generated_reader
+from pipeline.schemas.avro_structs import struct_of
+from tests.unit.schemas.avro_schemas import evolved, schemas, values
+
+_HEAD = b"\0\0\0\0\1"
+
+
+class Plain(Exception):  # noqa: N818 - no error
+    """Raised where a generated reader calls the plain one."""
+
+
+def refusing(_data: bytes) -> Any:
+    raise Plain
+
+
+def parsed(schema: Any) -> Any:
+    try:
+        return parse_schema(schema)
+    except (SchemaParseException, UnknownType):  # such as a name whose definition the reader's schema lacks
+        assume(False)
+
+
+def written(schema: Any, value: Any) -> bytes:
+    out = io.BytesIO()
+    out.write(_HEAD)
+    schemaless_writer(out, schema, value)
+    return out.getvalue()
+
+
+def written_if_possible(schema: Any, value: Any) -> bytes:
+    """The bytes of a random value: in unions, the library tries types to which a value does not belong, and may fail."""
+    try:
+        return written(schema, value)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        assume(False)
+        raise
+
+
+def result(read: Any, data: bytes) -> Any:
+    """What a reader returns, or the class and text of its error; as text, since NaN is not itself."""
+    try:
+        return repr(read(data))
+    except Exception as error:  # noqa: BLE001 - whatever the library raises
+        return type(error), str(error).split(" at 0x")[0]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_values_are_read_as_the_library_reads_them(data: Any) -> None:
+    schema = data.draw(schemas())
+    value = data.draw(values(schema))
+    writer = parsed(schema)
+    raw = written_if_possible(writer, value)
+    library = result(lambda raw: schemaless_reader(io.BytesIO(raw[5:]), writer, None), raw)
+    assume(isinstance(library, str))
+    assert repr(generated_reader(writer, None, None, refusing)(raw)) == library
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_readers_schemas_are_resolved_as_the_library_resolves_them(data: Any) -> None:
+    schema = data.draw(schemas())
+    value = data.draw(values(schema))
+    writer, reader = parsed(schema), parsed(evolved(data.draw, schema))
+    raw = written_if_possible(writer, value)
+
+    def plain(raw: bytes) -> Any:
+        return schemaless_reader(io.BytesIO(raw[5:]), writer, reader)
+
+    try:
+        read = generated_reader(writer, reader, None, plain)
+    except NotGenerated:
+        return
+    own, library = read_both(read, plain, raw)
+    assert own == library
+
+
+def read_both(read: Any, plain: Any, raw: bytes) -> tuple[Any, Any]:
+    """Results of both, dicts without their order: the library moves fields with defaults to the end."""
+    results = []
+    for each in (read, plain):
+        try:
+            results.append(repr(_sorted(each(raw))))
+        except Exception as error:  # noqa: BLE001 - whatever the library raises
+            results.append(repr((type(error), str(error))))
+    return results[0], results[1]
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return sorted((name, _sorted(each)) for name, each in value.items())
+    return [_sorted(each) for each in value] if isinstance(value, list) else value
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_corrupt_bytes_have_the_errors_of_the_library(data: Any) -> None:
+    schema = data.draw(schemas(2))
+    text = json.dumps(schema)
+    assume('"null"' not in text and '"fields": []' not in text)  # a corrupt number of empty items would take long
+    writer = parsed(schema)
+    raw = bytearray(written_if_possible(writer, data.draw(values(schema))))
+    for _ in range(data.draw(st.integers(0, 2))):
+        if len(raw) > len(_HEAD):
+            raw[data.draw(st.integers(len(_HEAD), len(raw) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(raw[: data.draw(st.integers(len(_HEAD), len(raw)))])
+
+    def plain(raw: bytes) -> Any:
+        return schemaless_reader(io.BytesIO(raw[5:]), writer, None)
+
+    assert result(generated_reader(writer, None, None, plain), cut) == result(plain, cut)
+
+
+class Leg(msgspec.Struct, frozen=True):
+    origin: str
+    miles: float = 0.0
+
+
+class Trip(msgspec.Struct, rename="camel", kw_only=True):
+    flight_id: int
+    at: dt.datetime
+    legs: list[Leg]
+    by_name: dict[str, Leg]
+    note: str | None = None
+    first: Leg | None = None
+
+
+LEG = {
+    "type": "record",
+    "name": "Leg",
+    "fields": [
+        {"name": "gate", "type": ["null", {"type": "array", "items": "string"}]},
+        {"name": "origin", "type": "string"},
+        {"name": "miles", "type": "double"},
+        {"name": "crew", "type": {"type": "map", "values": {"type": "fixed", "name": "Id", "size": 2}}},
+    ],
+}
+TRIP = {
+    "type": "record",
+    "name": "Trip",
+    "fields": [
+        {"name": "legs", "type": {"type": "array", "items": LEG}},
+        {"name": "flightId", "type": "long"},
+        {"name": "unused", "type": ["null", "int", "Leg", {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "first", "type": ["null", "Leg"]},
+        {"name": "byName", "type": {"type": "map", "values": "Leg"}},
+    ],
+}
+A_LEG = {"gate": ["12", "B"], "origin": "JFK", "miles": 0.5, "crew": {"a": b"\0\1"}}
+A_TRIP = {
+    "legs": [A_LEG, {**A_LEG, "gate": None}],
+    "flightId": -300,
+    "unused": "B",
+    "at": dt.datetime(2013, 1, 1, tzinfo=dt.UTC),
+    "first": A_LEG,
+    "byName": {"home": A_LEG},
+}
+
+
+@pytest.mark.parametrize("unused", [None, 300, A_LEG, "B"])
+def test_objects_are_made_directly_and_unused_fields_skipped(unused: Any) -> None:
+    writer = parse_schema(TRIP)
+    read = generated_reader(writer, None, struct_of(Trip, writer), refusing)
+    trip, leg = read(written(writer, {**A_TRIP, "unused": unused})), Leg("JFK", 0.5)
+    at = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
+    assert trip == Trip(flight_id=-300, at=at, legs=[leg, leg], by_name={"home": leg}, first=leg)
+
+
+def test_a_default_of_the_readers_schema_has_the_type_of_the_field() -> None:
+    writer = parse_schema({"type": "record", "name": "Leg", "fields": [{"name": "origin", "type": "string"}]})
+    miles = {"name": "miles", "type": "double", "default": 3}
+    reader = parse_schema({"type": "record", "name": "Leg", "fields": [{"name": "origin", "type": "string"}, miles]})
+    leg = generated_reader(writer, reader, struct_of(Leg, reader), refusing)(written(writer, {"origin": "JFK"}))
+    assert (leg, type(leg.miles)) == (Leg("JFK", 3.0), float)
+
+
+class Kind(enum.Enum):
+    A = "A"
+
+
+class Checked(msgspec.Struct):
+    origin: str
+
+    def __post_init__(self) -> None:
+        assert self.origin
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True):
+    origin: str
+
+
+class Short(msgspec.Struct):
+    origin: Annotated[str, msgspec.Meta(max_length=3)]
+
+
+class Other(msgspec.Struct):
+    origin: int
+
+
+class Chosen(msgspec.Struct):
+    origin: Kind
+
+
+class Missing(msgspec.Struct):
+    origin: str
+    delay: int
+
+
+@pytest.mark.parametrize("type_", [Checked, Strict, Short, Other, Chosen, Missing, dict[str, str], str])
+def test_types_with_rules_of_their_own_are_converted(type_: Any) -> None:
+    with pytest.raises(NotGenerated):
+        struct_of(type_, parse_schema(LEG))
+
+
+LIST = {"type": "record", "name": "List", "fields": [{"name": "next", "type": ["null", "List"], "default": None}]}
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader"),
+    [
+        (LIST, None),
+        (LEG, {**LEG, "name": "Other"}),
+        ("string", "int"),
+        (LEG, {**LEG, "aliases": ["Old"]}),
+        (LEG, {**LEG, "fields": [*LEG["fields"], {"name": "more", "type": "int"}]}),
+        (LEG, {**LEG, "fields": [{"name": "more", "type": {"type": "array", "items": "int"}, "default": []}]}),
+    ],
+)
+def test_schemas_that_are_not_covered_are_left_to_the_library(writer: Any, reader: Any) -> None:
+    with pytest.raises(NotGenerated):
+        generated_reader(parse_schema(writer), reader and parse_schema(reader), None, refusing)
+
+
+@pytest.mark.parametrize(
+    ("schema", "data"),
+    [
+        ({"type": "array", "items": "long"}, b"\x01\x02\x04\0"),
+        ("long", b"\xff" * 12 + b"\1"),
+        ("string", b"\1"),
+        ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 2}}, b"\xfe\xff\xff\xff\x0f"),
+    ],
+    ids=["blocks with sizes", "a number of more than 64 bits", "a negative size", "more items than bytes"],
+)
+def test_rare_layouts_are_left_to_the_library(schema: Any, data: bytes) -> None:
+    with pytest.raises(Plain):
+        generated_reader(parse_schema(schema), None, None, refusing)(_HEAD + data)
+
+
+def test_names_of_a_schema_are_no_code() -> None:
+    name = "\"]; raise SystemExit #\n'\\"
+    writer = {"type": "record", "name": "R", "fields": [{"name": name, "type": "string"}]}
+    assert generated_reader(writer, None, None, refusing)(_HEAD + b"\2x") == {name: "x"}

@@ -34,7 +34,8 @@ def acting(action: Callable[[], T]) -> T:
             raise AirflowException(_TOLD_TO_END) from None
         if is_worth_another_attempt(error):
             raise
-        raise AirflowFailException(str(error)) from error
+        # Logs show each cause with all its frames; the message is complete without them.
+        raise AirflowFailException(str(error)) from None
 
 
 def is_worth_another_attempt(error: Exception) -> bool:

@@ -90,8 +90,7 @@ class LagOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, int]:
         """Return by version how many offsets it is behind. If a lag grows, the failure is not retried."""
-        project = located(self.config, self.millrace_conn_id).project
-        now = acting(lambda: lags_of(project(), self.app))
+        now = acting(lambda: lags_of(located(self.config, self.millrace_conn_id).project(), self.app))
         task: Any = context["ti"]
         before = task.xcom_pull(self.task_id, key=_LOOKS, include_prior_dates=True, map_indexes=-1) or []
         looks = [*before, now][-int(self.looks) - 1 :]

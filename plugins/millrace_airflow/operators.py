@@ -145,9 +145,8 @@ class BoundedRunOperator(BaseOperator):
         """Continue after a driver has ended; another attempt does the work that it left."""
         found = ended(event)
         note = json.loads(found)
-        location = located(self.config, self.millrace_conn_id)
         if note["state"] == DONE:
-            return acting(lambda: self._ended(context, location.project(), note["said"]))
+            return acting(lambda: self._ended(context, note["said"]))
         if note["may_help"]:
             raise AirflowException(note["said"])
         raise AirflowFailException(note["said"])
@@ -190,8 +189,9 @@ class BoundedRunOperator(BaseOperator):
         wanted = {"driver": start(location, self._wish, chosen, project), "since_ms": since_ms}
         self.defer(trigger=DriverTrigger(wanted, self.config, self.millrace_conn_id), method_name="driven")
 
-    def _ended(self, context: Context, project: ProjectConfig, said: str) -> str:
+    def _ended(self, context: Context, said: str) -> str:
         self.log.info("%s", said)
+        project = located(self.config, self.millrace_conn_id).project()
         store: Any = context["task_state_store"]
         return self._told(context, project, bounded(project, self._wish, store.get(_RANGE)))
 
@@ -371,7 +371,7 @@ class QualityOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, str]:
         """Judge, and return the outcome of each expectation. A failed check is not retried."""
-        project = acting(located(self.config, self.millrace_conn_id).project)
+        project = acting(lambda: located(self.config, self.millrace_conn_id).project())
         by = f"airflow:{self.dag_id}/{context['run_id']}"
         found = acting(lambda: judge_live(project, self.app, self.master, by, self.since))
         judged = judged_by_topic(found.verdict.outcomes)

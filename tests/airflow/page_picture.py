@@ -92,7 +92,7 @@ def _photograph(home: Path, project: Path, picture: Path) -> None:
     subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], env=services.environ, check=True)
     services.start("api-server")
     try:
-        services.until(services.answers)
+        services.until(services.answers, "the API server answers")
         with chromium() as browser:
             address = f"http://127.0.0.1:{services.port}"
             browser.set_window_size(*SIZE)

@@ -110,7 +110,10 @@ class Services:
     def done(self, path: str, method: str = "GET", content: Any = None) -> Any:
         """Ask the API as an administrator, who is not refused."""
         code, found = self.ask("cy", method, f"/api/v2{path}", content)
-        assert code < 300, f"{method} {path}: {code} {found}"
+        said = f"{method} {path}: {code} {found}"
+        if code >= 500:
+            raise OSError(said)
+        assert code < 300, said
         return found
 
     def unpause(self, dag: str) -> None:
@@ -133,46 +136,70 @@ class Services:
         found = self.done(f"/dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]
         return {task["task_id"]: (task["state"], task["try_number"]) for task in found}
 
-    def log(self, dag: str, run: str, task: str) -> str:
-        """The log of a task's first attempt."""
-        return json.dumps(self.done(f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}/logs/1?full_content=true"))
+    def log(self, dag: str, run: str, task: str, attempt: int = 1) -> str:
+        """The log of an attempt of a task, as the interface shows it."""
+        path = f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}/logs/{attempt}?full_content=true"
+        return json.dumps(self.done(path), ensure_ascii=False)
+
+    def import_errors(self) -> str:
+        """What is shown of DAG files that cannot be read."""
+        return "\n".join(error["stack_trace"] for error in self.done("/importErrors")["import_errors"])
 
     def await_task(self, dag: str, run: str, task: str, *states: str) -> None:
         """Wait until a task stands at one of some states."""
-        self.until(lambda: self.tasks(dag, run).get(task, ("", 0))[0] in states)
+
+        def stands() -> bool:
+            has_ended = self.state(dag, run) in _ENDED
+            found = self.tasks(dag, run)
+            if found.get(task, ("", 0))[0] in states:
+                return True
+            assert not has_ended, f"{run} of {dag} has ended, and {task} is not {states}: {found}\n{self.logs()}"
+            return False
+
+        self.until(stands, f"{task} of {dag} is {states}")
 
     def await_run(self, dag: str, run: str) -> str:
         """Wait until a run has ended, and return how."""
-        path = f"/dags/{dag}/dagRuns/{run}"
-        self.until(lambda: self.done(path)["state"] in _ENDED)
-        state: str = self.done(path)["state"]
+        self.until(lambda: self.state(dag, run) in _ENDED, f"{run} of {dag} has ended")
+        return self.state(dag, run)
+
+    def state(self, dag: str, run: str) -> str:
+        """The state of a run."""
+        state: str = self.done(f"/dags/{dag}/dagRuns/{run}")["state"]
         return state
 
-    def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds."""
-        deadline = time.monotonic() + SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, self.logs()
+    def until(self, condition: Callable[[], bool], awaited: str) -> None:
+        """Wait until a condition holds. Servers that do not answer are asked again.
+
+        Args:
+            condition: The condition.
+            awaited: It in words, for the message when it does not hold in time.
+        """
+        deadline, problem = time.monotonic() + SECONDS, ""
+        while True:
+            try:
+                if condition():
+                    return
+                problem = ""
+            except OSError as error:
+                problem = f" ({error!r})"
+            ended = [server for server, process in self._running.items() if process.poll() is not None]
+            assert not ended, f"{ended} ended, while waiting until {awaited}{problem}\n{self.logs()}"
+            assert time.monotonic() < deadline, f"not in {SECONDS:.0f} s: {awaited}{problem}\n{self.logs()}"
             time.sleep(0.3)
 
     def logs(self) -> str:
-        """The ends of all logs."""
-        found = self.directory.rglob("*.log")
+        """The ends of all logs, those written last at the end."""
+        found = sorted(self.directory.rglob("*.log"), key=lambda log: log.stat().st_mtime)
         return "\n".join(f"--- {log}\n{log.read_text(errors='replace')[-3000:]}" for log in found)
 
     def answers(self) -> bool:
         """Whether the API server answers."""
-        try:
-            return self.ask("", "GET", "/api/v2/version")[0] == 200
-        except OSError:
-            return False
+        return self.ask("", "GET", "/api/v2/version")[0] == 200
 
     def is_healthy(self) -> bool:
         """Whether all servers say that they live."""
-        try:
-            code, states = self.ask("", "GET", "/api/v2/monitor/health")
-        except OSError:
-            return False
+        code, states = self.ask("", "GET", "/api/v2/monitor/health")
         return code == 200 and {state["status"] for state in states.values()} == {"healthy"}
 
 
@@ -220,7 +247,7 @@ def running_services(directory: Path, postgres: int, port: int, environ: dict[st
         try:
             for server in SERVERS:
                 services.start(server)
-            services.until(services.is_healthy)
+            services.until(services.is_healthy, "all servers are healthy")
             yield services
         finally:
             services.end()

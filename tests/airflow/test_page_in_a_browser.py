@@ -51,7 +51,7 @@ def test_a_button_triggers_a_dag_and_leads_to_its_run(tmp_path: Path, new_port: 
         subprocess.run(whole, env=services.environ, check=True, capture_output=True)
     services.start("api-server")
     try:
-        services.until(services.answers)
+        services.until(services.answers, "the API server answers")
         with chromium() as browser:
             address = f"http://127.0.0.1:{services.port}"
             browser.get(f"{address}/api/v2/version")

@@ -1,4 +1,4 @@
-"""The DAGs in Airflow's real servers on PostgreSQL: schedules fire, and what is killed goes on."""
+"""The DAGs in Airflow's real servers on PostgreSQL, one test after the other: what is killed goes on, users see their part."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from airflow.sdk import DAG
 from airflow.sdk.definitions.callback import AsyncCallback
 from millrace_airflow.dag_factory import dags
 from millrace_airflow.notices import Notices
+from millrace_airflow.operators import BoundedRunOperator, QualityOperator
 from millrace_airflow.waiting import ProcessedSensor
 
 home = str(Path(__file__).parents[1])
@@ -39,6 +40,14 @@ patient = {{"retries": 3, "retry_delay": timedelta(seconds=1)}}
 globals().update(dags(default_args=patient, notices=Notices(late=late, late_after=timedelta(seconds=1))))
 with DAG("waiting", schedule=None) as waiting:
     ProcessedSensor(task_id="wait", app="{SHOP}", every_s=1)
+with DAG("wrong", schedule=None, default_args={{**patient, "retries": 1}}) as wrong:
+    BoundedRunOperator(task_id="connection", app="{SHOP}", millrace_conn_id="gone")
+    QualityOperator(task_id="checked_connection", app="{SHOP}", millrace_conn_id="gone")
+    BoundedRunOperator(task_id="app", app="shpo")
+    BoundedRunOperator(task_id="version", app="{SHOP}", version="v9")
+    BoundedRunOperator(task_id="range", app="{SHOP}", start="yesterday")
+    QualityOperator(task_id="suite", app="unread")
+    BoundedRunOperator(task_id="brokers", app="{SHOP}", config=home + "/down.toml")
 """
 ALERTS = """
 from pathlib import Path
@@ -57,21 +66,26 @@ def services(
     (home / f"{SHOP}.py").write_text(example.replace('"example"', f'"{SHOP}"'))
     broker.create(2, *(f"{SHOP}.{topic}" for topic in ("payments", "sums", "receipts")))
     pay(broker)
-    (home / "streams.toml").write_text(
-        f"""
+    project = f"""
 [kafka]
 "bootstrap.servers" = "{broker.bootstrap_servers}"
 [apps.{SHOP}]
 topology = "{SHOP}:build"
 schedule = "0 */6 * * *"
+[apps.unread]
+topology = "{SHOP}:build"
+quality = "suites/unread.json"
 """
-    )
+    (home / "streams.toml").write_text(project)
+    (home / "down.toml").write_text(project.replace(broker.bootstrap_servers, "127.0.0.1:1"))
+    (home / "suites").mkdir()
+    (home / "suites" / "unread.json").write_text("{")
     (home / "alerts.py").write_text(ALERTS)
     (home / "dags").mkdir()
     (home / "dags" / "millrace_dags.py").write_text(DAGS)
     environ = {"MILLRACE_CONFIG": str(home / "streams.toml"), "PYTHONPATH": f"{home}:{ROOT}:{ROOT / 'plugins'}"}
     with running_services(home, new_port(), new_port(), environ) as found:
-        found.until(lambda: found.ask("cy", "GET", "/api/v2/dags/waiting")[0] == 200)
+        found.until(lambda: found.ask("cy", "GET", "/api/v2/dags/wrong")[0] == 200, "DAGs are known")
         yield found
 
 
@@ -95,7 +109,7 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed(services: Services, broke
     services.await_task("waiting", waiting, "wait", "deferred")
     dag = f"{SHOP}__run"
     services.unpause(dag)
-    services.until(lambda: bool(services.runs(dag)))
+    services.until(lambda: bool(services.runs(dag)), "the schedule fires")
     (scheduled,) = services.runs(dag)
     run = scheduled["dag_run_id"]
     assert scheduled["run_type"] == "scheduled"
@@ -104,7 +118,7 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed(services: Services, broke
     services.kill("triggerer")
     services.start("scheduler")
     services.start("triggerer")
-    services.until(lambda: bool(services.drivers()))
+    services.until(lambda: bool(services.drivers()), "Spark works")
     for driver in services.drivers():
         os.kill(driver, signal.SIGKILL)
     assert services.await_run(dag, run) == "success"
@@ -112,7 +126,7 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed(services: Services, broke
     assert (sums(broker), receipts(broker)) == (5 * (PAYMENTS - FORGOTTEN), PAYMENTS)
     assert services.await_run("waiting", waiting) == "success"
     assert services.tasks("waiting", waiting)["wait"] == ("success", 1)
-    services.until((services.directory / "late").exists)  # the deadline was missed, and its callback called
+    services.until((services.directory / "late").exists, "the deadline is missed, and its callback called")
 
 
 def test_a_backfill_of_what_is_processed_does_nothing(services: Services, broker: Broker) -> None:
@@ -121,10 +135,49 @@ def test_a_backfill_of_what_is_processed_does_nothing(services: Services, broker
     known = {run.id for run in RunLog(broker.admin()).runs(SHOP)}
     days = {"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-01T06:00:00Z"}
     services.done("/backfills", "POST", {"dag_id": dag, **days})
-    services.until(lambda: len(services.runs(dag)) > len(before))
+    services.until(lambda: len(services.runs(dag)) > len(before), "the backfill begins")
     made = [run["dag_run_id"] for run in services.runs(dag) if run["dag_run_id"] not in before]
     assert {services.await_run(dag, run) for run in made} == {"success"}
     for run in made:
         assert "Nothing was processed: there are no new records" in services.log(dag, run, "run")
     assert {run.records_in for run in RunLog(broker.admin()).runs(SHOP) if run.id not in known} == {0}
     assert receipts(broker) == PAYMENTS
+
+
+def test_users_see_and_do_what_airflow_lets_them(services: Services) -> None:
+    page, dag = f"/millrace/apps/{SHOP}", f"{SHOP}__backfill"
+    pages = [[services.ask(user, "GET", path) for path in ("/millrace/", page)] for user in ("", "ann", "bob")]
+    assert [[code for code, _ in seen] for seen in pages] == [[401, 401], [200, 200], [200, 200]]
+    viewed, operated = pages[1][1][1], pages[2][1][1]
+    assert "You may look at this application, not act on it." in viewed
+    assert "<form" not in viewed
+    assert f'<form data-dag="{dag}">' in operated
+    run = {"logical_date": None, "conf": {"dry_run": True}}
+    runs = f"/api/v2/dags/{dag}/dagRuns"
+    assert [services.ask(user, "GET", runs)[0] for user in ("", "ann", "bob")] == [401, 200, 200]
+    assert [services.ask(user, "POST", runs, run)[0] for user in ("", "ann", "bob")] == [401, 403, 200]
+
+
+def test_bad_input_is_told_where_users_look(services: Services) -> None:
+    runs = f"/api/v2/dags/{SHOP}__backfill/dagRuns"
+    code, refused = services.ask("bob", "POST", runs, {"logical_date": None, "conf": {"version": "v9"}})
+    assert (code, "'v9' is not one of" in str(refused)) == (400, True), refused
+    lost = "from millrace_airflow.dag_factory import dags  # airflow dag\ndags(millrace_conn_id='gone')\n"
+    (services.directory / "dags" / "lost.py").write_text(lost)
+    run = services.trigger("wrong")
+    assert services.await_run("wrong", run) == "failed"
+    told = {
+        "connection": "Airflow has no connection 'gone'",
+        "checked_connection": "Airflow has no connection 'gone'",
+        "app": "has no application 'shpo'",
+        "version": "has no version 'v9'",
+        "range": "'yesterday' is neither committed, earliest",
+        "suite": "suites/unread.json cannot be read",
+        "brokers": "127.0.0.1:1",
+    }
+    tasks = services.tasks("wrong", run)
+    assert tasks == {task: ("failed", 2 if task == "brokers" else 1) for task in told}
+    for task, said in told.items():
+        shown = services.log("wrong", run, task)
+        assert said in shown, shown
+    services.until(lambda: "Airflow has no connection 'gone'" in services.import_errors(), "the file's error is shown")

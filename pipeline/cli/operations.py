@@ -80,7 +80,7 @@ def reset(
     if not plan.members:  # otherwise it is refused
         _confirm(f"Delete all that {plan.application_id} has computed?", yes=yes)
     chosen.reset(plan)
-    typer.echo(f"{plan.application_id} begins anew")
+    typer.echo(f"{plan.application_id} starts over")
 
 
 def clean_up(

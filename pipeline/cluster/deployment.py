@@ -190,7 +190,7 @@ class Deployment:
             self._fail(number, ProcessingError(message))
             self.stop()
             return
-        log.warning("instance %d has ended and is started anew: %s", number, cause_of(end.error))
+        log.warning("instance %d has ended and is restarted: %s", number, cause_of(end.error))
         self._start(number)
 
     def _fail(self, number: int, error: StreamsError) -> None:

@@ -16,7 +16,7 @@ from pipeline.errors import ConfigError
 T = TypeVar("T")
 
 FREES_REQUESTS = "2.9.0"
-"""The version whose `Admin_delete_records` gives back a reference to its list of partitions that it never took."""
+"""The version whose `Admin_delete_records` returns a reference to its list of partitions that it never took."""
 
 
 def _code(name: str) -> int:

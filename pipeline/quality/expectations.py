@@ -103,8 +103,8 @@ def _of(where: str, given: Any) -> Expectations:
 
 def _require_list(where: str, given: Any) -> None:
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
-        message = f"{where} gives {given!r}"
+        message = f"{where} returns {given!r}"
         hint = (
-            "It is to give a list of expectations, Expectations(table=, difference=), these by topic, or Checks(...)."
+            "It must return a list of expectations, Expectations(table=, difference=), these by topic, or Checks(...)."
         )
         raise ConfigError(message, hint=hint)

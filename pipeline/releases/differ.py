@@ -124,7 +124,7 @@ class Differ:
         try:
             self._advance(ends, wanted_ends)
         except CorruptStateError as error:
-            self._begin_anew(error.message)
+            self._rebuild(error.message)
             self._advance(ends, wanted_ends)
 
     def differences(self) -> Iterator[Pair]:
@@ -174,7 +174,7 @@ class Differ:
         try:
             return self._publish(check, switch, side, is_settled=is_settled, covers=covers)
         except CorruptStateError as error:
-            self._begin_anew(error.message)
+            self._rebuild(error.message)
             return self._publish(check, switch, side, is_settled=is_settled, covers=covers)
 
     def _publish(self, check: Callable[[], None], switch: str, side: Side, *, is_settled: bool, covers: Covers) -> int:
@@ -239,7 +239,7 @@ class Differ:
         first = self._admin.beginning_offsets(upto)
         known = self._index.positions()
         if known and not self._is_of(ids, first):
-            self._begin_anew("records have been deleted since it was read, or may have been")
+            self._rebuild("records have been deleted since it was read, or may have been")
             known = {}
         if not known:
             self._backend.note_topic_ids(ids)
@@ -267,8 +267,8 @@ class Differ:
             and all(0 <= age_ms < self._forgotten_after_ms(topic) for topic in self._topics.values())
         )
 
-    def _begin_anew(self, why: str) -> None:
-        log.warning("the index of differences of %s and %s is built anew: %s", *self._topics.values(), why)
+    def _rebuild(self, why: str) -> None:
+        log.warning("the index of differences of %s and %s is rebuilt: %s", *self._topics.values(), why)
         self._backend.wipe()
 
     def _forgotten_after_ms(self, topic: str) -> int:
@@ -285,7 +285,7 @@ class Differ:
         try:
             return RocksDbBackend(directory)
         except CorruptStateError as error:
-            log.warning("the index of differences is built anew: %s", error.message)
+            log.warning("the index of differences is rebuilt: %s", error.message)
             shutil.rmtree(directory, ignore_errors=True)
             return RocksDbBackend(directory)
         except StateInUseError:

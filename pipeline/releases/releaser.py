@@ -59,7 +59,7 @@ _TAKEN_AT: Mapping[str, tuple[Step, ...]] = {
     "cut": (Step.GATED, Step.CUTTING, Step.LIVE),
     "rollback": (Step.LIVE, Step.ROLLING_BACK, Step.ROLLED_BACK),
 }
-"""Where a release may stand when a step is taken. Each step may be repeated after it is done."""
+"""Steps at which a release may be when an action is taken. Each action may be repeated after it is done."""
 
 
 @dataclass(frozen=True, slots=True)

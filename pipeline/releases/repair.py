@@ -66,7 +66,7 @@ class RepairPlan:
 
     def __str__(self) -> str:
         """Describe it line by line."""
-        lines = [f"{self.app}: {self.live} would compute {', '.join(self.tables)} anew, from {self.scope}"]
+        lines = [f"{self.app}: {self.live} would recompute {', '.join(self.tables)}, from {self.scope}"]
         return "\n".join([*lines, f"{counted(self.range.size, 'offset')} to process: {self.range}"])
 
 

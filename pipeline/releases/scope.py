@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pipeline.topology.topology import Topology
 
 _WINDOWS = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
-_RELEASE = "Release it anew instead: a version of its own with this code computes it whole."
+_RELEASE = "Release a new version with this code instead: it computes the table as a whole."
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ class Switch:
         else:
             self._fence(old_app)
             way_back = self._versions.are_at_one_place(old_app, new_app)
-            mine = mine if way_back else self._cut_anew(mine, old_app, new_app)
+            mine = mine if way_back else self._cut_again(mine, old_app, new_app)
         corrections = self._corrections.publish(new_app, mine)
         previous = release.live if way_back else None
         changed = mine.to(after, live=new, previous=previous, corrections=corrections, pause_ms=0, corrections_ms=0)
@@ -132,7 +132,7 @@ class Switch:
             message = f"{old.id} has moved on during the switch"
             raise UnderWayError(message, hint="Stop its workers and runs, then try again.")
 
-    def _cut_anew(self, release: Release, old: Application, new: Application) -> Release:
+    def _cut_again(self, release: Release, old: Application, new: Application) -> Release:
         """Let the new version follow an old one that has moved on since the cut of an interrupted switch.
 
         Records that the old version has published since are corrected with all others, but are missing in the table that was

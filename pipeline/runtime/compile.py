@@ -16,6 +16,7 @@ from pipeline.runtime.function_writer import RunningNodes
 from pipeline.runtime.fusion import Fusion
 from pipeline.runtime.layout import full_name
 from pipeline.runtime.node_context import NodeContext
+from pipeline.serde.api import refusal
 from pipeline.state.values import shown
 from pipeline.topology.nodes import ProcessorNode, SinkNode, SourceNode
 
@@ -317,5 +318,4 @@ def refused_text(node: SinkNode, topic: str, key: Any, error: Exception, *value:
     part, serde = f"{type(key).__name__} key {shown(key)}", node.key_serde
     if value:
         part, serde = f"{type(value[0]).__name__} of key {shown(key)}", node.value_serde
-    why = f"serde {serde.name} refuses it ({type(error).__name__}: {error})"
-    return f"Sink {node.name} cannot write the {part} to {topic}: {why}"
+    return f"Sink {node.name} cannot write the {part} to {topic}: {refusal(serde, error)}"

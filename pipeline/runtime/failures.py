@@ -23,6 +23,7 @@ from pipeline.processor.drops import DropReason
 from pipeline.processor.handlers import ErrorHandlerContext, Response, Result
 from pipeline.records import ConsumerRecord, Record
 from pipeline.runtime.context import GLOBAL_TASK
+from pipeline.serde.api import hint_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -159,7 +160,7 @@ class Failures:
             SerializationError: If the handler does not continue.
         """
         if not self._production_goes_on(node, record, error, origin):
-            raise SerializationError(message) from error
+            raise SerializationError(message, hint=hint_of(error)) from error
 
     def without_partition(self, topic: str) -> None:
         """Drop a record that a partitioner sends to no partition (`RecordCollectorImpl.send`)."""

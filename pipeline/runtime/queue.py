@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from pipeline.errors import USER_ERRORS, BrokerError, DeserializationError, RecordError, as_exception
+from pipeline.errors import USER_ERRORS, BrokerError, DeserializationError, RecordError, StreamsError, as_exception
 from pipeline.processor.drops import DropReason
 from pipeline.processor.timestamps import NEGATIVE, USE_ANOTHER, WallclockTimestampExtractor
 from pipeline.records import RAW_OFFSET, ConsumerRecord, RawRecord
 from pipeline.runtime.choices import is_time
+from pipeline.serde.api import hint_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -208,8 +209,9 @@ class RecordQueue:
         except USER_ERRORS as raised:  # serdes are the user's, and the handler decides
             error = as_exception(raised)
             serdes = f"key serde {self.node.key_serde.name} and value serde {self.node.value_serde.name}"
-            message = f"Record cannot be decoded with {serdes}: {type(error).__name__}: {error}"
-            self.failures.undecodable(self.node.name, self.tp, RawRecord(*raw), error, message)
+            reason = error.message if isinstance(error, StreamsError) else error
+            message = f"Record cannot be decoded with {serdes}: {type(error).__name__}: {reason}"
+            self.failures.undecodable(self.node.name, self.tp, RawRecord(*raw), error, message, hint_of(error))
             return None
         try:
             timestamp = self._extracted(raw, key, value)

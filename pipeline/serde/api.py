@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from pipeline.errors import StreamsError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -97,6 +99,21 @@ def plain_reader(serde: Serde[Any]) -> Callable[[bytes], Any]:
     """Return the function that deserializes bytes to a value of `Serde.value_type`, for columns and for display."""
     read, plain = serde.deserialize, serde.plain
     return read if plain is None else lambda data: plain(read(data))
+
+
+def refusal(serde: Serde[Any], error: Exception) -> str:
+    """Describe why a serde cannot read or write something. Leaves out the error's hint (`hint_of`).
+
+    >>> refusal(Serde("upper", str.upper, bytes.decode), ValueError("no text"))
+    'serde upper refuses it (ValueError: no text)'
+    """
+    reason = error.message if isinstance(error, StreamsError) else error
+    return f"serde {serde.name} refuses it ({type(error).__name__}: {reason})"
+
+
+def hint_of(error: Exception) -> str | None:
+    """Return the hint of a serde's error, such as that of a schema registry; None if there is none."""
+    return error.hint if isinstance(error, StreamsError) else None
 
 
 def placed(serde: Serde[Any], place: SerdePlace) -> Serde[Any]:

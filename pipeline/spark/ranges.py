@@ -25,12 +25,12 @@ COMMITTED = "committed"
 EARLIEST = "earliest"
 LATEST = "latest"
 AGAIN = (
-    "To process records again, release a new version, which begins at the first record (millrace release), or begin anew"
-    " (millrace reset); --dry-run --from earliest only shows what they give."
+    "To process records again, release a new version, which begins at the first record (millrace release), or start over"
+    " (millrace reset); --dry-run --from earliest only shows the results."
 )
 """Hint about records that are processed already."""
 _SHORTER = (
-    "Ask again in a minute: a broker that has just started may not know its last records yet. If the topic was created anew,"
+    "Ask again in a minute: a broker that has just started may not know its last records yet. If the topic was recreated,"
     " release a new version, which begins at its first record."
 )
 _TIME_HINT = "Times are written as 2013-07-01T00:00:00+00:00."

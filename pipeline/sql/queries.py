@@ -138,7 +138,7 @@ def outputs_of(query: Query, relation: Relation) -> list[Output]:
     names = _NewNames({each.name for each in relation.fields})
     for item in query.items:
         if item.expression is None:
-            found += _star(item, relation, is_keyed_anew=bool(query.partition_by))
+            found += _star(item, relation, has_new_key=bool(query.partition_by))
         elif isinstance(item.expression, exp.Dot) and item.expression.expression.name == "*":
             found += _fields_of(item.expression, relation)
         else:
@@ -173,14 +173,14 @@ class _NewNames:
         return found
 
 
-def _star(item: Item, relation: Relation, *, is_keyed_anew: bool) -> list[Output]:
+def _star(item: Item, relation: Relation, *, has_new_key: bool) -> list[Output]:
     if item.source not in {None, *(each.source for each in relation.fields)}:
         message = f"'{item.source}' is not a valid stream/table name or alias."
         raise SqlError(message, item.start)
     if relation.is_joined:
         return _joined_star(item, relation)
     shown = (each for each in relation.fields if not each.is_pseudo)  # keys are last, but lead while they are keys
-    ordered = sorted(shown, key=lambda each: not each.is_key or is_keyed_anew)
+    ordered = sorted(shown, key=lambda each: not each.is_key or has_new_key)
     return [Output(each.name, _column(each.source, each.name)) for each in ordered]
 
 

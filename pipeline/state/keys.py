@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import BrokerError, DeserializationError, SerializationError, StreamsError
+from pipeline.serde.api import hint_of, refusal
 from pipeline.state.values import shown
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class StoredKeys:
         except BrokerError:  # an error of a schema registry
             raise
         except Exception as error:
-            why = f"serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
+            why = refusal(self.serde, error)
             message = f"Store {self.store} cannot read the key {shown(data)}: {why}"
             raise DeserializationError(message, hint="Give the store the serde that has written its keys.") from error
 
@@ -65,9 +66,11 @@ class StoredKeys:
         """Return the error about a key that the serde cannot write; an error of a schema registry is returned unchanged."""
         if isinstance(error, BrokerError):
             return error
-        why = f"serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
+        why = refusal(self.serde, error)
         message = f"Store {self.store} cannot take the {type(key).__name__} key {shown(key)}: {why}"
-        return SerializationError(message, hint="Give the store a serde for such keys, or keys that its serde writes.")
+        return SerializationError(
+            message, hint=hint_of(error) or "Give the store a serde for such keys, or keys that its serde writes."
+        )
 
 
 def stored_keys(builder: StoreBuilder) -> StoredKeys:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pipeline.errors import BrokerError, DeserializationError, SerializationError, StreamsError
+from pipeline.serde.api import hint_of, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,7 +125,7 @@ class StoredValues:
         """Return the error about bytes that the serde cannot read; an error of a schema registry is returned unchanged."""
         if isinstance(error, BrokerError):
             return error
-        why = f"serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
+        why = refusal(self.serde, error)
         message = f"Store {self.store} cannot read the {len(data)} bytes of key {shown(key)}: {why}"
         return DeserializationError(message, hint="Give the store the serde that has written its values.")
 
@@ -132,8 +133,8 @@ class StoredValues:
         """Return the error about a value that the serde cannot write; an error of a schema registry is returned unchanged."""
         if isinstance(error, BrokerError):
             return error
-        message = f"{self._cannot(key, value)}: serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
-        return SerializationError(message, hint="Give the store a serde for such values, or put what its serde writes.")
+        hint = hint_of(error) or "Give the store a serde for such values, or put values that its serde writes."
+        return SerializationError(f"{self._cannot(key, value)}: {refusal(self.serde, error)}", hint=hint)
 
     def _read_back(self, key: Any, value: Any, data: bytes) -> Any:
         try:
@@ -146,7 +147,7 @@ class StoredValues:
 
     def _lossy(self, key: Any, value: Any, found: str) -> SerializationError:
         message = f"{self._cannot(key, value)}: with serde {self.serde.name}, {found}"
-        hint = "Give the store a serde of the type, such as JSON(tuple[int, int]), or put what the serde gives back."
+        hint = "Give the store a serde of the type, such as JSON(tuple[int, int]), or put the value that the serde returns."
         return SerializationError(message, hint=hint)
 
     def _cannot(self, key: Any, value: Any) -> str:

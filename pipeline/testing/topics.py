@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.errors import DeserializationError, SerializationError, StreamsError
 from pipeline.records import Record, check_headers
+from pipeline.serde.api import hint_of, refusal
 from pipeline.windows import MAX_TIME_MS, millis
 
 if TYPE_CHECKING:
@@ -71,9 +72,9 @@ class TestInputTopic(Generic[K, V]):
         try:
             return None if given is None else serde.serialize(given)
         except Exception as error:
-            refused = f"serde {serde.name} refuses it ({type(error).__name__}: {error})"
+            refused = refusal(serde, error)
             message = f"Topic {self.topic} cannot take the {type(given).__name__} {part} {given!r}: {refused}"
-            raise SerializationError(message) from error
+            raise SerializationError(message, hint=hint_of(error)) from error
 
     def pipe_record_list(self, records: Iterable[Record[K, V]]) -> None:
         """Write several records in order. Raises as `pipe_input` does."""
@@ -145,7 +146,7 @@ class TestOutputTopic(Generic[K, V]):
         try:
             return None if data is None else serde.deserialize(data)
         except Exception as error:
-            refused = f"serde {serde.name} refuses it ({type(error).__name__}: {error})"
+            refused = refusal(serde, error)
             message = f"The {part} {data!r} of a record of output topic {self.topic} cannot be read: {refused}"
             raise DeserializationError(message, hint="Pass the serde with which the topology writes.") from error
 

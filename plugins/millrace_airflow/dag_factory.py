@@ -43,27 +43,27 @@ _END = (
     " (not params['to'] and dag_run.run_type == 'backfill') else params['to'] or 'latest' }}"
 )
 _RUN = """
-Processes the offsets of **{app}** that are new, exactly once, on Spark; it goes on where a worker or another run stopped.
+Processes the new offsets of **{app}** on Spark, exactly once. It continues where a worker or another run stopped.
 
 A backfill (`airflow backfill create --dag-id {app}__run ...`) processes up to each interval's end in turn.
 Intervals that are processed already do nothing. Runs of one application never overlap: they share the pool `{pool}`.
 """
 _BACKFILL = """
-Processes a range of **{app}** that is asked for, by times or offsets, exactly once. What is processed already stays as it is:
-to compute it anew, release a new version. With *dry run*, nothing is committed, and the log says what would be written.
+Processes a chosen range of **{app}**, by times or offsets, exactly once. Processed records stay as they are:
+to compute them again, release a new version. With *dry run*, nothing is committed, and the log shows what would be written.
 """
 _RELEASE = """
-Puts another version of **{app}** in the place of the live one: it is computed from the start into fresh state, judged by the
-expectations beside the live version, and switched over to at an exact offset. Any task may be cleared, and is done again.
+Replaces the live version of **{app}** by another one. The new version is computed from the start into fresh state, compared
+with the live version by the expectations, and made live at an exact offset. You can clear any task to repeat it.
 
-If the gate has warnings, a person approves or rejects that very verdict (*Required actions*).
+If the gate has warnings, a person approves or rejects its verdict (*Required actions*).
 """
 _QUALITY = """
 Judges what the live version of **{app}** has published, by the expectations of its gate: on its schedule, if it has one,
 and after each of its runs in Airflow. The page *Millrace* shows what was found, with Data Docs.
 """
 _LAG = """
-Looks how far the live version of **{app}**, and the candidate of a release, are behind. Fails if one falls further and further.
+Measures how far the live version of **{app}** and the candidate of a release are behind. Fails if one falls further behind.
 """
 
 

@@ -40,7 +40,7 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 def test_a_page_that_is_made_from_code_is_up_to_date(name: str, module: ModuleType) -> None:
     made: str = module.page()
     page = REFERENCE / f"{name}.md"
-    assert page.read_text() == made, f"python -m {module.__name__} docs/reference/{name}.md makes it anew."
+    assert page.read_text() == made, f"python -m {module.__name__} docs/reference/{name}.md makes it again."
     assert f"`python -m {module.__name__}`" in made
 
 

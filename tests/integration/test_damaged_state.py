@@ -167,7 +167,7 @@ def test_state_of_a_recreated_topic_is_thrown_away_though_its_offsets_fit(
     assert "restores all of its state" not in caplog.text
     case.broker.write(f"{case.name}.in", [(key, b"", 3) for key in (*KEYS, *others)])
     assert Worker(here).run(until_caught_up=True).restored >= len(others)
-    assert "has been created anew since" in caplog.text
+    assert "has been recreated since" in caplog.text
     found = {r.key: LONG.deserialize(present(r.value)) for r in case.broker.read(f"{case.name}.out")}
     assert found == dict.fromkeys(KEYS, 1) | dict.fromkeys(others, 2)
 

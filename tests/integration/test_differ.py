@@ -108,7 +108,7 @@ def test_an_index_of_recreated_or_truncated_topics_is_built_again(
     topics.broker.configure(topics.staging, compacted)  # tombstones that were not read may be gone at once
     with caplog.at_level("WARNING"):
         assert topics.compared() == {"bob": Change.SAME}
-    assert "is built anew: records have been deleted since it was read" in caplog.text
+    assert "is rebuilt: records have been deleted since it was read" in caplog.text
 
 
 def test_an_index_is_built_again_when_the_clock_was_set_back_since(
@@ -119,10 +119,10 @@ def test_an_index_is_built_again_when_the_clock_was_set_back_since(
     earlier = SystemClock().now_ms() - 3_600_000
     with caplog.at_level("WARNING"):
         assert topics.compared() == {"ann": Change.GONE}
-        assert "built anew" not in caplog.text
+        assert "rebuilt" not in caplog.text
         monkeypatch.setattr(differ_module, "SystemClock", lambda: SimpleNamespace(now_ms=lambda: earlier))
         assert topics.compared() == {"ann": Change.GONE}
-    assert "is built anew" in caplog.text, "nothing says how old it is"
+    assert "is rebuilt" in caplog.text, "nothing says how old it is"
 
 
 def test_an_index_that_is_damaged_or_in_use_does_not_stop_anything(topics: Topics) -> None:

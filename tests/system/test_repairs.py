@@ -181,7 +181,7 @@ def check_commands(project: Project) -> None:
 
     times = ("--from", "1970-01-01T00:08:00", "--to", "1970-01-01T00:09:00")
     assert "no row differs" in repair("--key", "bob", "--topic", f"{project.unique}.counts")
-    assert "would compute" in repair("--dry-run")
+    assert "would recompute" in repair("--dry-run")
     assert json.loads(repair("--key", "ann", "--json"))["corrections"] == 1
 
 

@@ -124,7 +124,7 @@ def test_workers_on_spark_survive_a_killed_executor_and_leave_nothing(group: Gro
     os.kill(cluster.executors()[0], signal.SIGKILL)
     group.write(20_000)
     group.until_done()
-    group.until(lambda: group.log(0).count("is rebalancing") >= 3, "started the instance anew")
+    group.until(lambda: group.log(0).count("is rebalancing") >= 3, "restarted the instance")
     group.write(10_000)
     group.until_done()
     assert group.stop(driver) == 0

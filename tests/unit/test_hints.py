@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pipeline
 
-DELETES = re.compile(r"millrace reset|--reset|\bdelete (it|the|its)\b|begin anew", re.IGNORECASE)
+DELETES = re.compile(r"millrace reset|--reset|\bdelete (it|the|its)\b|or start over", re.IGNORECASE)
 ALLOWED = {
     "cli": "commands say what they do",
     "hosting/inputs/offset_reset.py": "without committed offsets there is no state to lose; reset --from sets where to begin",

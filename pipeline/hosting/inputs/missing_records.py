@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from pipeline.hosting.connected import ConnectedApplication
 
-_CREATED_ANEW = (
-    "The topic ends before that offset: it was probably created anew. A new version of the application reads it from its first"
+_RECREATED = (
+    "The topic ends before that offset: it was probably recreated. A new version of the application reads it from its first"
     " record; the state of this one stays as it is."
 )
 _OWN_TOPIC = (
@@ -40,7 +40,7 @@ def explained(
         return MissingOffsetError(error.message, hint=_OWN_TOPIC)
     first = connected.admin.beginning_offsets([tp])[tp]
     if first <= committed.get(tp, 0):
-        return MissingOffsetError(error.message, hint=_CREATED_ANEW)
+        return MissingOffsetError(error.message, hint=_RECREATED)
     app = connected.application.config.name
     hint = (
         f"To go on behind the gap, with the state as it is: millrace run {app} --from {tp}@{first}."

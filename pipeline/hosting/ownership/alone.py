@@ -69,7 +69,7 @@ class _Place:
         self._stand = Stand.NEW
         self._lock = threading.Lock()
         self._decisions: queue.SimpleQueue[str | StreamsError] = queue.SimpleQueue()
-        self._says_anew = threading.Event()
+        self._rejoins = threading.Event()
         self._leaves = threading.Event()
         self._thread = threading.Thread(target=self._take_part, name="sole-host", daemon=True)
         self._thread.start()
@@ -131,7 +131,7 @@ class _Place:
                 self._stand = Stand.AT_WORK
             elif not name:
                 self._stand = Stand.WAITING if self._stand is Stand.NEW else self._stand
-                self._says_anew.set()
+                self._rejoins.set()
         self._decisions.put(name)
 
     def _tell_who_is_waited_for(self, admin: Admin) -> None:
@@ -163,8 +163,8 @@ class _Place:
             self._decisions.put(BrokerError(f"Membership in {self._group} ended: {error!r}"))
 
     def _attend(self, member: GroupMember) -> None:
-        if self._says_anew.is_set():
-            self._says_anew.clear()
+        if self._rejoins.is_set():
+            self._rejoins.clear()
             member.rejoin()
         try:
             member.poll(_JOIN_SECONDS if member.is_joining else 0)

@@ -80,7 +80,7 @@ def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_sa
     Offsets alone do not tell: a topic that was deleted and created again (by a reset from another machine) soon reaches them.
     """
     if not is_same_topic:
-        return f"the local state is at offset {start} of another topic {tp.topic}, which has been created anew since"
+        return f"the local state is at offset {start} of another topic {tp.topic}, which has been recreated since"
     if start > last or 0 < start < first:
         return f"the local state is at offset {start} of {tp}, which has {first} to {last}"
     return None

@@ -240,7 +240,7 @@ def _why_unusable(manifest: Manifest, admin: Admin, clock: Clock) -> str | None:
     positions = {TopicPartition.parse(name): offset for name, offset in manifest.changelogs.items()}
     topics = {tp.topic for tp in positions}
     if admin.topic_ids(topics) != manifest.topic_ids:
-        return "a changelog has been created anew since"
+        return "a changelog has been recreated since"
     first, last = admin.beginning_offsets(positions), admin.end_offsets(positions)
     for tp, offset in positions.items():
         if offset > last[tp]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LEAST_DRIFT_MS = 1_000
 """With a smaller drift, tasks would wait for each other's commits after nearly every record."""
 UNBOUNDED_DRIFT_MS = 86_400_000
-"""Where no record is late, the order matters only to joins."""
+"""If no record is late, the order matters only to joins."""
 
 
 @dataclass(frozen=True, slots=True)

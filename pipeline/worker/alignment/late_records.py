@@ -23,7 +23,7 @@ _MANY = 100
 _SHARE = 0.05
 """A warning requires at least this number of late records, and this share of all records."""
 _ADVICE = (
-    "Raise the grace period of its windows, set task.alignment.max.drift.ms no higher than that, or process a backlog by"
+    "Raise the grace period of its windows, set task.alignment.max.drift.ms no higher than that, or process a backlog with"
     " millrace run, which orders it by event time"
 )
 

@@ -32,8 +32,8 @@ def test_expectations_are_of_each_output_or_by_topic(given: Any, expected: dict[
     [
         ({"sum": [ONE]}, r"m:f has expectations of 'sum', which is no output\nHint: Did you mean 'sums'\?"),
         ({"alerts": Expectations(difference=[ONE])}, "difference of alerts, which is a log"),
-        (None, "m:f gives None\nHint: It is to give a list"),
-        ({"sums": "text"}, "m:f gives 'text'"),
+        (None, "m:f returns None\nHint: It must return a list"),
+        ({"sums": "text"}, "m:f returns 'text'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(given: Any, complaint: str) -> None:

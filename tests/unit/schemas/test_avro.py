@@ -19,6 +19,7 @@ from pipeline import (
     Consumed,
     DeserializationError,
     Grouped,
+    Materialized,
     Produced,
     Serde,
     StreamsBuilder,
@@ -26,7 +27,7 @@ from pipeline import (
     Topology,
     windowed,
 )
-from pipeline.errors import SchemaError
+from pipeline.errors import SchemaError, SerializationError
 from pipeline.schemas.avro_types import schema_of
 from pipeline.schemas.registry import registry_of
 from pipeline.serde.api import SerdePlace, placed
@@ -173,6 +174,22 @@ def test_a_schema_that_may_not_be_registered_is_named(url: str) -> None:
     serde = placed(Avro(Flight, config={"auto.register.schemas": False}), at(url))
     with pytest.raises(SchemaError, match="does not have that schema as a version of subject flights-value"):
         serde.serialize(Flight("UA"))
+
+
+@pytest.mark.parametrize("place", ["sink", "store"])
+def test_a_task_whose_schema_is_refused_ends_with_the_registrys_hint(place: str) -> None:
+    builder, serde = StreamsBuilder(), Avro(Flight, config={"auto.register.schemas": False})
+    flights = builder.stream("carriers", Consumed(STRING, STRING)).map_values(Flight)
+    if place == "sink":
+        flights.to("flights", Produced(STRING, serde))
+    else:
+        flights.to_table(Materialized("flights", STRING, serde))
+    with TopologyTestDriver(builder.build()) as driver, pytest.raises(SerializationError) as ended:
+        driver.input_topic("carriers", STRING, STRING).pipe_input("UA1", "UA")
+    assert "refuses it (SchemaError: Schema registry" in ended.value.message
+    assert "Hint" not in ended.value.message
+    assert ended.value.hint is not None
+    assert ended.value.hint.startswith("Register it, or set auto.register.schemas = true.")
 
 
 def test_a_serde_without_a_registry_says_so() -> None:

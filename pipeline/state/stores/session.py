@@ -6,17 +6,14 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
-from pipeline.state.codec import codec_of
 from pipeline.state.entries.pending import ChangedKeys
 from pipeline.state.entries.recent_entries import RecentEntries, pack_time
-from pipeline.state.entries.retention import Retention
-from pipeline.state.entries.segments import Segments
 from pipeline.state.keys import stored_keys
-from pipeline.state.stores.core import StoreCore
+from pipeline.state.stores.segmented import SegmentedCore
 from pipeline.windows import MAX_TIME_MS, Window, Windowed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipeline.state.api import (
         ChangelogBatch,
@@ -57,10 +54,10 @@ class SessionStateStore:
         self._keys = keys = stored_keys(builder)
         self._key_bytes, self._key_of = keys.serialize, keys.read
         self._fixed_keys = builder.key_serde.immutable_types
-        self._codec = codec_of(builder)
-        self._segments = Segments(builder.name, builder.retention_ms, backend, _SUFFIX.size)
-        self._kept = Retention(self._segments, builder.retention_ms + 1)
-        self._core = core = StoreCore(self._codec, self._segments.find, context)
+        self._entries = entries = SegmentedCore(builder, backend, context, _SUFFIX.size, builder.retention_ms + 1)
+        self._codec, self._segments, self._kept = entries.codec, entries.segments, entries.kept
+        self.times, self.resume, self.pending = entries.times, entries.resume, entries.pending
+        self._core = core = entries.writes
         self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
         self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
         self._stored, self._write = core.stored, core.write
@@ -77,14 +74,6 @@ class SessionStateStore:
     def first_kept(self) -> int:
         """The lowest end (ms) of sessions that are kept."""
         return self._kept.find_first()
-
-    def times(self) -> tuple[int, ...]:
-        """Return the highest time ever put, ms, also if its entry has been deleted."""
-        return (self._kept.highest,)
-
-    def resume(self, times: Sequence[int]) -> None:
-        """Continue from committed times: expired rows stay expired."""
-        self._kept.resume(times[0])
 
     def put(self, session: Windowed[Any], value: Any) -> None:
         """Set the value of a session; None deletes. Ignored and counted if the session has expired."""
@@ -163,15 +152,10 @@ class SessionStateStore:
         """Return all sessions that have not expired; older segments first."""
         return self.fetch_keys(None, None)
 
-    def pending(self) -> Puts:
-        """Return the pending writes in the backend's form."""
-        return self._segments.puts(self._core.pending.items(), self._kept.find_first())
-
     def committed(self) -> None:
         """Forget the pending writes, which are in the backend, and drop segments with only expired sessions."""
-        self._core.committed()
+        self._entries.committed()
         self._changed.clear()
-        self._segments.drop_before(self._kept.find_first())
         self.forget_reads()
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
@@ -186,10 +170,8 @@ class SessionStateStore:
 
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Convert changelog records to the backend's form; the first commit drops expired ones."""
-        entries = dict(self._core.restored(batch))
-        self._kept.forget()
         self._recent = RecentEntries()
-        return self._segments.puts(entries.items())
+        return self._entries.restore(batch)
 
     def _of_key(
         self, key: Any, earliest_end: int, latest_start: int, *, reverse: bool

@@ -7,20 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.state.access import CachedFold
 from pipeline.state.api import idle
-from pipeline.state.codec import TimestampedCodec, codec_of
+from pipeline.state.codec import TimestampedCodec
 from pipeline.state.entries.pending import ChangedKeys
-from pipeline.state.entries.retention import Retention
-from pipeline.state.entries.segments import Segments
 from pipeline.state.keys import stored_keys
-from pipeline.state.stores.core import StoreCore
+from pipeline.state.stores.segmented import SegmentedCore
 from pipeline.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipeline.state.api import (
-        ChangelogBatch,
-        Puts,
         StateBackend,
         StateStore,
         StoreBuilder,
@@ -55,10 +51,12 @@ class WindowStateStore:
         self._keys = keys = stored_keys(builder)
         self._key_bytes, self._key_of = keys.serialize, keys.read
         self._fixed_keys = builder.key_serde.immutable_types
-        self._codec = codec_of(builder)
-        self._segments = Segments(builder.name, builder.retention_ms, backend, WINDOW_SUFFIX.size)
-        self._kept = Retention(self._segments, builder.retention_ms + builder.slack_ms)
-        self._core = core = StoreCore(self._codec, self._segments.find, context)
+        span_ms = builder.retention_ms + builder.slack_ms
+        self._entries = entries = SegmentedCore(builder, backend, context, WINDOW_SUFFIX.size, span_ms)
+        self._codec, self._segments, self._kept = entries.codec, entries.segments, entries.kept
+        self.times, self.resume = entries.times, entries.resume
+        self.pending, self.restore = entries.pending, entries.restore
+        self._core = core = entries.writes
         self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
         self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
         self._write = core.write
@@ -78,14 +76,6 @@ class WindowStateStore:
     def first_kept(self) -> int:
         """The lowest start (ms) of windows that are kept."""
         return self._kept.find_first()
-
-    def times(self) -> tuple[int, ...]:
-        """Return the highest time ever put, ms, also if its entry has been deleted."""
-        return (self._kept.highest,)
-
-    def resume(self, times: Sequence[int]) -> None:
-        """Continue from committed times: expired rows stay expired."""
-        self._kept.resume(times[0])
 
     def put(self, key: Any, value: Any, window_start: int) -> None:
         """Set the value of a window; None deletes. Ignored and counted if the window has expired."""
@@ -207,22 +197,11 @@ class WindowStateStore:
 
         return put
 
-    def pending(self) -> Puts:
-        """Return the pending writes in the backend's form."""
-        return self._segments.puts(self._core.pending.items(), self._kept.find_first())
-
     def committed(self) -> None:
         """Forget the pending writes, which are in the backend, and drop segments with only expired windows."""
-        self._core.committed()
+        self._entries.committed()
         self._changed.clear()
-        self._segments.drop_before(self._kept.find_first())
         self.forget_reads()
-
-    def restore(self, batch: ChangelogBatch) -> Puts:
-        """Convert changelog records to the backend's form; the first commit drops expired ones."""
-        entries = dict(self._core.restored(batch))
-        self._kept.forget()
-        return self._segments.puts(entries.items())
 
     def _of_key(self, key: Any, time_from: int, time_to: int, *, reverse: bool) -> Iterator[tuple[int, Any]]:
         raw = self._keys.written(key)

@@ -102,8 +102,9 @@ from pipeline.serde.api import Serde
 from pipeline.serde.json import JSON
 from pipeline.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING, UUID
 from pipeline.serde.windowed import session_windowed, windowed
-from pipeline.state.api import KeyValueStore, SessionStore, StoreBuilder, VersionedKeyValueStore, WindowStore
+from pipeline.state.api import StoreBuilder
 from pipeline.state.builders import Stores
+from pipeline.state.store_types import KeyValueStore, SessionStore, VersionedKeyValueStore, WindowStore
 from pipeline.state.suppliers import StoreSupplier
 from pipeline.topology.topology import Topology
 from pipeline.windows import (

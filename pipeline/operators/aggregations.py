@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
     from pipeline.state.access import CachedFold
-    from pipeline.state.api import WindowStore
     from pipeline.state.codec import Folded
     from pipeline.state.folds import Fold, FoldCode
+    from pipeline.state.store_types import WindowStore
 
 _made = tuple.__new__
 """Makes a named tuple in half the time that a call of its class takes."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Change, Headers
-    from pipeline.state.api import KeyValueStore
+    from pipeline.state.store_types import KeyValueStore
 
     Bytes = Callable[[Any], bytes]
 

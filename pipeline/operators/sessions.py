@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
-    from pipeline.state.api import SessionStore
+    from pipeline.state.store_types import SessionStore
 
 
 class StreamSessionWindowAggregate:

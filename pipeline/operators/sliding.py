@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pipeline.operators.emit import ClosingWindows
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
-    from pipeline.state.api import WindowStore
+    from pipeline.state.store_types import WindowStore
 
 
 class _Record(NamedTuple):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Change, Headers
-    from pipeline.state.api import ChangeBuffer
+    from pipeline.state.store_types import ChangeBuffer
 
 _UNKNOWN_TIME = -1
 

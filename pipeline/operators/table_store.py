@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.operators.forwarding import cache_forwards
 from pipeline.records import Change, ValueAndTimestamp
-from pipeline.state.api import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED
+from pipeline.state.store_types import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED
 from pipeline.state.stores.versioned import VersionedStateStore
 
 if TYPE_CHECKING:

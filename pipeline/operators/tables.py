@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pipeline.processor.fused import Site
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
-    from pipeline.state.api import KeyValueStore
+    from pipeline.state.store_types import KeyValueStore
     from pipeline.windows import Windowed
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers, RecordMetadata
     from pipeline.serde.api import Serde
-    from pipeline.state.api import KeyValueStore
+    from pipeline.state.store_types import KeyValueStore
 
 
 class StreamVersionedTableJoin:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pipeline.config import StreamsConfig
     from pipeline.records import Headers, ValueAndTimestamp
     from pipeline.serde.api import Serde
-    from pipeline.state.api import KeyValueStore, SessionStore, VersionedKeyValueStore, WindowStore
+    from pipeline.state.store_types import KeyValueStore, SessionStore, VersionedKeyValueStore, WindowStore
     from pipeline.topology.topology import Topology
 
 K = TypeVar("K")

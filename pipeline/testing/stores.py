@@ -9,7 +9,7 @@ from pipeline.records import ValueAndTimestamp
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pipeline.state.api import KeyValueStore, WindowStore
+    from pipeline.state.store_types import KeyValueStore, WindowStore
 
 _UNKNOWN_MS = -1
 """The timestamp of a value that was put without one (`ConsumerRecord.NO_TIMESTAMP`)."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from pipeline.records import Headers
     from pipeline.state.api import (
-        ChangeBuffer,
         ChangelogBatch,
         FlushListener,
         Puts,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
         StoreBuilder,
         UpdateContext,
     )
+    from pipeline.state.store_types import ChangeBuffer
 
 CHANGELOG_HEADERS: Headers = (("v", b"\x03"),)
 """The layout's version, on every value in the changelog (`InMemoryTimeOrderedKeyValueChangeBuffer`)."""

@@ -15,18 +15,11 @@ from pipeline.state.stores.core import StoreCore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pipeline.state.api import (
-        ChangelogBatch,
-        KeyValueStore,
-        Puts,
-        StateBackend,
-        StateStore,
-        StoreBuilder,
-        UpdateContext,
-    )
+    from pipeline.state.api import ChangelogBatch, Puts, StateBackend, StateStore, StoreBuilder, UpdateContext
     from pipeline.state.cache import CacheEntry
     from pipeline.state.codec import Folded
     from pipeline.state.folds import Fold
+    from pipeline.state.store_types import KeyValueStore
 
 
 class KeyValueStateStore:

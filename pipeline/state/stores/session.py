@@ -15,16 +15,9 @@ from pipeline.windows import MAX_TIME_MS, Window, Windowed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from pipeline.state.api import (
-        ChangelogBatch,
-        Puts,
-        SessionStore,
-        StateBackend,
-        StateStore,
-        StoreBuilder,
-        UpdateContext,
-    )
+    from pipeline.state.api import ChangelogBatch, Puts, StateBackend, StateStore, StoreBuilder, UpdateContext
     from pipeline.state.cache import CacheEntry
+    from pipeline.state.store_types import SessionStore
 
 _SUFFIX = struct.Struct(">qq")
 """End and start of the session behind the key (`SessionKeySchema`)."""

@@ -8,10 +8,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.records import VersionedRecord
-from pipeline.state.api import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED, ChangelogRecord
+from pipeline.state.api import ChangelogRecord
 from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
 from pipeline.state.entries.pending import WRITE_OVERHEAD_BYTES, prefix_end, written_bytes
 from pipeline.state.keys import stored_keys
+from pipeline.state.store_types import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED
 from pipeline.state.values import stored_values
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
         StateStore,
         StoreBuilder,
         UpdateContext,
-        VersionedKeyValueStore,
     )
+    from pipeline.state.store_types import VersionedKeyValueStore
 
 _LENGTH = struct.Struct(">i")
 _TIME = struct.Struct(">q")

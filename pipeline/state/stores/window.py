@@ -16,16 +16,11 @@ from pipeline.windows import MAX_TIME_MS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from pipeline.state.api import (
-        StateBackend,
-        StateStore,
-        StoreBuilder,
-        UpdateContext,
-        WindowStore,
-    )
+    from pipeline.state.api import StateBackend, StateStore, StoreBuilder, UpdateContext
     from pipeline.state.cache import CacheEntry
     from pipeline.state.codec import Folded
     from pipeline.state.folds import Fold
+    from pipeline.state.store_types import WindowStore
 
 WINDOW_SUFFIX = struct.Struct(">qi")
 """Window start and sequence number behind the key (`WindowKeySchema`); the number is 0 without duplicates."""

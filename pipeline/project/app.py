@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.project.bounded import MAX_RECORDS_PER_SLICE, BoundedRun, bounded_run, runs_of
+from pipeline.project.bounded import MAX_RECORDS_PER_SLICE, BoundedRun
 from pipeline.project.chosen_version import ChosenVersion
 from pipeline.project.operations.checks import check_published, checks_of
 from pipeline.project.operations.description import described, generated_code
 from pipeline.project.operations.instances import asked
 from pipeline.project.operations.live import LiveOptions, new_deployment, new_sole_worker, new_worker
+from pipeline.project.operations.places import lag_of, status_of
+from pipeline.project.operations.runs import bounded_run, runs_of
 from pipeline.project.operations.store_frames import store_frame, write_store_to
 from pipeline.project.operations.upkeep import (
     delete_local_state,
@@ -20,7 +22,6 @@ from pipeline.project.operations.upkeep import (
     skip_record,
     start_over,
 )
-from pipeline.project.status import AppStatus, lag_of, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pipeline.hosting.inputs.skipping import Skip
     from pipeline.project.cluster import Cluster
     from pipeline.project.release import AppRelease
+    from pipeline.project.status import AppStatus
     from pipeline.project.worker import AppWorker
     from pipeline.records import TopicPartition
     from pipeline.releases.check_log import CheckRecord

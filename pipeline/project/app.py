@@ -458,7 +458,7 @@ class App:
         return skip_record(self._chosen, planned)
 
     def check(self, since: str = "") -> LiveVerdict:
-        """Judge what the live version has published, by its expectations, and note what was found in the history of checks.
+        """Judge what the live version has published, and the work of its instances, by its expectations, and note the findings.
 
         Args:
             since: `last`, for records that are new since the last check; a vector of the public topics, or a time. Empty for

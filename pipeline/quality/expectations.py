@@ -1,4 +1,4 @@
-"""Converts all that a `quality` function may return to one form: expectations of outputs, differences, stores and runs."""
+"""Converts the values that a `quality` function may return to one form: expectations of outputs, stores, runs and workers."""
 
 from __future__ import annotations
 
@@ -36,12 +36,15 @@ class Checks:
         outputs: A list, for the records of each output; `Expectations`, for each output; or either by topic.
         stores: Expectations of the rows of state stores, by store.
         runs: Expectations of the version's bounded runs: how many records they have read, and dropped by reason.
+        workers: Expectations of the work of running instances: how many records each task has read, how late they were, and
+            how many were dropped by reason. Only checks of a live version judge them.
         actions: Great Expectations' own, such as `SlackNotificationAction`. Each runs after each part of a check.
     """
 
     outputs: Any = ()
     stores: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     runs: Sequence[Any] = ()
+    workers: Sequence[Any] = field(default=(), compare=False)
     actions: Sequence[Any] = field(default=(), compare=False)
 
 
@@ -64,6 +67,7 @@ def checks_of(where: str, given: Any, stores: Collection[str]) -> Checks:
             raise ConfigError(message, hint=nearest(str(store), stores))
         _require_list(where, each)
     _require_list(where, given.runs)
+    _require_list(where, given.workers)
     return given
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pipeline.config.functions import PickledFunction
 
-DIFFERENCE, STORE, RUNS = "difference.", "store.", "runs"
+DIFFERENCE, STORE, RUNS, WORKERS = "difference.", "store.", "runs", "workers"
 """Prefixes of the names of suites that are not about the records of an output."""
 
 
@@ -42,7 +42,7 @@ def read_suites(path: Path) -> Checks:
     """Read suites of expectations from files in the format of Great Expectations' own store of suites.
 
     A suite has the name of the output that it is about. `difference.TOPIC` is about a topic's difference, `store.NAME` about a
-    state store, and `runs` about bounded runs.
+    state store, `runs` about bounded runs, and `workers` about running instances.
 
     Args:
         path: A file, or a directory with files at any depth.
@@ -59,10 +59,13 @@ def read_suites(path: Path) -> Checks:
     differences: dict[str, list[Any]] = {}
     stores: dict[str, list[Any]] = {}
     runs: list[Any] = []
+    workers: list[Any] = []
     for file in files:
         name, expectations = _suite(file)
         if name == RUNS:
             runs += expectations
+        elif name == WORKERS:
+            workers += expectations
         elif name.startswith(DIFFERENCE):
             differences.setdefault(name.removeprefix(DIFFERENCE), []).extend(expectations)
         elif name.startswith(STORE):
@@ -71,7 +74,7 @@ def read_suites(path: Path) -> Checks:
             tables.setdefault(name, []).extend(expectations)
     topics = {*tables, *differences}
     outputs = {topic: Expectations(tables.get(topic, ()), differences.get(topic, ())) for topic in sorted(topics)}
-    return Checks(outputs, stores, runs)
+    return Checks(outputs, stores, runs, workers)
 
 
 def _suite(file: Path) -> tuple[str, list[Any]]:

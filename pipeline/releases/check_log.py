@@ -10,6 +10,7 @@ import msgspec
 
 from pipeline.errors import BrokerError
 from pipeline.hosting.control.control_topic import ControlTopic
+from pipeline.releases.worker_quality import TaskWork  # noqa: TC001 - msgspec reads the annotations
 
 if TYPE_CHECKING:
     from pipeline.kafka.admin import Admin
@@ -37,6 +38,7 @@ class CheckRecord:
         critical: Expectations of critical severity that failed.
         warnings: Expectations of severity warning that failed.
         pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
+        workers: Counts of running instances by instance and task, which the next check compares with its own.
     """
 
     id: str
@@ -50,6 +52,7 @@ class CheckRecord:
     critical: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     pages: dict[str, str] = field(default_factory=dict)
+    workers: dict[str, TaskWork] = field(default_factory=dict)
 
     @property
     def result(self) -> str:

@@ -1,4 +1,4 @@
-"""Judges what a live version has published, by the expectations of its gate. It writes to no topic of users."""
+"""Judges what a live version has published, and the work of its instances, by expectations. It writes to no topic of users."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.quality.expectations import by_topic, checks_of
 from pipeline.quality.frames import write_frame
 from pipeline.quality.gate import INFO, WARNING, Verdict, judge
 from pipeline.quality.reports import Report
-from pipeline.quality.suites import declared
+from pipeline.quality.suites import WORKERS, declared
 from pipeline.records import RAW_VALUE, OffsetRange, OffsetVector, TopicPartition
 from pipeline.releases.check_log import CheckLog, CheckRecord
 from pipeline.releases.differ import Differ
@@ -22,6 +22,7 @@ from pipeline.releases.insides import judge_insides
 from pipeline.releases.outputs import outputs
 from pipeline.releases.rows import KEY_COLUMNS, log_rows, table_rows
 from pipeline.releases.verdicts import new_id
+from pipeline.releases.worker_quality import answers_verdict, counts, span_verdict, work_rows
 from pipeline.spark.ranges import time_ms
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from pipeline.hosting.connected import ConnectedApplication
     from pipeline.quality.expectations import Checks
+    from pipeline.releases.worker_quality import Answers, TaskWork
     from pipeline.runtime.ports import Clock
     from pipeline.topology.nodes import SinkNode
 
@@ -63,14 +65,22 @@ class LiveCheck:
         connected: The live version.
         spark: Returns a Spark session, for large frames.
         clock: Returns the time.
+        ask: Asks all running instances of a version, by its `application.id`, for their work.
     """
 
-    def __init__(self, connected: ConnectedApplication, spark: Callable[[], Any], clock: Clock) -> None:
+    def __init__(
+        self,
+        connected: ConnectedApplication,
+        spark: Callable[[], Any],
+        clock: Clock,
+        ask: Callable[[str], Answers],
+    ) -> None:
         self._connected = connected
         self._application = connected.application
         self._admin = connected.admin
         self._spark = spark
         self._clock = clock
+        self._ask = ask
         self._log = CheckLog(connected.admin)
         self._directory = connected.application.directory / _DIRECTORY
 
@@ -109,8 +119,13 @@ class LiveCheck:
                 own = {tp: end for tp, end in ends.items() if tp.topic == topic}
                 found += self._of_topic(sink, own, expectations.table, topic in logs, start, report)
         found += self._of_insides(checks, report, since_ms)
+        counted: Mapping[str, TaskWork] = {}
+        if checks.workers:
+            answers = self._ask(self._application.id)
+            found += self._of_workers(answers, checks.workers, since_ms if since else None, report)
+            counted = counts(answers)
         verdict = LiveVerdict(OffsetVector(ends), found, check, docs)
-        self._note(verdict, start, by)
+        self._note(verdict, start, by, counted)
         return verdict
 
     def _of_topic(
@@ -152,6 +167,23 @@ class LiveCheck:
         frame = self._directory / "frame"
         return judge_insides(self._connected, checks, frame, self._spark, report, since_ms)
 
+    def _of_workers(
+        self, answers: Answers, expectations: Iterable[Any], since_ms: int | None, report: Report
+    ) -> Verdict:
+        """Judge the work of running instances since an earlier check; None counts all since they took their tasks over."""
+        before = {} if since_ms is None else self._counted(since_ms)
+        found = answers_verdict(self._application.id, answers)
+        if since_ms is not None:
+            found += span_verdict(answers, before)
+        return found + self._judged(WORKERS, work_rows(answers, before), expectations, INFO, report)
+
+    def _counted(self, until_ms: int) -> Mapping[str, TaskWork]:
+        """Return the counts of the last check of this version that has any, no later than a time (ms since the epoch)."""
+        for each in self._log.checks(self._application.config.name):
+            if each.workers and each.version == self._application.version and each.at_ms <= until_ms:
+                return each.workers
+        return {}
+
     def _judged(
         self, topic: str, rows: Iterable[Mapping[str, Any]], expectations: Iterable[Any], if_empty: str, report: Report
     ) -> Verdict:
@@ -159,7 +191,7 @@ class LiveCheck:
         shutil.rmtree(written, ignore_errors=True)
         try:
             frame = write_frame(written, counted_rows(f"judge {topic}", rows))
-            keys = [f"_{column}" for column in KEY_COLUMNS if f"_{column}" in frame.columns]
+            keys = [f"_{column}" for column in (*KEY_COLUMNS, "task") if f"_{column}" in frame.columns]
             options = {"if_empty": if_empty} if if_empty else {}
             return judge(topic, frame, list(expectations), self._spark, keys=keys, report=report, **options)
         finally:
@@ -184,7 +216,7 @@ class LiveCheck:
                 raise RangeError(message, hint=f"It has: {', '.join(map(str, sorted(ends)))}.")
         return vector, 0
 
-    def _note(self, found: LiveVerdict, start: OffsetVector | None, by: str) -> None:
+    def _note(self, found: LiveVerdict, start: OffsetVector | None, by: str, workers: Mapping[str, TaskWork]) -> None:
         verdict, version = found.verdict, self._application.version
         record = CheckRecord(
             id=found.id,
@@ -198,6 +230,7 @@ class LiveCheck:
             critical=verdict.critical,
             warnings=verdict.warnings,
             pages=dict(verdict.pages),
+            workers=dict(workers),
         )
         self._log.put(record)
 

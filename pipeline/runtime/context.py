@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.processor.metrics import Measurement, StreamsMetrics, metric_config
 from pipeline.records import RecordMetadata, TaskId
+from pipeline.runtime.lateness import Lateness
 from pipeline.runtime.punctuation import Punctuations
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class TaskContext:
     commit_requested: bool = False
     kept_bytes: int = KEPT_BYTES
     dropped: Counter[str] = field(default_factory=Counter)
+    lateness: Lateness = field(default_factory=Lateness)
     has_skipped: bool = False
     source: RawRecord | None = None
     sources: Sources | None = None
@@ -143,6 +145,10 @@ class TaskContext:
         self.timestamp = timestamp
         self.headers = headers
         self.source = None if self.sources is None else self.sources.of(metadata)
+
+    def came_late(self, behind: Sequence[int]) -> None:
+        """Note records whose times lie behind stream time, by so many ms each."""
+        self.lateness.add(behind, self.clock.now_ms())
 
     def drop(self, reason: DropReason) -> None:
         """Count a record that is not processed further."""

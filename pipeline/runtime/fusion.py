@@ -42,6 +42,7 @@ def run(queue, limit, last_time):
     topic, partition = context.topic, context.partition = queue.tp
     stream_time, partition_time = context.stream_time, queue.partition_time
     offset, skipped, popleft = -1, 0, records.popleft
+    behind = []
     count = min(limit, len(records))
     try:
         for done in range(count):
@@ -60,6 +61,8 @@ def run(queue, limit, last_time):
             context.offset, context.timestamp, context.headers = offset, timestamp, headers
             if timestamp > stream_time:
                 stream_time = context.stream_time = timestamp
+            elif timestamp < stream_time:
+                behind.append(stream_time - timestamp)
 {nodes}
         return count - skipped
     finally:
@@ -68,6 +71,8 @@ def run(queue, limit, last_time):
             queue.next_offset = offset + 1
         if skipped:
             context.has_skipped = True
+        if behind:
+            context.came_late(behind)
 """
 _FORWARD = """\
 def run(key, value, timestamp, headers):

@@ -110,6 +110,8 @@ class Processing:
             context.timestamp, context.headers = timestamp, headers
             if timestamp > context.stream_time:
                 context.stream_time = timestamp
+            elif timestamp < context.stream_time:
+                context.came_late((context.stream_time - timestamp,))
             try:
                 enter(key, value, timestamp, headers)
                 if context.stream_time >= punctuations.next_due_ms:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from pipeline.processor.metrics import Measurement
     from pipeline.records import RawFields, TopicPartition
+    from pipeline.runtime.lateness import Lateness
     from pipeline.runtime.ports import Ports
     from pipeline.runtime.task_spec import TaskSpec
     from pipeline.state.api import ChangelogBatch, StateStore, StoreBuilder
@@ -163,6 +164,11 @@ class Task:
         """Return the number of records that were not processed, by reason (`DropReason`)."""
         expired = sum(store.expired_puts for store in self._stores.values())
         return self._context.dropped + Counter({DropReason.EXPIRED_WINDOW.value: expired})
+
+    @property
+    def lateness(self) -> Lateness:
+        """Return how late its records were."""
+        return self._context.lateness
 
     @property
     def stream_time(self) -> int:

@@ -34,8 +34,8 @@ QUERY_PATH = "/query"
 """Path of SQL queries, which only read."""
 _BETWEEN_INSTANCES = "/stores/"
 """Beginning of the paths that instances ask each other for."""
-_OF_CONSOLES = "/status"
-"""Path that the console of a project asks instances for."""
+_OF_OBSERVERS = frozenset({"/status", "/tasks"})
+"""Paths that consoles of projects and checks ask instances for."""
 _MAX_BODY_BYTES = 64 * 1024
 """Maximum size of a request's body; only SQL queries have one."""
 
@@ -119,7 +119,7 @@ class Admission:
 
     def _is_from_instance(self, question: str, scope: Scope) -> bool:
         signatures = self._access.signatures
-        may_ask = scope["path"].startswith(_BETWEEN_INSTANCES) or scope["path"] == _OF_CONSOLES
+        may_ask = scope["path"].startswith(_BETWEEN_INSTANCES) or scope["path"] in _OF_OBSERVERS
         if signatures is None or scope["method"] != "GET" or not may_ask:
             return False
         query = scope["query_string"]

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
 from pipeline.hosting.clock import SystemClock
+from pipeline.runtime.context import GLOBAL_TASK
 from pipeline.service.admission import Access, Admission
 from pipeline.service.answering import as_json, serve_files, show_errors
 from pipeline.service.console.files import FILES, content
@@ -31,9 +32,11 @@ from pipeline.worker.queries.queries import KeyQuery, RangeQuery, Reason, Refusa
 from pipeline.worker.states import WorkerState
 
 if TYPE_CHECKING:
+    from pipeline.records import TaskId
     from pipeline.service.routing import StorePlace
     from pipeline.state.api import StoreBuilder
     from pipeline.worker.queries.queries import Query as StoreQuery
+    from pipeline.worker.task_figures import TaskFigures
 
 log = logging.getLogger(__name__)
 
@@ -156,6 +159,11 @@ def _watch(api: FastAPI, instance: Instance) -> None:
     def status() -> Response:
         """Return the state, tasks and threads of the instance, and the places of all tasks."""
         return as_json(status_object(instance))
+
+    @api.get("/tasks")
+    def tasks() -> Response:
+        """The work of each task that runs here since it was taken over: records, dropped ones by reason, lateness."""
+        return as_json(tasks_object(instance))
 
 
 def _stream(api: FastAPI, instance: Instance) -> None:
@@ -301,16 +309,40 @@ def status_object(instance: Instance) -> dict[str, Any]:
     }
 
 
+def tasks_object(instance: Instance) -> dict[str, Any]:
+    """Return the work of the tasks that run in an instance, as JSON shows it.
+
+    `maxima` has wall-clock times with the highest lateness of records from then on, all in ms: see `Lateness`.
+    """
+    tasks = {
+        str(task): {
+            "since": figures.since_ms,
+            "at": figures.at_ms,
+            "processed": figures.processed,
+            "dropped": dict(figures.dropped),
+            "lateness_ms": figures.lateness.total_ms,
+            "maxima": figures.lateness.maxima,
+        }
+        for task, figures in _figures(instance).items()
+        if task != GLOBAL_TASK
+    }
+    return {"application": instance.application.id, "instance": instance.id, "tasks": tasks}
+
+
+def _figures(instance: Instance) -> dict[TaskId, TaskFigures]:
+    tasks = {task: figures for report in instance.reports().values() for task, figures in report.tasks.items()}
+    return dict(sorted(tasks.items()))
+
+
 def _waiting(instance: Instance) -> dict[str, Any]:
     """Return what tasks with buffered records wait for, and since when (ms)."""
-    tasks = {task: figures for report in instance.reports().values() for task, figures in report.tasks.items()}
     return {
         str(task): {
             "since": figures.waiting.since_ms,
             "inputs": list(map(str, figures.waiting.inputs)),
             "tasks": list(map(str, figures.waiting.tasks)),
         }
-        for task, figures in sorted(tasks.items())
+        for task, figures in _figures(instance).items()
         if figures.waiting is not None
     }
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from pipeline.runtime.lateness import Lateness
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -71,6 +73,9 @@ class TaskFigures:
         waiting: Its present wait; None if it does not wait.
         inputs: Its progress in each input.
         last_commit: Its last commit; None before the first.
+        since_ms: When its process took it over, ms of the wall clock.
+        at_ms: When these figures were read, ms of the wall clock.
+        lateness: How late its records were.
     """
 
     processed: int
@@ -80,3 +85,6 @@ class TaskFigures:
     waiting: Waiting | None = None
     inputs: Mapping[TopicPartition, InputProgress] = field(default_factory=dict)
     last_commit: LastCommit | None = None
+    since_ms: int = 0
+    at_ms: int = 0
+    lateness: Lateness = field(default_factory=Lateness)

@@ -1,7 +1,9 @@
-"""Checks of what a live version has published: outputs, stores and runs, as a whole or since a point; and their history."""
+"""Checks of a live version: its outputs, stores, runs and workers, as a whole or since a point; and their history."""
 
 from __future__ import annotations
 
+import re
+import time
 from typing import TYPE_CHECKING, Any
 
 import great_expectations.expectations as gxe
@@ -93,3 +95,38 @@ def test_only_records_since_a_point_are_judged(broker: Broker, app: App) -> None
         app.check("gone-0@1")
     with pytest.raises(RangeError, match="'perhaps' is not a time"):
         app.check("perhaps")
+
+
+def test_drops_and_lateness_of_running_workers_are_judged_since_the_last_check(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    broker.create(1, *(f"{unique}.{name}" for name in ("in", "log", "sums")))
+    no_null = gxe.ExpectColumnValuesToBeBetween(column="null_key_or_value", max_value=0, severity="critical")
+    on_time = gxe.ExpectColumnValuesToBeBetween(column="lateness_max_ms", max_value=1000, severity="warning")
+    project = Millrace(kafka=broker.kafka, directory=tmp_path)
+    asked, token = Checks(workers=[no_null, on_time]), {"server.token": "open-sesame"}
+    app = project.application(unique, spent(unique), quality=lambda: asked, config=token)
+    assert app.check().verdict.warnings == ("workers: instances answer",), "there are none"
+
+    with app.worker(server="127.0.0.1:0") as worker:
+
+        def write(*payments: tuple[bytes | None, int]) -> None:
+            expected = worker.summary().processed + len(payments)
+            broker.write(f"{unique}.in", [(key, LONG.serialize(1), at) for key, at in payments])
+            deadline = time.monotonic() + 120
+            while worker.summary().processed < expected and time.monotonic() < deadline:
+                time.sleep(0.05)
+
+        def failing(since: str) -> list[str]:
+            found = app.check(since).verdict
+            return [re.findall(r"column=(\w+)|$", name)[0] for name in found.critical + found.warnings]
+
+        write((b"ann", 9_000))
+        assert failing("last") == []
+        write((None, 9_000), (b"bob", 5_000))
+        assert failing("last") == ["null_key_or_value", "lateness_max_ms"]
+        write((b"bob", 9_000))
+        assert failing("last") == [], "of the records since then"
+        assert failing("") == ["null_key_or_value", "lateness_max_ms"], "since the worker has taken the task over"
+    noted = "workers: counted since"
+    assert [noted in each.outcomes for each in app.checks()] == [False, False, False, True, False]

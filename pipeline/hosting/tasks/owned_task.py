@@ -17,6 +17,7 @@ from pipeline.hosting.tasks.task_right import right_at_start, take_right
 from pipeline.hosting.tasks.task_start import TaskStart
 from pipeline.kafka.producer import IdempotentProducer, KafkaRecordCollector, TransactionalProducer
 from pipeline.kafka.record_times import time_limits
+from pipeline.runtime.lateness import Lateness
 from pipeline.runtime.layout import full_name
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import TaskCommit, TaskState
@@ -84,6 +85,8 @@ class OwnedTask:
         self._follows_releases = follows_releases
         self.right = right_at_start(connected.application)
         """Its present right."""
+        self.counts_since_ms = clock.now_ms()
+        """When its counts began: when it was last started, ms of the wall clock."""
         self._is_exactly_once = self._application.config.streams.processing_guarantee == EXACTLY_ONCE_V2
         self._start = TaskStart(connected, task_id, clock, fence=self._fence)
         self._task: Task | None = None
@@ -117,6 +120,11 @@ class OwnedTask:
     def dropped(self) -> Counter[str]:
         """Return the number of records that were not processed, by reason; empty while the task is not open."""
         return self._task.dropped if self._task is not None else Counter()
+
+    @property
+    def lateness(self) -> Lateness:
+        """Return how late its records were; no lateness while the task is not open."""
+        return self._task.lateness if self._task is not None else Lateness()
 
     def measured(self) -> tuple[Measurement, ...]:
         """Return the measurements of its processors' sensors; empty while the task is not open."""
@@ -199,6 +207,7 @@ class OwnedTask:
 
     def start(self) -> None:
         """Take the last step of `open`, once the state is complete: continue from the committed offsets."""
+        self.counts_since_ms = self._clock.now_ms()
         self.task.start({tp: (c.offset, c.metadata) for tp, c in self.committed.items()})
         self.task.hold(self.right.hold)
 

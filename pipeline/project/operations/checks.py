@@ -1,10 +1,12 @@
-"""Checks of an application's published records by its expectations."""
+"""Checks of an application's published records, and of the work of its instances, by its expectations."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pipeline.hosting.clock import SystemClock
+from pipeline.project.operations.instances import work_of
 
 if TYPE_CHECKING:
     from pipeline.project.chosen_version import ChosenVersion
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_published(chosen: ChosenVersion, since: str) -> LiveVerdict:
-    """Judge the records that the live version has published, and note the result in the history of checks.
+    """Judge the published records and the work of instances of the live version, and note the result in the history of checks.
 
     Args:
         chosen: The application.
@@ -23,7 +25,8 @@ def check_published(chosen: ChosenVersion, since: str) -> LiveVerdict:
     from pipeline.releases.live_quality import LiveCheck
 
     cluster = chosen.cluster
-    check = LiveCheck(chosen.on_brokers(chosen.processing()), cluster.sessions.session, SystemClock())
+    connected, ask = chosen.on_brokers(chosen.processing()), partial(work_of, chosen)
+    check = LiveCheck(connected, cluster.sessions.session, SystemClock(), ask)
     return check.run(since, cluster.by or this_user())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline.project.chosen_version import ChosenVersion
+    from pipeline.releases.worker_quality import Answers
 
 _ANSWER_SECONDS = 10.0
+_ASKED_AT_ONCE = 16
 _HINT = "Name a running instance: --server host:port."
 
 
@@ -69,3 +73,35 @@ def asked(
         is_stranger = answer.status_code == httpx.codes.UNAUTHORIZED
         raise StreamsError(message, hint="Set server.token, or MILLRACE_TOKEN." if is_stranger else None)
     return answer.json(parse_float=None if body is None else Decimal)
+
+
+def work_of(chosen: ChosenVersion, application_id: str) -> Answers:
+    """Ask all instances of a version for the work of their tasks.
+
+    Args:
+        chosen: The application.
+        application_id: The version.
+
+    Raises:
+        MissingExtraError: If the packages for HTTP are not installed.
+    """
+    require_extra("http")
+    from pipeline.releases.worker_quality import Answers, InstanceWork
+    from pipeline.service.members import Members
+    from pipeline.service.peers import NoAnswerError
+    from pipeline.worker.group.servers import servers_of
+
+    def told_by(server: str) -> InstanceWork | str:
+        try:
+            return InstanceWork.of(members.ask(server, "/tasks"))
+        except NoAnswerError as error:
+            return str(error)
+        except ValueError:  # another program answers there, or another version of Millrace
+            return f"{server} does not answer as an instance does"
+
+    servers = servers_of(chosen.cluster.admin, application_id)
+    members = Members(chosen.config.streams, chosen.token, application_id)
+    with closing(members), ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
+        found = list(zip(servers, threads.map(told_by, servers), strict=True))
+    told = {server: each for server, each in found if isinstance(each, InstanceWork)}
+    return Answers(told, {server: each for server, each in found if isinstance(each, str)})

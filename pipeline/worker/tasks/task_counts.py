@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pipeline.hosting.clock import SystemClock
 from pipeline.processor.metrics import added, totals
 from pipeline.worker.states import WorkerSummary
 from pipeline.worker.task_figures import TaskFigures
@@ -33,13 +34,10 @@ class TaskCounts:
         self.processed_by[task_id] += records
 
     def stopped(self, owned: OwnedTask) -> None:
-        """Keep the counts of a task that no longer runs."""
+        """Keep the counts of a task that no longer runs. The next owner counts from zero."""
         self._dropped += owned.dropped
         self._totals = added(self._totals, totals(owned.measured()))
-
-    def forget(self, task_id: TaskId) -> None:
-        """Forget a task, whose work another process counts from now on."""
-        self.processed_by.pop(task_id, None)
+        self.processed_by.pop(owned.id, None)
 
     def summary(self, running: Collection[OwnedTask], restored: int, commits: int) -> WorkerSummary:
         """Return the work since the start.
@@ -63,6 +61,7 @@ class TaskCounts:
             held_back_s: How long each task has waited for others, s.
             waiting: The present waits of tasks.
         """
+        now_ms = SystemClock().now_ms()
         return {
             owned.id: TaskFigures(
                 self.processed_by[owned.id],
@@ -70,6 +69,9 @@ class TaskCounts:
                 owned.measured(),
                 held_back_s.get(owned.id, 0.0),
                 waiting.get(owned.id),
+                since_ms=owned.counts_since_ms,
+                at_ms=now_ms,
+                lateness=owned.lateness,
             )
             for owned in running
         }

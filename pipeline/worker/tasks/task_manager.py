@@ -250,7 +250,6 @@ class TaskManager:
             self._brokers.are_there = not isinstance(error, BrokerError)
             raise error
         _log_given_up(task.owned, error)
-        self._counts.forget(task.id)
 
     def _start_over(self, task: StreamTask, error: StreamsError) -> None:
         """Take a task over again, repeatedly until brokers are back, for up to `task.timeout.ms`.
@@ -279,7 +278,6 @@ class TaskManager:
     def _close(self, task: StreamTask, *, is_ours: bool = True) -> None:
         """Close a task that runs. Its uncommitted work is discarded."""
         self._stop(task)
-        self._counts.forget(task.id)
         self.commits.forget(task.id)
         task.move_to(StreamTaskState.CLOSED)
         task.owned.close(abort=is_ours and self._brokers.are_there)

@@ -26,13 +26,13 @@ def suite(directory: Path, name: str, *expectations: Any) -> Path:
     return path
 
 
-def test_suites_are_about_the_output_store_or_runs_that_they_are_called_after(tmp_path: Path) -> None:
-    for name in ("sums", "difference.sums", "store.counts", "runs"):
+def test_suites_are_about_what_they_are_called_after(tmp_path: Path) -> None:
+    for name in ("sums", "difference.sums", "store.counts", "runs", "workers"):
         suite(tmp_path, name, NOT_NULL)
     found = read_suites(tmp_path)
     expected = gxe.ExpectColumnValuesToNotBeNull(column="flights", severity="warning")
     assert found.outputs["sums"].table == found.outputs["sums"].difference == [expected]
-    assert (found.stores, found.runs) == ({"counts": [expected]}, [expected])
+    assert (found.stores, found.runs, found.workers) == ({"counts": [expected]}, [expected], [expected])
     assert suite_digest(found) == suite_digest(declared(str(tmp_path)))
 
 

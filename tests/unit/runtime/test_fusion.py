@@ -348,11 +348,11 @@ def outcome(build: Callable[[KStream[str, str]], None], given: Given, *, fused: 
             found.append(dict(task.prepare_commit().offsets))
             task.post_commit({})
             if given.restarts:
-                found += [task.dropped, task.stream_time]
+                found += [task.dropped, task.stream_time, task.lateness]
                 task = started(spec, sent, backend)
     except StreamsError as error:
         found.append((type(error), str(error)))
-    return [*found, task.dropped, task.stream_time]
+    return [*found, task.dropped, task.stream_time, task.lateness]
 
 
 def started(spec: TaskSpec, sent: Sent, backend: MemoryBackend) -> Task:
@@ -492,7 +492,7 @@ def test_a_cache_forwards_in_the_order_of_last_updates(fused: bool) -> None:
         below.reduce(max, Materialized("last", STRING, LONG)).to_stream().to("out", Produced(windowed(STRING), LONG))
 
     run = Given({"in": raw}, limit=30, batch=40, restarts=False, extractor=False, skips=False)
-    sent, *_, dropped, _ = outcome(in_windows, run, fused=fused)
+    sent, *_, dropped, _, _ = outcome(in_windows, run, fused=fused)
     results = [(record[1][:1], record[1][-1], record[2][-1]) for record in sent if record[0] == "out"]
     assert (results, dict(dropped)) == ([(b"b", 50, 1), (b"a", 100, 2)], {})
 

@@ -179,13 +179,14 @@ def test_a_signature_holds_for_one_instance_for_some_minutes_and_for_questions(
         between(asked, now_ms=now_ms).get("there:1", path, {})
 
 
-def test_the_console_of_a_project_asks_for_the_status_without_a_token() -> None:
+@pytest.mark.parametrize("path", ["/status", "/tasks"])
+def test_consoles_and_checks_ask_instances_without_sending_a_token(path: str) -> None:
     seen: list[httpx.Request] = []
-    answer = between(access(), seen).get("there:1", "/status", {})
-    assert (answer.status, answer.body) == (200, {"path": "/status"})
+    answer = between(access(), seen).get("there:1", path, {})
+    assert (answer.status, answer.body) == (200, {"path": path})
     assert "open-sesame" not in str(seen[0].headers.raw) + str(seen[0].url)
-    shown = SIGNED.question("there:1", b"/status", NOW_MS)
-    assert client(access()).post("/status", headers={SIGNATURE: shown}).status_code == 401
+    shown = SIGNED.question("there:1", path.encode(), NOW_MS)
+    assert client(access()).post(path, headers={SIGNATURE: shown}).status_code == 401
 
 
 def test_a_signature_holds_for_one_question() -> None:

@@ -34,6 +34,8 @@ from pipeline.hosting.clock import SystemClock
 from pipeline.partitioning import partition_for
 from pipeline.processor.stats import CumulativeSum
 from pipeline.records import TaskId, TopicPartition
+from pipeline.runtime.context import GLOBAL_TASK
+from pipeline.runtime.lateness import Lateness
 from pipeline.runtime.layout import Layout, plan_layout
 from pipeline.service import live_version
 from pipeline.service.admission import Access
@@ -104,7 +106,11 @@ class FakeInstance:
         )
 
     def reports(self) -> Mapping[int, Report]:
-        figures = {TaskId(0, 1): TaskFigures(5, {"late": 2}, self.measured, 0.0, self.waiting)}
+        lateness = Lateness(70, [(1_000, 40), (2_000, 30)])
+        work = TaskFigures(
+            5, {"late": 2}, self.measured, 0.0, self.waiting, since_ms=500, at_ms=3_000, lateness=lateness
+        )
+        figures = {TaskId(0, 1): work, GLOBAL_TASK: TaskFigures(0, {})}
         report = Report(
             active=self.active,
             standby=self.standby,
@@ -359,6 +365,13 @@ def test_metrics_have_the_names_of_kafka_streams() -> None:
     assert f'kafka_streams_stream_task_metrics_restore_remaining_records{{task_id="0_0",{thread}}} 9.0' in shown
     assert 'kafka_streams_stream_metrics_recovery_seconds{client_id="app-v1-i1"} 1.5' in shown
     assert 'kafka_streams_stream_metrics_hold_seconds{client_id="app-v1-i1"} 0.25' in shown
+
+
+def test_tasks_are_shown_with_their_records_drops_and_lateness() -> None:
+    shown = client(FakeInstance()).get("/tasks").json()
+    work = {"since": 500, "at": 3_000, "processed": 5, "dropped": {"late": 2}, "lateness_ms": 70}
+    maxima = [[1_000, 40], [2_000, 30]]
+    assert shown == {"application": "app-v1", "instance": "i1", "tasks": {"0_1": work | {"maxima": maxima}}}
 
 
 def test_a_task_that_waits_is_shown_with_what_it_waits_for_and_since_when() -> None:

@@ -92,8 +92,8 @@ class Broker:
 def free_port() -> int:
     """A port that is free, with the next one free as well.
 
-    Below the range out of which the kernel takes ports for outgoing connections: a client that calls a port where nobody
-    listens any more could be given the same port as its own, and would then be talking to itself.
+    It lies below the range from which the kernel takes ports for outgoing connections. A client that calls a port without
+    a listener could otherwise get this port as its own, and would talk to itself.
     """
     while True:
         port = random.randrange(20_000, 32_000)

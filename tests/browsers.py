@@ -97,7 +97,7 @@ def pale(page: Chrome) -> list[str]:
 
 
 def nameless(page: Chrome) -> list[str]:
-    """What screen readers would read without a name, by role."""
+    """Elements that screen readers would read without a name, by role."""
     page.execute_cdp_cmd("Accessibility.enable", {})
     nodes = page.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     page.execute_cdp_cmd("Accessibility.disable", {})
@@ -120,7 +120,7 @@ def overflow(page: Chrome, width: int) -> list[str]:
 
 
 def foreign(page: Chrome) -> list[str]:
-    """What a page has loaded from elsewhere."""
+    """Resources that a page has loaded from elsewhere."""
     script = "return performance.getEntriesByType('resource').map((each) => each.name)"
     origin = page.execute_script("return location.origin")
     return [name for name in page.execute_script(script) if not name.startswith(f"{origin}/")]

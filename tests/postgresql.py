@@ -21,7 +21,7 @@ _SECONDS = 120
 
 
 def binary(name: str) -> str:
-    """Where a program of PostgreSQL is; empty if it is not installed."""
+    """The path of a program of PostgreSQL; empty if it is not installed."""
     found = [shutil.which(name), *sorted(map(str, Path("/usr/lib/postgresql").glob(f"*/bin/{name}")))]
     return next((path for path in found if path is not None), "")
 

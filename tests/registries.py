@@ -56,7 +56,7 @@ def running_registry() -> Iterator[str]:
 
 
 def _installed() -> Path:
-    """Where it is, downloaded once and whole or not at all."""
+    """Its path; it is downloaded once, completely or not at all."""
     if not _INSTALLED.is_dir():
         _INSTALLED.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=_INSTALLED.parent) as scratch:

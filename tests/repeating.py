@@ -1,4 +1,4 @@
-"""What goes on beside a test or a measurement."""
+"""Work that repeats in the background of a test or a measurement."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ class Repeating:
         try:
             while not self._ends.wait(self._pause_s):
                 self._step()
-        except Exception as error:  # noqa: BLE001 - told to whoever waits
+        except Exception as error:  # noqa: BLE001 - told to the waiting thread
             self._failure = error

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Restarts:
-    """What outlives the tasks of a driver.
+    """The parts that outlive the tasks of a driver.
 
     Args:
         driver: Whose tasks; each must have committed what it has processed.

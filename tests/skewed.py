@@ -25,7 +25,7 @@ Counts = dict[tuple[str, int], int]
 
 
 def write_backlog(broker: Broker, topic: str) -> Counts:
-    """Write a backlog to a topic of four partitions; gives the counts per value and window that a single pass gives."""
+    """Write a backlog to a topic of four partitions, and return the counts per value and window of a single pass."""
     expected: Counter[tuple[str, int]] = Counter()
     for partition, period_ms in PERIODS_MS.items():
         times = range(_LATE_BY_MS + partition, _SPAN_MS, period_ms)

@@ -30,7 +30,7 @@ def session_with(package: str) -> Iterator[Any]:
 
 @contextmanager
 def session_of(server: str) -> Iterator[Any]:
-    """A session of a Spark Connect server. A process has none beside one of its own."""
+    """A session of a Spark Connect server. A process has either this one or one of its own."""
     end_jvm()
     session = spark_session(server)
     yield session

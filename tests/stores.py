@@ -1,4 +1,4 @@
-"""What tests of single stores do in the place of a task."""
+"""Stands in for a task in tests of single stores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Context:
 
 
 def commit(store: Any, backend: Any, position: int = 0) -> list[ChangelogRecord]:
-    """Flush a store, and write what it has to its backend; gives what goes to the changelog, which `position` is of."""
+    """Flush a store to its backend, and return the changelog's records; `position` is the changelog's."""
     store.flush()
     records = list(store.changelog())
     backend.write(store.pending(), {CHANGELOG: position})

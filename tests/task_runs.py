@@ -196,11 +196,11 @@ class Outcome:
     sent: list[tuple[Any, ...]]
     """The records that it has sent, changelogs included."""
     seen: list[Any] = field(default_factory=list)
-    """What tasks showed of themselves at commits, and how they ended."""
+    """The figures of tasks at commits, and how the tasks ended."""
     error: StreamsError | None = None
 
     def differs(self, other: Outcome) -> str | None:
-        """What comes first that differs; None if nothing does."""
+        """The first difference; None if there is none."""
         for part, mine, others in (("sent", self.sent, other.sent), ("seen", self.seen, other.seen)):
             for number, (one, two) in enumerate(zip(mine, others, strict=False)):
                 if one != two:
@@ -219,7 +219,7 @@ def outcome(
     *,
     fused: bool,
 ) -> Outcome:
-    """What a topology does with records.
+    """Return a topology's results for some records.
 
     Args:
         topology: The topology.

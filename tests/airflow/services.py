@@ -99,7 +99,7 @@ class Services:
             return code, text.decode(errors="replace")
 
     def token(self, user: str) -> str:
-        """What a user shows."""
+        """The credentials that a user shows."""
         if user not in self._tokens:
             login = {"username": user, "password": user}
             code, found = self.ask("", "POST", "/auth/token", login)
@@ -108,7 +108,7 @@ class Services:
         return self._tokens[user]
 
     def done(self, path: str, method: str = "GET", content: Any = None) -> Any:
-        """Ask the API as an administrator, who is not refused."""
+        """Ask the API with the rights of an administrator."""
         code, found = self.ask("cy", method, f"/api/v2{path}", content)
         said = f"{method} {path}: {code} {found}"
         if code >= 500:
@@ -142,7 +142,7 @@ class Services:
         return json.dumps(self.done(path), ensure_ascii=False)
 
     def import_errors(self) -> str:
-        """What is shown of DAG files that cannot be read."""
+        """The errors shown of DAG files that cannot be read."""
         return "\n".join(error["stack_trace"] for error in self.done("/importErrors")["import_errors"])
 
     def await_task(self, dag: str, run: str, task: str, *states: str) -> None:

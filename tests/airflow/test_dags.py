@@ -370,7 +370,7 @@ with DAG("{shop.name}__apart", schedule=None):
 
 
 def require_lineage(written: Path, shop: Shop, chosen: str) -> None:
-    """What OpenLineage is told of a run and a check."""
+    """The events that OpenLineage gets about a run and a check."""
     events = [json.loads(line) for line in written.read_text().splitlines()]
     namespace = f"kafka://{shop.broker.bootstrap_servers}"
 
@@ -393,7 +393,7 @@ def states_of(done: Done, *tasks: str) -> list[str]:
 
 
 def require_looks(project: ProjectConfig, app: str, live: str) -> None:
-    """What waits see of the application."""
+    """The application as waits see it."""
     end = str(RunRange.parse(RunLog(Admin(project.kafka)).runs(app)[0].range).end)
     done = sessions.look(project, "processed", app=app, version=live, end=end)
     assert done == sessions.Look(f"{app} {live} has 0 offsets left", is_over=True)
@@ -404,7 +404,7 @@ def require_looks(project: ProjectConfig, app: str, live: str) -> None:
 
 
 def run_again(project: ProjectConfig, wish: sessions.Wish, kept: str | None) -> int:
-    """Run what is done already or has no records; gives the number of records processed."""
+    """Run a range that is done already or has no records, and return the number of records processed."""
     chosen = sessions.bounded(project, wish, kept)
     before = sessions.written_until(chosen)
     summary = sessions.run(chosen, lambda _done, _all: None)

@@ -1,4 +1,4 @@
-"""The page in Airflow's navigation, in Airflow's own server: who may see it, who may act, and what it says."""
+"""The page in Airflow's navigation, in Airflow's own server: rights to see it and to act, and its content."""
 
 from __future__ import annotations
 

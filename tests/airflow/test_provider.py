@@ -1,4 +1,4 @@
-"""What the provider tells Airflow of itself."""
+"""The provider's description of itself for Airflow."""
 
 from __future__ import annotations
 

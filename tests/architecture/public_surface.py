@@ -28,7 +28,7 @@ MODULES = {
     "pipeline.transfers.import_spec": ("ImportSpec",),
     "pipeline.worker.states": ("InstanceStatus", "WorkerState", "WorkerSummary"),
 }
-"""Where public names are; None for all of a module's `__all__`."""
+"""The modules with public names; None for all of a module's `__all__`."""
 
 _OURS = (*(name for name in MODULES if name.startswith(("pipeline.project.", "pipeline.worker."))), "pipeline.topology")
 _STREAMS = ("KStream", "KTable")
@@ -88,7 +88,7 @@ def _parameters(value: Any) -> str:
 
 
 class _Default:
-    """What a default is may change, that there is one may not."""
+    """The value of a default may change; its existence may not."""
 
     def __repr__(self) -> str:
         return "..."

@@ -1,4 +1,4 @@
-"""What static analysis cannot see: which engines really load."""
+"""Imports that static analysis cannot see: the engines that really load."""
 
 from __future__ import annotations
 

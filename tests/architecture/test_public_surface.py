@@ -1,4 +1,4 @@
-"""What users write against changes with a decision, never by accident."""
+"""The public surface changes by decision, never by accident."""
 
 from __future__ import annotations
 

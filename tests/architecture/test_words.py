@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted(path for room in ("pipeline", "plugins/millrace_airflow") for path in (ROOT / room).rglob("*.py"))
+SOURCES = sorted(
+    path for room in ("pipeline", "plugins/millrace_airflow", "tests") for path in (ROOT / room).rglob("*.py")
+)
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {ROOT / "CONTRIBUTING.md"})
 Documented: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -2,7 +2,7 @@
 
     make bench BENCH="--groups tables joins --records 4000000"
 
-measures two groups. What the others gave stays in results/, and RESULTS.md is written anew from all of them.
+measures two groups. Results of other groups stay in results/, and RESULTS.md is written from all of them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def written(output: Path) -> str:
-    """Write RESULTS.md and its charts anew from what is kept, and return its text."""
+    """Write RESULTS.md and its charts from the stored results, and return its text."""
     results = kept(output / "results")
     text = report(results)
     (output / "RESULTS.md").write_text(text)
@@ -82,7 +82,7 @@ def written(output: Path) -> str:
 
 
 def rounds(laboratory: Laboratory, row: Row, guarantee: str, number: int) -> dict[str, list[Figures]]:
-    """What each side gave in each round; the sides take turns."""
+    """The results of each side in each round; the sides take turns."""
     runs: dict[str, list[Figures]] = {side: [] for side in row.sides}
     for n in range(number):
         for side, found in runs.items():

@@ -20,7 +20,7 @@ rect{fill:#5b6f79}.own{fill:#4db6ac}}
 
 @dataclass(frozen=True)
 class Bars:
-    """What is compared under one label: a value per side."""
+    """A comparison under one label: a value per side."""
 
     label: str
     values: Mapping[str, float]

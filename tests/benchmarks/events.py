@@ -1,4 +1,4 @@
-"""What measured processes tell: lines of JSON on their standard output, among whatever else they print."""
+"""Events that measured processes report: lines of JSON on their standard output, among all other output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def tell(event: str, **details: Any) -> None:
 
 
 def told(text: str, event: str, after: int = 0) -> dict[str, Any] | None:
-    """What was told of an event, beyond the first `after` times; None if that has not happened."""
+    """Return the report of an event, beyond the first `after` ones; None if there is none."""
     lines = [line for line in text.splitlines() if line.startswith('{"event"') and line.endswith("}")]
     found: list[dict[str, Any]] = [told for told in map(json.loads, lines) if told["event"] == event]
     return found[after] if len(found) > after else None

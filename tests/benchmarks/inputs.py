@@ -69,7 +69,7 @@ class Input:
         return f"users-{self.name}"
 
     def expected(self, topology: str) -> Output:
-        """What a topology gives; rows of `models` are computed when they are first asked for."""
+        """The results of a topology; rows of `models` are computed when they are first asked for."""
         if topology in MODELLED:
             if topology not in self.modelled:
                 self.modelled[topology] = self._model(topology)

@@ -133,7 +133,7 @@ def stream(laboratory: Laboratory, run: Run) -> Figures:
 
 
 def alone(_laboratory: Laboratory, run: Run) -> Figures:
-    """What a process without a broker tells of itself at its end."""
+    """Return the report of a process without a broker at its end."""
     with Side(run) as side:
         done = side.event("done")
     shutil.rmtree(run.directory)
@@ -179,10 +179,10 @@ def queries(laboratory: Laboratory, run: Run) -> Figures:
 
 
 def recovery(laboratory: Laboratory, run: Run) -> Figures:
-    """How long two instances, to which records keep coming, take until all partitions are processed after a fault.
+    """The time that two instances take until they process all partitions after a fault, while records keep coming.
 
-    Counted from the death of an instance, or from when a broker that died answers again, until of every partition records are
-    committed that came in afterwards.
+    It begins with the death of an instance, or with the first answer of a broker that died. It ends when newer records of
+    every partition are committed.
     """
     with laboratory.running(run) as (side, progress), Side(replace(run, directory=run.directory / "second")) as second:
         wait(side, progress)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pipeline.records import TopicPartition
 
 Figures = dict[str, float]
-"""What a run gave, by the names that the report's columns have."""
+"""The figures of a run, by the names of the report's columns."""
 
 _PAUSE_SECONDS = 0.05
 _STALLED_SECONDS = 120

@@ -261,7 +261,7 @@ def _rounds(result: Result) -> str:
 
 
 def machine() -> str:
-    """What is measured on."""
+    """The machine of a measurement."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     shown = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=True).stderr
     java = re.search(r'version "([^"]+)"', shown)

@@ -1,4 +1,4 @@
-"""What has been measured, kept in files: one per group of rows."""
+"""Results of measurements, kept in files: one per group of rows."""
 
 from __future__ import annotations
 

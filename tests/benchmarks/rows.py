@@ -1,4 +1,4 @@
-"""The rows: who is measured at what. Everything else in this directory follows from these declarations."""
+"""The rows: sides and their tasks. Everything else in this directory follows from these declarations."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Row:
     Args:
         name: Its name in the report.
         kind: How it is measured: a key of `report.KINDS` and `laboratory.MEASURE`.
-        topology: What is run: the names in topologies.py, Bench.java, and of the scripts of other sides.
-        text: What it does, for the report.
-        sides: Who takes part; ratios are to the first.
+        topology: The topology: its names in topologies.py, Bench.java, and of the scripts of other sides.
+        text: Describes it in the report.
+        sides: The sides that take part; ratios are to the first.
         keys: How many users the input has.
         cache: Whether stores have one (of the default size).
         threads: Stream threads; Millrace's are processes.
         in_memory: Whether stores are kept in memory rather than in RocksDB.
         snapshots: Whether bounded runs publish snapshots.
-        fault: What dies while two instances are at work: `instance`, one of them, or `broker`; empty for rows without faults.
+        fault: The process that dies while two instances are at work: `instance`, one of them, or `broker`; empty for none.
         standbys: How many copies of each task's state other instances keep.
         released: Whether another version takes its place and is taken back, while records keep coming.
-        guarantees: Which are measured.
+        guarantees: The guarantees measured.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Who is measured: each side is a process that runs a row's topology until SIGTERM."""
+"""The sides of a measurement: each is a process that runs a row's topology until SIGTERM."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def group(self) -> str:
-        """Where the side commits its offsets: `name` is an application's, and every application has a version."""
+        """The group in which the side commits its offsets: `name` is an application's, and every application has a version."""
         return f"{self.name}-{self.version}"
 
     @property
@@ -89,7 +89,7 @@ class Run:
 
     @property
     def state(self) -> Path:
-        """Where local state is kept."""
+        """The directory of local state."""
         return self.directory / "state"
 
 
@@ -159,7 +159,7 @@ def _versions(row: Row) -> str:
 
 
 def _of_a_group(row: Row) -> dict[str, int]:
-    """What several instances are told: when one counts as dead, and to share the tasks however far behind they are."""
+    """Settings of several instances: when one counts as dead, and to share the tasks however far behind they are."""
     if not row.fault:
         return {}
     return {
@@ -263,7 +263,7 @@ class Side:
             raise RuntimeError(message)
 
     def log(self) -> str:
-        """What it has said so far."""
+        """Its output so far."""
         return self._log.read_text()
 
     def say(self, line: str) -> None:

@@ -47,7 +47,7 @@ class View(msgspec.Struct):
 
 
 class Slow(msgspec.Struct):
-    """What the stateless topologies make of one."""
+    """A record's result in the stateless topologies."""
 
     page: str
     seconds: int
@@ -55,7 +55,7 @@ class Slow(msgspec.Struct):
 
 
 class Visit(msgspec.Struct):
-    """What the joins with users make of one."""
+    """A record's result in the joins with users."""
 
     page: str
     country: str
@@ -168,12 +168,12 @@ def repartition_count(builder: StreamsBuilder) -> Topology:
 
 
 def table_sum_v2(builder: StreamsBuilder) -> Topology:
-    """What takes the place of `table_sum`: every tenth user counts twice."""
+    """Replaces `table_sum`: every tenth user counts twice."""
     return _table_sum(builder, Materialized("sums", STRING, LONG), 2)
 
 
 def repartition_count_v2(builder: StreamsBuilder) -> Topology:
-    """What takes the place of `repartition_count`: every tenth page counts twice."""
+    """Replaces `repartition_count`: every tenth page counts twice."""
     counts = (
         _views(builder)
         .group_by(lambda _user, view: view.page, Grouped(STRING, JSON(View), "by-page"))

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class Host(Protocol):
-    """Runs a topology over inputs and gives what it wrote."""
+    """Runs a topology over inputs and returns its output."""
 
     name: str
 
     def topic(self, name: str) -> str:
-        """What a case's topic is called on this host."""
+        """Return the name of a case's topic on this host."""
         ...
 
     def run(
@@ -72,7 +72,7 @@ class DriverHost:
 
 @dataclass
 class KafkaHost:
-    """What the hosts on a real broker share. Topics are never used twice: clients remember those of their name."""
+    """The parts that hosts on a real broker share. Topics are never used twice: clients remember those of their name."""
 
     broker: Broker
     unique: str

@@ -112,7 +112,7 @@ class LevelledHost:
             self._work(task_id, part.commit_every)
 
     def outputs(self, topic: str) -> list[RawRecord]:
-        """What was written to a topic, partition by partition."""
+        """The records of a topic, partition by partition."""
         return [record for tp in sorted(self.logs) if tp.topic == topic for record in self.logs[tp]]
 
     def _work(self, task_id: TaskId, commit_every: int) -> None:

@@ -319,7 +319,7 @@ def test_the_tables_are_the_same_however_the_input_is_cut(
 
 @dataclass(frozen=True)
 class Numbered:
-    """A builder that gives topics and stores names of their own, so that many topologies fit into one."""
+    """A builder that names topics and stores uniquely, so that many topologies fit into one."""
 
     builder: StreamsBuilder
     topic: Callable[[str], str]

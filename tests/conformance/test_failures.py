@@ -1,4 +1,4 @@
-"""What becomes of records that cannot be processed, on every host."""
+"""Records that cannot be processed, on every host."""
 
 from __future__ import annotations
 

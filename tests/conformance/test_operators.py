@@ -1,4 +1,4 @@
-"""What operators do, on every host."""
+"""Operators on every host."""
 
 from __future__ import annotations
 

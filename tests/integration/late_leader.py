@@ -52,7 +52,7 @@ class LateLeader:
         return {"bootstrap.servers": f"127.0.0.1:{self._own_port}"}
 
     def accept(self, listening: socket.socket) -> None:
-        """Serve whoever connects."""
+        """Serve each connection."""
         with suppress(OSError):
             while True:
                 client, broker = listening.accept()[0], socket.create_connection(("127.0.0.1", self._port))
@@ -83,7 +83,7 @@ class LateLeader:
 
 
 def _once(target: socket.socket, frame: bytes) -> Callable[[], None]:
-    """What sends a frame the first time it is called."""
+    """Return a function that sends a frame at its first call."""
     is_first = threading.Lock()
 
     def sent() -> None:
@@ -113,7 +113,7 @@ def _send(target: socket.socket, frame: bytes) -> None:
 
 
 def _refusal(batch: bytes) -> bytes:
-    """The answer to a `ProduceRequest` of version 9 or 10 with one partition: it was not written, ask who leads."""
+    """The answer to a `ProduceRequest` of version 9 or 10 with one partition: it was not written, find the leader."""
     correlation, client_id = struct.unpack_from(">ih", batch, 4)
     at = 10 + max(0, client_id) + 1  # behind the header's tags
     at += max(1, batch[at]) + 6  # the transactional id, `acks` and the time limit

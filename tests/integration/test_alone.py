@@ -1,4 +1,4 @@
-"""Who may process an application alone: one run, or one worker that is to catch up, while it lives."""
+"""Processing an application alone: one run, or one worker that catches up, as long as it lives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users get wrong, against a real broker: a clear error with coordinates, or what they chose instead."""
+"""Mistakes of users, against a real broker: a clear error with coordinates, or the handling that they chose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bounded run tells of itself, moves event time to, and does about the wall clock."""
+"""A bounded run's record, its moves of event time, and its wall-clock punctuation."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Case:
         broker.create(1, f"{name}.in", f"{name}.out")
 
     def work(self) -> int:
-        """Count all keys once more; gives how many changelog records were restored."""
+        """Count all keys once more, and return the number of restored changelog records."""
         self.rounds += 1
         self.broker.write(f"{self.name}.in", [(key, b"", self.rounds) for key in KEYS])
         summary = Worker(self.app).run(until_caught_up=True)

@@ -1,4 +1,4 @@
-"""What the driver of a deployment and its instances tell each other, whatever happens to the topic between them."""
+"""Messages between the driver of a deployment and its instances, whatever happens to their topic."""
 
 from __future__ import annotations
 

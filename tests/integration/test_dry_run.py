@@ -52,7 +52,7 @@ def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
 
 
 def application(broker: Broker, name: str, state: Path, build: Callable[[StreamsBuilder], Topology]) -> Application:
-    """What its levels hand over has to be spilled."""
+    """A topology whose levels hand over so much that it is spilled."""
     return broker.application(name, build(StreamsBuilder()), state, bounded_buffer_max_bytes=10_000)
 
 

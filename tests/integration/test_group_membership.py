@@ -1,4 +1,4 @@
-"""What members of a group hear of each other, against a real broker."""
+"""Members of a group hear of each other, against a real broker."""
 
 from __future__ import annotations
 

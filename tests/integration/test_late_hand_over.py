@@ -1,4 +1,4 @@
-"""What is late is so whoever goes on: a worker behind a run, and a run behind a worker, with and without the local state."""
+"""Late records stay late when another host continues, a worker or a run, with and without local state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is late is so after a restart, with and without the local state."""
+"""Late records stay late after a restart, with and without local state."""
 
 from __future__ import annotations
 

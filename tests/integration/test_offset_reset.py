@@ -1,4 +1,4 @@
-"""Where applications begin that have no committed offsets, against a real broker."""
+"""The first offsets of applications without committed ones, against a real broker."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def own_by(application: Application, broker: Broker, tmp_path: Path) -> Iterator
 
 
 def leave(broker: Broker, tp: TopicPartition, packs: int, records: int) -> list[RawRecord]:
-    """What a run has left: so many packs of so many records; gives them as a reader has them."""
+    """Write packs as a run leaves them, and return their records as a reader sees them."""
     producer = IdempotentProducer(broker.kafka)
     pack, header = packed([b"k"] * records, [b"v"] * records, [1] * records, [()] * records), pack_header(TaskId(0, 0))
     for _ in range(packs):

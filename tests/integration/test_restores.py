@@ -1,4 +1,4 @@
-"""Restores that stand in nobody's way: beside tasks that run, in parts, and no further than what is committed."""
+"""Restores do not disturb running tasks, proceed in parts, and end at the committed offset."""
 
 from __future__ import annotations
 

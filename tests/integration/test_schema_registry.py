@@ -200,7 +200,7 @@ def test_no_record_is_dropped_while_the_registry_is_away() -> None:
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Refuses whoever does not show what it wants, and then says what it was shown."""
+    """Refuses requests without the expected credentials, and keeps those that it was shown."""
 
     wanted: str | None = None
 

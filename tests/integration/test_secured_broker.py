@@ -54,7 +54,7 @@ super.users=User:ANONYMOUS;User:anna
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]) -> Iterator[dict[str, str]]:
-    """Client properties of who is let in."""
+    """Properties of a client that is admitted."""
     directory, port = tmp_path_factory.mktemp("secured"), new_port()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedded, "_PROPERTIES", secured(embedded._PROPERTIES, directory, port))
@@ -82,7 +82,7 @@ def secured(properties: str, directory: Path, port: int) -> str:
 
 
 def make_keys(directory: Path) -> None:
-    """The broker's key, and its certificate for whoever wants to know it again."""
+    """The broker's key, and its certificate for clients."""
     keytool = [Path(find_java()).resolve().with_name("keytool"), "-storepass", "secret", "-alias", "broker"]
     keytool += ["-keystore", directory / "keys.p12"]
     names = ["-dname", "CN=localhost", "-ext", "san=dns:localhost,ip:127.0.0.1", "-ext", "bc=ca:true"]

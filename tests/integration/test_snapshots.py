@@ -52,7 +52,7 @@ def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
 
 
 class Case:
-    """Counts of words in one partition, with snapshots beside them."""
+    """Counts of words in one partition, with snapshots."""
 
     def __init__(self, broker: Broker, name: str, tmp_path: Path) -> None:
         self.broker, self.name, self.tmp_path = broker, name, tmp_path
@@ -67,7 +67,7 @@ class Case:
         self.broker.write(f"{self.name}.in", [(b"w%d" % (n % WORDS), b"x", n + 1) for n in range(first, last)])
 
     def work(self) -> int:
-        """Let a worker do what there is; gives how many changelog records it restored."""
+        """Let a worker catch up, and return the number of changelog records that it restored."""
         return Worker(self.app).run(until_caught_up=True).restored
 
     def lose_state(self) -> None:

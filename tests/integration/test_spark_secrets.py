@@ -1,4 +1,4 @@
-"""What everybody on a machine can see of Spark's Java."""
+"""Details of Spark's Java that all users of a machine can see."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ CREATE STREAM large WITH (KAFKA_TOPIC = 'NAME-large') AS SELECT * FROM orders WH
 
 @pytest.fixture
 def ask(broker: Broker, unique: str, tmp_path: Path) -> Callable[[str], list[dict[str, Any]]]:
-    """Runs a command over two orders of ann, one of bob, and a price that was deleted beside one that was not."""
+    """Runs a command over two orders of ann, one of bob, a price that was deleted and one that was not."""
     (tmp_path / "orders.sql").write_text(STATEMENTS.replace("NAME", unique))
     config = tmp_path / "streams.toml"
     config.write_text(

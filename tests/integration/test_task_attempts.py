@@ -1,4 +1,4 @@
-"""What a task of a bounded run does about brokers that go away, answers that are lost, and wrong settings; without Spark."""
+"""A task of a bounded run without Spark: brokers that go away, lost answers, wrong settings."""
 
 from __future__ import annotations
 

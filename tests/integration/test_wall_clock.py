@@ -1,4 +1,4 @@
-"""What a worker does by the wall clock: punctuations and commits."""
+"""A worker's wall clock: punctuations and commits."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ COMMITS = 3
 
 
 def in_batches(this: Twin, scenario: dict[str, Any]) -> dict[str, Any]:
-    """What Millrace gives, in the form of `Twin.replayed`; all records have the index 0."""
+    """Millrace's results, in the form of `Twin.replayed`; all records have the index 0."""
     application = _Application(this.topology, is_cached=scenario["cache"])
     this.said.clear()
     for number, (topic, records) in enumerate(runs(scenario)):
@@ -98,7 +98,7 @@ class _Application:
                 return
 
     def written(self) -> dict[str, list[RawRecord]]:
-        """What tasks have written, by topic."""
+        """The records that tasks have written, by topic."""
         return {topic: log for topic, log in self._topics.logs.items() if topic not in self._given}
 
     def stores(self) -> dict[str, Any]:

@@ -1,8 +1,10 @@
-"""Compares random topologies with Kafka Streams (`make oracle`): what differs is made as small as possible and shown as Python.
+"""Compares random topologies with Kafka Streams (`make oracle`). Minimises those that differ, and shows them as Python.
 
+```
 python -m tests.oracle.fuzz --minutes 3              from a seed by chance
 python -m tests.oracle.fuzz --seed 17 --cases 1      one case again
 python -m tests.oracle.fuzz --golden                 writes the sample that `make test` replays
+```
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ def asked(case: Case) -> dict[str, Any]:
 
 
 def ours(case: Case) -> Result:
-    """What Millrace gives, as `java/Oracle.java` writes it down."""
+    """Millrace's result, as `java/Oracle.java` writes it down."""
     try:
         topology = build(case)
         settings = {} if case["cache"] else {"statestore.cache.max.bytes": 0}
@@ -85,7 +87,7 @@ def canonical(case: Case, result: Result) -> Result:
 
 
 def differences(case: Case, theirs: Result) -> list[str]:
-    """What differs between both; nothing if Kafka Streams fails itself."""
+    """The difference between both; nothing if Kafka Streams fails itself."""
     if "failure" in theirs:
         return []
     mine = ours(case)
@@ -174,7 +176,7 @@ def compare(ask: Ask, seed: int) -> str | None:
 
 
 def digest_of(case: Case, result: Result, stores: Collection[str]) -> dict[str, Any]:
-    """What is kept of a result: its digest, with the stores that both sides can read."""
+    """The part of a result that is kept: its digest, with the stores that both sides can read."""
     found = canonical(case, result)
     names = sorted(set(stores) & {name for name in result["stores"] if is_plain(case, name)})
     found["stores"] = {name: found["stores"].get(name) for name in names}
@@ -188,7 +190,7 @@ def is_plain(case: Case, name: str) -> bool:
 
 
 def write_golden(ask: Ask) -> None:
-    """The sample for `make test`: what Kafka Streams gives, as digests, apart from cases in which it fails."""
+    """The sample for `make test`: Kafka Streams' results as digests, without cases in which it fails."""
     found = {}
     for seed in GOLDEN_SEEDS:
         case = random_case(seed)

@@ -35,7 +35,7 @@ def compiled() -> Iterator[tuple[list[str], Path]]:
 
 @contextmanager
 def answering() -> Iterator[Callable[[dict[str, Any]], dict[str, Any]]]:
-    """A function that gives what Kafka Streams gives for a scenario that describes its topology; one JVM answers all."""
+    """Return a function that runs a scenario with its topology on Kafka Streams; one JVM answers all."""
     with (
         compiled() as (command, _),
         subprocess.Popen(
@@ -62,7 +62,7 @@ def answering() -> Iterator[Callable[[dict[str, Any]], dict[str, Any]]]:
 
 
 def replayed(scenarios: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What Kafka Streams gives for each scenario (see `java/Oracle.java`), in their order; a JVM per processor works."""
+    """Kafka Streams' result of each scenario (see `java/Oracle.java`), in their order; each processor has a JVM."""
     with compiled() as (command, scratch), ExitStack() as stack:
         parts = min(os.cpu_count() or 1, len(scenarios))
         processes = []

@@ -1,7 +1,7 @@
 """Random topologies, as lists of steps that `java/Described.java` and this module build alike, and random input for them.
 
-A step is a dict: `op`, `of` (the numbers of the steps it works on) and options. What no other step works on is written to
-`out-<number>`. `code_of` gives a topology as Python; `build` runs that.
+A step is a dict: `op`, `of` (the numbers of the steps it works on) and options. A step that no other one uses writes its
+results to `out-<number>`. `code_of` returns a topology as Python; `build` runs that.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ NAMES: dict[str, Any] = {
         for f in (ms, text, first, flat, brief, pair, passes, mapped, key_of, add, add_row, remove, together)
     },
 }
-"""What the code of a topology may name."""
+"""Names that the code of a topology may use."""
 
 _STATELESS = {
     "filter": "{0}.filter(lambda k, v: passes({f}, k, v))",
@@ -228,7 +228,7 @@ def _look_up(step: Step, given: Step, _case: Case) -> str:
 
 
 def kind_of(step: Step) -> str:
-    """What a step gives."""
+    """The result of a step."""
     op = step["op"]
     if op in {"windows", "global"}:
         return str(op)
@@ -257,7 +257,7 @@ def random_case(seed: int) -> Case:
 
 
 def why_different(case: Case) -> str | None:
-    """What DIFFERENCES.md says of a case that may give something else than Kafka Streams; None if nothing.
+    """The section of DIFFERENCES.md about a case whose result may differ from Kafka Streams'; None if there is none.
 
     All that is known to differ is declared here: such cases are not drawn.
     """

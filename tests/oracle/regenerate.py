@@ -1,4 +1,4 @@
-"""Writes the golden files: what Kafka Streams itself gives for every scenario (`make oracle`), in about 20 minutes.
+"""Writes the golden files: Kafka Streams' own results of every scenario (`make oracle`), in about 20 minutes.
 
 Of the first scenarios of a topology everything is kept, of the others a digest.
 """
@@ -56,7 +56,7 @@ def _golden(pairs: _Pairs) -> dict[str, Any]:
 
 
 def _update(name: str, found: dict[str, Any]) -> None:
-    """What is known of all topologies; those not chosen stay."""
+    """The results of all topologies; those not chosen stay."""
     known = load(name) if (GOLDEN / f"{name}.json.gz").exists() else {}
     save(name, dict(sorted({**known, **found}.items())))
 

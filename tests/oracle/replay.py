@@ -1,4 +1,4 @@
-"""Replays scenarios through Millrace, and brings what either side gives into one form.
+"""Replays scenarios through Millrace, and brings the results of both sides into one form.
 
 Both forms of a scenario are equal unless there is a bug; what may differ, DIFFERENCES.md says.
 """
@@ -46,7 +46,7 @@ MODULES = {
     "suppliers": "topologies_suppliers",
     "changing": "topologies_changing",
 }
-"""Where the topologies of a group are."""
+"""The module with the topologies of a group."""
 
 _NO_HEADERS = re.compile("SUBSCRIPTION-STATE-STORE|subscription-store")
 """Changelogs to which Kafka Streams writes headers that nobody restores."""
@@ -62,14 +62,14 @@ class Twin:
     name: str
     topology: Topology
     said: list[str]
-    """What its side effects say."""
+    """The text of its side effects."""
 
     def replayed(
         self,
         scenario: dict[str, Any],
         before: Callable[[TopologyTestDriver, int], object] = lambda _driver, _index: None,
     ) -> dict[str, Any]:
-        """What Millrace gives, as `java/Oracle.java` writes it down; `before` is called before each record."""
+        """Millrace's result, as `java/Oracle.java` writes it down; `before` is called before each record."""
         settings: dict[str, Any] = dict(SETTINGS) if self.may_fail else {}
         if not scenario["cache"]:
             settings["statestore.cache.max.bytes"] = 0
@@ -130,7 +130,7 @@ class Twin:
         return log
 
     def _canonical_changelog(self, topic: str, log: Log) -> Log:
-        """What is restored from it: of each step one record per key."""
+        """The records restored from it: of each step one record per key."""
         builder = self.topology.stores[topic.removeprefix(f"{APPLICATION}-").removesuffix("-changelog")]
         if builder.kind is StoreKind.JOIN_WINDOW:  # what is kept of one stream for the other
             values = [record for record in log if record[2] is not None]
@@ -151,7 +151,7 @@ class Twin:
         return sorted({(index, key): [index, key, *rest] for index, key, *rest in log}.values(), key=lambda r: r[:2])
 
     def _canonical_entries(self, store: str, entries: Log, last_ms: int) -> Log:
-        """What is held, without windows that may have been dropped."""
+        """The rows held, without windows that may have been dropped."""
         retention_ms = self.topology.stores[store].retention_ms if store in self.topology.stores else 0
         return sorted(e for e in entries if not retention_ms or int(e[0].rpartition("@")[2]) > last_ms - retention_ms)
 
@@ -165,7 +165,7 @@ def twin(name: str) -> Twin:
 
 
 def builder_of(group: str, name: str) -> Callable[..., None]:
-    """What builds a topology: a function of a builder and of something that takes words."""
+    """Builds a topology: a function of a builder and of a sink for words."""
     builder: Callable[..., None] = getattr(importlib.import_module(f"tests.oracle.{MODULES[group]}"), name)
     return builder
 
@@ -204,7 +204,7 @@ def digest(canonical: dict[str, Any]) -> str:
 
 
 def printed() -> dict[str, Log]:
-    """What has been printed to files, which are there when the driver is closed."""
+    """The text printed to files, which exist once the driver is closed."""
     logs: dict[str, Log] = {}
     for path in sorted(PRINTED.iterdir()):
         logs[f"~{path.name}"] = [[-1, None, line, -1, []] for line in path.read_text("utf-8").splitlines()]
@@ -213,7 +213,7 @@ def printed() -> dict[str, Log]:
 
 
 def entries_of(store: Any) -> Iterator[list[Any]]:
-    """What a store holds: key, value, timestamp or None."""
+    """The rows of a store: key, value, timestamp or None."""
     for entry in store.all():
         key = entry[0] if len(entry) == 2 else f"{entry[0]}@{entry[1]}"
         value, timestamp = entry[-1], None

@@ -1,4 +1,4 @@
-"""What the tables of Kafka Streams' own tests run on: a topology for each kind that joins nothing (`test_tables.py`)."""
+"""The topologies that run the tables of Kafka Streams' own tests: one for each kind that joins nothing (`test_tables.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every topology gives what Kafka Streams 4.3.1 gave: structure, records, changelogs and stores.
+"""Every topology's results equal those of Kafka Streams 4.3.1: structure, records, changelogs and stores.
 
 The golden files hold what its own TopologyTestDriver did with the same inputs (`make oracle` writes them).
 """
@@ -31,7 +31,7 @@ EXPLAINED = {
     "emit_on_close_sliding": {130, 192},
     "supplied_stream_join": {153, 162, 164},
 }
-"""Where a session ended exactly a retention ago, a sliding window begins behind a late record, or a null value has moved the
+"""A session ended exactly a retention ago, a sliding window begins behind a late record; or a null value has moved the
 time of a store in memory (DIFFERENCES.md)."""
 NAMED_BY_SUPPLIERS = {"supplied_stream_join", "supplied_stream_left_join"}
 """Joins whose supplied stores, in Kafka Streams, have no name (DIFFERENCES.md)."""
@@ -90,7 +90,7 @@ def test_every_other_scenario_has_the_digest_of_what_kafka_streams_gives(name: s
 
 
 def differing(name: str, numbers: Sequence[int]) -> list[str]:
-    """Commands that show what Kafka Streams gives and what we give, for each scenario that differs."""
+    """Commands that show both results of each scenario that differs."""
     this, digests = twin(name), load("digests")[name]
     return [
         f"PYTHONPATH=. .venv/bin/python -m tests.oracle.show {name} {number}"
@@ -110,7 +110,7 @@ def without(setting: str | None, topics: dict[str, dict[str, str]]) -> dict[str,
 
 
 def kept(topics: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """The same where changelogs that brokers delete from, or compact, by their own clock are kept for ever (DIFFERENCES.md)."""
+    """Settings that keep changelogs for ever which brokers delete from, or compact, by their own clock (DIFFERENCES.md)."""
     by_default = {
         name for name, config in topics.items() if int(config.get("retention.ms", -1)) >= ADDITIONAL_RETENTION_MS
     }

@@ -2,13 +2,15 @@
 
 A table begins with `[name of the test] kind operator option=value...`; `one,other` makes two tables. Lines follow:
 
+```
     topic < key value timestamp     is read
     topic > key value timestamp     has been written: all since the last such line of the topic, in order; nothing if empty
-    topic * key value timestamp     the same in any order, and however often
-    topic ~ key value timestamp     the same in the order of keys, then of windows
+    topic * key value timestamp     likewise, in any order, and however often
+    topic ~ key value timestamp     likewise, in the order of keys, then of windows
     topic ! key value timestamp     is the last that has been written under the key
     store = key value timestamp     is what a store holds; sessions and versions have no time
-    dropped = number                so many records have been dropped
+    dropped = number                the number of dropped records
+```
 
 A timestamp `-` is not looked at, nor is the store `kept` where the option `stored` says that there is none of that name.
 `tables/README.md` says which tests are here, which elsewhere, and which are left out.
@@ -189,7 +191,7 @@ def compare(sign: str, found: list[Row], written: list[Row], expected: list[Row]
 
 
 def timed_as(expected: Sequence[Row], found: list[Row]) -> list[Row]:
-    """What has been found, without its times if none are expected."""
+    """The records found, without their times if none are expected."""
     timeless = any(row[2:] == ("-",) for row in expected)
     return [(*row[:2], "-") if timeless and len(row) > 2 else row for row in found]
 
@@ -200,7 +202,7 @@ def by_window(row: Row) -> tuple[str, int]:
 
 
 def held(driver: TopologyTestDriver, store: str, row: Row) -> Row:
-    """What a store holds under a row's key, as rows say it."""
+    """The value of a row's key in a store, as rows write it."""
     if store == "dropped":
         return (str(driver.metrics()["dropped-records-total"]),)
     key, _, window = str(row[0]).partition("@")
@@ -214,5 +216,5 @@ def held(driver: TopologyTestDriver, store: str, row: Row) -> Row:
 
 
 def row_of(line: str) -> Row:
-    """What a line says; nothing if there is no record in it."""
+    """The record of a line; nothing if there is none."""
     return tuple(None if field == "null" else field.replace("''", "") for field in line.split()[2:])

@@ -39,7 +39,7 @@ TO_TEXTS = Produced(STRING, STRING)
 TO_COUNTS = Produced(STRING, LONG)
 BY_TEXT = Grouped(STRING, STRING)
 PRINTED = Path(mkdtemp())
-"""Where what is printed goes, a file each."""
+"""The files for printed records, one each."""
 
 
 def ms(count: int) -> timedelta:

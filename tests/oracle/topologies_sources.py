@@ -203,4 +203,4 @@ def least_recently_used(builder: StreamsBuilder, _say: Say) -> None:
 
 
 AFTERWARDS = {"read_only_store": read_only_store_afterwards}
-"""What is added to a topology after the builder is done with it."""
+"""Additions to a topology after its builder is done."""

@@ -257,7 +257,7 @@ class Group:
         return (self.directory / f"{number}.log").read_text()
 
     def url(self, number: int) -> str:
-        """Where an instance answers; it says so as soon as it can."""
+        """The address of an instance, as soon as it answers there."""
         self.until(lambda: "Answers at " in self.log(number), "said where it answers")
         return self.log(number).split("Answers at ", 1)[1].split()[0]
 

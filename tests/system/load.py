@@ -48,7 +48,7 @@ def loading(broker: Broker, topic: str) -> Iterator[Load]:
 
 
 def sequentially(written: list[tuple[bytes, int]]) -> tuple[dict[bytes, list[int]], dict[bytes, list[int]]]:
-    """Every value of both tables, per key in order, as a single pass over the input gives them."""
+    """Every value of both tables, per key in order, as a single pass over the input computes them."""
     folded: defaultdict[bytes, list[int]] = defaultdict(list)
     counts: defaultdict[bytes, list[int]] = defaultdict(list)
     for key, number in written:
@@ -66,7 +66,7 @@ def by_key(broker: Broker, topic: str) -> dict[bytes, list[int]]:
 
 
 def check(group: Group, load: Load) -> None:
-    """What an application of `build_fold` has written is that, record by record."""
+    """Compare the output of an application of `build_fold`, record by record."""
     folded, counts = sequentially(load.written)
     assert by_key(group.broker, f"{group.name}.folded") == folded
     assert by_key(group.broker, f"{group.name}.out") == counts

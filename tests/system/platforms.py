@@ -34,7 +34,7 @@ PARTITIONS, WORDS, WINDOW_MS, DEADLINE_S = 2, 7, 10_000, 180.0
 FAULTS = int(os.environ.get("RELEASE_FAULTS", "6"))
 """How many cases of a fault are tried; all there are with a large number."""
 STEPS = ("prepared", "marked", "kept", "cutting", "corrected", "switched")
-"""What a switch has done when something happens."""
+"""The progress of a switch when a fault happens."""
 
 APP = """
 from datetime import timedelta
@@ -267,7 +267,7 @@ def completed(
 
 
 class Faults:
-    """What may happen to the processes of a platform, at a step of a switch."""
+    """Faults of a platform's processes, at a step of a switch."""
 
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
@@ -302,7 +302,7 @@ class Faults:
 
 
 def once(at: str, fault: Callable[[], None]) -> Callable[[str], None]:
-    """What makes a fault happen after a step, the first time."""
+    """Return a function that lets a fault happen after a step, the first time."""
     pending = [fault]
 
     def happens(done: str) -> None:

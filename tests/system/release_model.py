@@ -88,11 +88,10 @@ class MortalNotes:
     Args:
         topic: The control topic.
         at: At which of the moments before and after reads and writes, and after steps, it happens; counted from 0.
-        happens: What does.
+        happens: Lets it happen.
     """
 
     def __init__(self, topic: ControlTopic, at: int, happens: Callable[[], None]) -> None:
-        """Nothing has happened."""
         self._topic = topic
         self._left = at
         self._happens = happens
@@ -158,7 +157,7 @@ class Member:
 
 @dataclass
 class Inputs:
-    """What was written, by partition: offsets are indexes."""
+    """The records written, by partition: offsets are indexes."""
 
     words: list[list[tuple[int, str]]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
 
@@ -235,7 +234,7 @@ v2 = "{name}_app:build_v2"
             while not self._ends.wait(0.001):
                 with self._lock:
                     self._turn(self._tail.latest)
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits
+        except BaseException as error:  # noqa: BLE001 - told to the waiting thread
             self.failures.append(error)
 
     def _turn(self, record: LiveVersion | None) -> None:
@@ -395,7 +394,7 @@ v2 = "{name}_app:build_v2"
         return NEXT[self.releaser().status().step]
 
     def settle(self) -> None:
-        """Whatever has died is started again, whoever has begun a switch completes it, and all inputs are processed."""
+        """All dead processes are restarted, begun switches are completed, and all inputs are processed."""
         self.happened.append("all settles")
         self.until(self._is_settled, "settled")
         self.until(self._is_complete, "had the outputs of all inputs", self._difference)

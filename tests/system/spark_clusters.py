@@ -53,7 +53,7 @@ class SparkCluster:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """What `[spark]` says, so that two executors of one core each start quickly, and use little memory."""
+        """The settings of `[spark]` with which two executors of one core each start quickly and use little memory."""
         return {
             "spark.master": self.master,
             "spark.driver.host": "127.0.0.1",
@@ -121,5 +121,5 @@ def spark_cluster(directory: Path, port: int) -> Iterator[SparkCluster]:
 
 
 def search_path(*first: Path) -> str:
-    """What `PYTHONPATH` is for processes that are to find what this one finds."""
+    """The `PYTHONPATH` of processes that find the modules of this one."""
     return os.pathsep.join([*map(str, first), *filter(None, sys.path)])

@@ -110,7 +110,7 @@ def totals(records: list[RawRecord]) -> dict[bytes | None, int]:
 
 
 def read_until(broker: Broker, unique: str, total: int, worker: RunningWorker) -> list[RawRecord]:
-    """What is written once that many records are counted: each word, as some may be counted twice (`at_least_once`)."""
+    """The words written once that many records are counted; some may be counted twice (`at_least_once`)."""
     while True:
         records: list[RawRecord] = broker.read(f"{unique}.out")
         found = totals(records)

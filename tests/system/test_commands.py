@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 def functions_of(page: str) -> dict[str, Any]:
-    """What the Python of a documentation page defines."""
+    """The names that the Python of a documentation page defines."""
     names: dict[str, Any] = {}
     for block in re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL):
         if ">>> " not in block:

@@ -60,7 +60,7 @@ def switched(platform: Platform, step: Callable[[Releaser], Release], dies_after
 
 
 def answers(platform: Platform, *, live: str, other: str) -> bool:
-    """Whether an instance of the live version answers, and one of the other version sends there whoever names no version."""
+    """Whether an instance of the live version answers, and one of the other version sends it requests without a version."""
     servers = {version: servers_of(platform.broker.admin(), f"{platform.name}-{version}") for version in (live, other)}
     if not all(servers.values()):  # while a group is being rebalanced, its members have said nothing
         return False

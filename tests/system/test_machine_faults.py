@@ -71,7 +71,7 @@ def test_a_directory_that_turns_read_only_under_an_instance_loses_nothing(group:
 
 
 def ended_with_words(group: Group, instance: subprocess.Popen[str]) -> str:
-    """Which words an instance ended with: an error and what to do about it, and no traceback."""
+    """The last words of an instance: an error with a hint, and no traceback."""
     assert instance.wait(60) == 1
     log = group.log(group.instances.index(instance))
     assert "Error: State in" in log, log

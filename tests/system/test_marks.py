@@ -1,4 +1,4 @@
-"""Marks on real brokers: workers stop at given offsets exactly, hold, hand over while they hold, and change who publishes."""
+"""Marks on real brokers: workers stop at exact offsets, hold, hand over while they hold, and change the live version."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Case:
         self.release = Release(name, "v1")
         self.written = 0
         self.driven: list[StreamThread] = []
-        """What runs in this thread, and takes its turns while something is waited for."""
+        """A worker that runs in this thread, in turns, while a test waits."""
         self.deaf: list[StreamThread] = []
         """Those of them that hear nothing new of the control topic."""
 
@@ -114,7 +114,7 @@ class Case:
         return {tp: c.offset for tp, c in self.admin.committed((app or self.app).id, self.external()).items()}
 
     def drain(self) -> dict[TopicPartition, int]:
-        """Take all versions to the ends that inputs have now, level by level; gives the offsets at which they hold."""
+        """Take all versions to the ends that inputs have now, level by level, and return the offsets at which they hold."""
         self.mark(0, {})
         for app in self.apps:
             self.until_acknowledged(self.external(), 0, app)

@@ -28,7 +28,7 @@ DASHBOARD: dict[str, Any] = json.loads((MONITORING / "dashboards" / "millrace.js
 TARGETS = [target for panel in DASHBOARD["panels"] for target in panel["targets"]]
 METRIC = re.compile(r"kafka_streams_\w+")
 LATER = {"kafka_streams_stream_metrics_hold_seconds"}
-"""What an instance has from its first hold for a release on."""
+"""Metrics that an instance has from its first hold for a release on."""
 needs_prometheus = pytest.mark.skipif(not shutil.which("prometheus"), reason="Prometheus is not installed")
 
 

@@ -1,4 +1,4 @@
-"""What operators ask of applications, and do to them, from the command line."""
+"""The commands that operators use on running applications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is published: built, installed in environments of its own, and run there."""
+"""The published packages: built, installed in separate environments, and run there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What instances answer over HTTP, while they process on a real broker."""
+"""Answers of instances over HTTP, while they process on a real broker."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_one_of_three_killed_twenty_times_outputs_what_a_single_pass_does(group:
     admin = group.broker.admin()
 
     def start(place: int) -> int:
-        """Start an instance in one of three state directories; gives its number."""
+        """Start an instance in one of three state directories, and return its number."""
         state = str(group.directory / f"place-{place}")
         settings = '"statestore.cache.max.bytes" = 0'
         group.start("--state-dir", state, build="build_fold", session_timeout_ms=1500, settings=settings)

@@ -1,4 +1,4 @@
-"""What a newcomer does: the commands of README.md and of the tutorial, as they stand there, in order, in an empty directory."""
+"""A newcomer's first steps: the commands of README.md and of the tutorials, literally and in order, in an empty directory."""
 
 from __future__ import annotations
 

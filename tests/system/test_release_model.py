@@ -108,7 +108,7 @@ def test_whatever_happens_in_releases_public_topics_are_right_record_by_record(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    # Whoever does not answer is known soon, and holds of the dead end soon.
+    # Silent members are known soon, and holds of dead ones end soon.
     monkeypatch.setattr(marks, "_ANSWER_SECONDS", 4.0)
     monkeypatch.setattr(marks, "_HOLD_MS", 8_000)
     monkeypatch.setattr(marks, "_HOLD_FOR_RUNS_MS", 8_000)

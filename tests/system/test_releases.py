@@ -137,11 +137,11 @@ choosing_nothing = "{unique}:build"
         return answer.json()
 
     def with_v2(self, function: str) -> Project:
-        """The same with other code under the name of version 2."""
+        """This project with other code under the name of version 2."""
         return self.configured(versions={**self.config.app(self.unique).versions, "v2": f"{self.unique}:{function}"})
 
     def configured(self, **settings: Any) -> Project:
-        """The same with other settings of the application."""
+        """This project with other settings of the application."""
         changed, app = copy(self), self.config.app(self.unique)
         changed.config = replace(self.config, apps={self.unique: replace(app, **settings)})
         return changed

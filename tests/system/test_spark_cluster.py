@@ -30,7 +30,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int
 
 
 def on_spark(cluster: SparkCluster, **more: str) -> str:
-    """What a project says so that its runs and workers are on the cluster."""
+    """The settings with which a project's runs and workers are on the cluster."""
     settings = {**cluster.settings, **{name.replace("_", "."): value for name, value in more.items()}}
     return "[spark]\n" + "\n".join(f'"{name}" = "{value}"' for name, value in settings.items())
 

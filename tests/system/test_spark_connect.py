@@ -1,4 +1,4 @@
-"""What goes to a Spark Connect server: runs, dry runs, workers, imports and exports, with an application that is sent along."""
+"""Work for a Spark Connect server: runs, dry runs, workers, imports and exports, with the application's code."""
 
 from __future__ import annotations
 

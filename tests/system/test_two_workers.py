@@ -1,4 +1,4 @@
-"""Two workers of one application: the tasks belong to whoever came last, and the results are as if there were one."""
+"""Two workers of one application: the later one takes the tasks over, and the results are those of a single worker."""
 
 from __future__ import annotations
 

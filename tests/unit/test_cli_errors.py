@@ -1,4 +1,4 @@
-"""What a failure looks like in a shell: a sentence and a hint, exit code 1, no traceback."""
+"""A failure in a shell: a sentence and a hint, exit code 1, no traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the bytes of a serde become in a frame: typed where the serde says how, bytes where it does not."""
+"""The bytes of a serde in a frame: typed if the serde has a type, else bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `streams.toml` may say, and how it is refused."""
+"""The content of `streams.toml`, and how mistakes in it are refused."""
 
 from __future__ import annotations
 

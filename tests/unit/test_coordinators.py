@@ -1,4 +1,4 @@
-"""Questions to the coordinator of a group: each attempt asks another broker who it is."""
+"""Requests to the coordinator of a group: each attempt asks another broker for it."""
 
 from __future__ import annotations
 

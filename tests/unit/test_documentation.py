@@ -1,4 +1,4 @@
-"""What the pages say is run: every Python block of README.md and docs, in order, each page in a namespace of its own."""
+"""The pages' examples run: every Python block of README.md and docs, in order, each page in a namespace of its own."""
 
 from __future__ import annotations
 

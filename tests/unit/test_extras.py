@@ -1,4 +1,4 @@
-"""What works without the packages of extras, and what is said where it does not."""
+"""Work without the packages of extras, and messages about missing ones."""
 
 from __future__ import annotations
 

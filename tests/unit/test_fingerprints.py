@@ -20,7 +20,7 @@ from pipeline import STRING, Consumed, StreamsBuilder
 from tests.unit import written_alike
 
 GOLDEN = "7cdccf49f76484b1"
-"""Alike with 3.11, 3.12 and 3.13. Where it has to change, every application has to start anew."""
+"""Alike with 3.11, 3.12 and 3.13. If it changes, every application has to start over."""
 
 ROOT = Path(__file__).parents[2]
 

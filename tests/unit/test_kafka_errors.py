@@ -1,4 +1,4 @@
-"""What a client's error means to whoever must act."""
+"""The meaning of a client's error for the person who must act."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is used of kafka-python that it does not offer: all of it in one place, and refused where it is not there."""
+"""Private parts of kafka-python: all uses are in one place, and versions without them are refused."""
 
 from __future__ import annotations
 

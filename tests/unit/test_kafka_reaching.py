@@ -1,4 +1,4 @@
-"""What is wrong with the way to brokers is told apart, within seconds."""
+"""Problems on the way to brokers are told apart, within seconds."""
 
 from __future__ import annotations
 

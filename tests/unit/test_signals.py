@@ -1,4 +1,4 @@
-"""What a command does when it is told to end, once and twice, and while Spark starts."""
+"""Commands that are told to end: once, twice, and while Spark starts."""
 
 from __future__ import annotations
 

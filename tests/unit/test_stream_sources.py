@@ -1,4 +1,4 @@
-"""Which topics streams read: collections, patterns, the same ones twice; and stores filled from topics."""
+"""The topics of streams: collections, patterns, some of them twice; and stores filled from topics."""
 
 from __future__ import annotations
 

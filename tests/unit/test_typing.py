@@ -1,4 +1,4 @@
-"""What type checkers know of a topology: types that must be found, and mistakes that must not pass (tests/typing)."""
+"""Type checkers' knowledge of a topology: types that must be found, and mistakes that must not pass (tests/typing)."""
 
 from __future__ import annotations
 

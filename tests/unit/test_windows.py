@@ -1,4 +1,4 @@
-"""Which windows there are, and how long they are kept: arithmetic only."""
+"""The windows of a time, and how long they are kept: arithmetic only."""
 
 from __future__ import annotations
 

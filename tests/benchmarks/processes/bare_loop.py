@@ -30,7 +30,7 @@ _NUMBER = struct.Struct(">q")
 
 
 class Work(Protocol):
-    """What is done with records, and what is left for the end of each commit interval."""
+    """The work for each record, and the rest for the end of each commit interval."""
 
     def process(self, messages: Sequence[Message]) -> None: ...
 
@@ -39,7 +39,7 @@ class Work(Protocol):
         ...
 
     def committed(self) -> None:
-        """What was produced is committed."""
+        """All produced records are committed."""
         ...
 
 

@@ -64,7 +64,7 @@ def version(name: str, *, live: bool, lag: int) -> dict[str, Any]:
 
 
 def project() -> dict[str, Any]:
-    """What a look may find."""
+    """The state of a project at a look."""
     outcomes = {"no negative counts": "passed", HOSTILE: "warning: 3 of 9"}
     verdict = GateVerdict("abc123", "clicks-0@7", "s", outcomes=outcomes, warnings=(HOSTILE,))
     release = Release("clicks", "v1", Step.GATED, "v2", verdict=verdict, revision=3)

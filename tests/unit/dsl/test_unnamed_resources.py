@@ -1,4 +1,4 @@
-"""What `ensure.explicit.internal.resource.naming` finds without a name; expected is what `StreamsBuilderTest` expects."""
+"""`ensure.explicit.internal.resource.naming` finds resources without names, as `StreamsBuilderTest` expects."""
 
 from __future__ import annotations
 

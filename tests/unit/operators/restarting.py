@@ -52,7 +52,7 @@ class Restartable:
         self.backend = MemoryBackend()
 
     def written(self) -> list[RawRecord]:
-        """What has been written to `out` since the last look."""
+        """The records written to `out` since the last look."""
         found = []
         while (record := self.topics.take("out")) is not None:
             found.append(record)

@@ -1,4 +1,4 @@
-"""What is late, due or expired is so after a restart, a take-over and a slice as well."""
+"""Restarts, take-overs and slices do not change which records are late, due or expired."""
 
 from __future__ import annotations
 

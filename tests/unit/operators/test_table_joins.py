@@ -57,7 +57,7 @@ MATCHED: list[Rows] = [
         (3, Change("XXXX3+YY3", "XXX3+YY3"), 15),
     ],
 ]
-"""What left and outer joins have in common: all but the first batch and the last."""
+"""The common results of left and outer joins: all but the first batch and the last."""
 FIRST: Rows = [(0, Change("X0+null", None), 5), (1, Change("X1+null", None), 6)]
 EXPECTED: dict[str, list[Rows]] = {
     "join": [

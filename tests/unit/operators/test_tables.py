@@ -67,7 +67,7 @@ def captured(topology: Topology, *tables: KTable[Any, Any]) -> list[Rows]:
 
 
 def outputs(build: Callable[[StreamsBuilder], None], serde: Serde[Any], given: Iterable[tuple[Any, Any, int]]) -> Rows:
-    """What goes to `out` when `given` comes from `in`."""
+    """The records that go to `out` when `given` comes from `in`."""
     builder = StreamsBuilder()
     build(builder)
     with TopologyTestDriver(builder.build()) as driver:
@@ -455,7 +455,7 @@ def test_a_join_stores_the_tables_it_looks_up_and_nothing_between() -> None:
 
 
 class Count:
-    """Gives how often it has been called."""
+    """Returns the number of its calls."""
 
     def init(self, context: ProcessorContext) -> None:
         self.context, self.calls = context, 0

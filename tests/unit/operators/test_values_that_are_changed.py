@@ -160,7 +160,7 @@ class Reading(Processor[str, Any]):
 
 @dataclass(frozen=True)
 class Case:
-    """What an operator is written with."""
+    """The parts of an operator."""
 
     builder: StreamsBuilder
     kind: Kind
@@ -513,7 +513,7 @@ IN_SEVERAL_TASKS = [
 IN_PLACE_ALONE = [processed, streams_joined, filtered]
 """Cases in which what is changed in place is forwarded, or given to the next call for the record: as in Kafka Streams."""
 RUNS = [(False, 3, False), (True, 3, False), (True, 3, True), (True, 10, False)]
-"""Whether there is a cache, how many records there are to a commit, and whether the task is opened anew after each."""
+"""Whether there is a cache, how many records there are to a commit, and whether the task is reopened after each."""
 
 
 @dataclass
@@ -540,7 +540,7 @@ def written(build: Callable[[Case], Any], kind: Kind, *, caching: bool) -> Strea
 def outcome(
     build: Callable[[Case], Any], kind: Kind, *, caching: bool, commits: int, restarts: bool
 ) -> list[tuple[str, str]]:
-    """Keys and results, committed every so many records, perhaps with a task that is opened anew then."""
+    """Keys and results, committed every so many records, perhaps with a task that is then reopened."""
     (sub,) = written(build, kind, caching=caching).build().sub_topologies()
     tp, sent, backend = TopicPartition("in", 0), Sent(), MemoryBackend()
     task = None

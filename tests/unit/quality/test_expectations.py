@@ -1,4 +1,4 @@
-"""What a `quality` function may return."""
+"""The values that a `quality` function may return."""
 
 from __future__ import annotations
 

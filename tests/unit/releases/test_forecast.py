@@ -1,4 +1,4 @@
-"""What a reprocessing will cost, estimated from runs and topics."""
+"""The cost of a reprocessing, estimated from runs and topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of releases: each write adds a record of who changed what, and none is overwritten."""
+"""The history of releases: each write adds a record with its user and change, and none is overwritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `streams.toml` and the topologies of two versions say of their outputs."""
+"""The outputs of two versions, from `streams.toml` and their topologies."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Configuration:
 
 @dataclass
 class Expectation:
-    """What a digest looks at of an expectation."""
+    """The parts of an expectation that count for its digest."""
 
     configuration: Configuration
 

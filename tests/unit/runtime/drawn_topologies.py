@@ -87,7 +87,7 @@ class Drawing:
     files: Path
     steps: list[str] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
-    """What side effects have said."""
+    """The text of side effects."""
     streams: list[KStream[Any, Any]] = field(default_factory=list)
     tables: list[KTable[Any, Any]] = field(default_factory=list)
     versioned: list[KTable[Any, Any]] = field(default_factory=list)

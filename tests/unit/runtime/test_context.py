@@ -1,4 +1,4 @@
-"""What processors may ask of the application around them (`ProcessingContext`)."""
+"""A processor's view of its application (`ProcessingContext`)."""
 
 from __future__ import annotations
 

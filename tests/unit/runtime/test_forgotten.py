@@ -1,4 +1,4 @@
-"""What a task says may be deleted from the changelogs of its windows."""
+"""The records that a task releases for deletion from the changelogs of its windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops generated for the operators without state give what taking record by record gives."""
+"""Generated loops of operators without state have the results of record-by-record processing."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def higher(one: str, other: str | None) -> str | None:
 
 
 def appended(_key: str, value: str | None, words: list[str]) -> list[str] | None:
-    """The same list, changed in place; none after too many, or without a value."""
+    """The list itself, changed in place; none after too many, or without a value."""
     words.append(value or "")
     return words if value and len(words) < 4 else None
 
@@ -324,7 +324,7 @@ class Given:
 
 
 def outcome(build: Callable[[KStream[str, str]], None], given: Given, *, fused: bool, below: bool = False) -> list[Any]:
-    """What a task sends, commits, drops and raises; of the first sub-topology, or of the one below its repartition topic."""
+    """A task's records, commits, drops and errors; of the first sub-topology, or of the one below its repartition topic."""
     builder = StreamsBuilder()
     consumed = Consumed(STRING, STRING, time_in_value if given.extractor else None)
     build(builder.stream(sorted(given.inputs), consumed))
@@ -498,7 +498,7 @@ def test_a_cache_forwards_in_the_order_of_last_updates(fused: bool) -> None:
 
 
 class Joining:
-    """A task that joins, of several inputs, which gives what it sends to its output."""
+    """A task that joins several inputs, and passes its records to its output."""
 
     def __init__(self, builder: StreamsBuilder, *topics: str) -> None:
         sub, *_ = builder.build().sub_topologies()

@@ -89,7 +89,7 @@ def test_enough_of_the_drawn_runs_fail_and_enough_do_not(tmp_path: Path) -> None
 
 
 def run(seed: int, files: Path, *, is_fused: bool) -> Outcome:
-    """What the topology of a seed does with the seed's records, in the seed's way."""
+    """Return the results of a seed's topology for the seed's records, in the seed's way."""
     files.mkdir()
     found, source = drawn(seed, files), Random(seed + 1)
     how, records = How.drawn(source), random_records(source, [*TOPICS, "fourth"])

@@ -1,4 +1,4 @@
-"""What becomes of records that cannot be read, processed or written (`ProcessingExceptionHandlerIntegrationTest`)."""
+"""Handlers of records that cannot be read, processed or written (`ProcessingExceptionHandlerIntegrationTest`)."""
 
 from __future__ import annotations
 

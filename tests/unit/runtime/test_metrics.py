@@ -1,4 +1,4 @@
-"""What processors measure of their own work (`StreamsMetrics`)."""
+"""Processors' measurements of their own work (`StreamsMetrics`)."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ COUNTS = (3, 0, 1, 4, 0, 0, 2)
 
 
 def commits(records: list[RawRecord], every: int, batch: int) -> Iterator[tuple[Outputs, tuple[int, str]]]:
-    """What each owner has sent that processes so many records, commits and dies; and what it has committed."""
+    """The records and commits of owners that process so many records, commit and die."""
     committed: dict[TopicPartition, tuple[int, str]] = {}
     done = -1
     while done:

@@ -171,7 +171,7 @@ NO_HEADERS = [
     (("name\0", b"value"),),
     (("\ud800", b"value"),),
 ]
-"""What the client library refuses, alters, or crashes at."""
+"""Values that the client library refuses, alters, or crashes at."""
 
 
 @pytest.mark.parametrize("headers", NO_HEADERS, ids=repr)

@@ -1,4 +1,4 @@
-"""Which record comes next, and when a task waits for more to choose from (`PartitionGroupTest`, `RecordQueueTest`)."""
+"""The choice of the next record, and a task's wait for more to choose from (`PartitionGroupTest`, `RecordQueueTest`)."""
 
 from __future__ import annotations
 

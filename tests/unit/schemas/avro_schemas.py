@@ -82,7 +82,7 @@ def _union(draw: Any, depth: int, numbers: list[int], named: list[str]) -> Any:
 
 
 def _kind(schema: Any) -> str:
-    """What must be unique in a union."""
+    """The name of a schema that must be unique in a union."""
     if isinstance(schema, str):
         return schema
     return str(schema.get("name", schema["type"]))

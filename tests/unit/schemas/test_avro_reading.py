@@ -54,7 +54,7 @@ def written_if_possible(schema: Any, value: Any) -> bytes:
 
 
 def result(read: Any, data: bytes) -> Any:
-    """What a reader returns, or the class and text of its error; as text, since NaN is not itself."""
+    """The value that a reader returns, or the class and text of its error; as text, since NaN is not itself."""
     try:
         return repr(read(data))
     except Exception as error:  # noqa: BLE001 - whatever the library raises

@@ -96,7 +96,7 @@ def test_what_does_not_fit_the_schema_is_neither_written_nor_read(url: str) -> N
 
 
 def _raw(url: str) -> Any:
-    """What writes with the schema of flights, and checks nothing."""
+    """A serde that writes with the schema of flights, and checks nothing."""
     return placed(JsonSchema(Any, schema=FLIGHT), at(url, "in"))
 
 

@@ -1,4 +1,4 @@
-"""Who is let in to the HTTP interface, and what instances believe of each other."""
+"""Admission to the HTTP interface, and trust between instances."""
 
 from __future__ import annotations
 

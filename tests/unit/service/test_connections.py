@@ -1,4 +1,4 @@
-"""What connections are let to do before anything is known of who has made them."""
+"""Limits of connections whose callers are not known yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console: who gets its page, and what a browser makes of it."""
+"""The console: access to its page, and the page in a browser."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class Shown:
         self.page.find_element(By.CSS_SELECTOR, "#browse button").click()
 
     def complaints(self) -> list[str]:
-        """What the browser has logged, but for the picture that no page names and what came without a token."""
+        """The browser's log, without lines about the favicon and about requests without a token."""
         said = [each["message"] for each in self.page.get_log("browser")]
         return [each for each in said if not re.search("favicon|401", each)]
 

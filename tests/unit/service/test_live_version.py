@@ -1,4 +1,4 @@
-"""Which version answers: the live one, or the one that a question names."""
+"""The version that answers: the live one, or the one that a query names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Java says at each start is left out, and nothing else."""
+"""Java's usual lines at a start are left out, and nothing else."""
 
 from __future__ import annotations
 

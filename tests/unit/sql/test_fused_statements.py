@@ -105,7 +105,7 @@ def failing(*_failure: Any) -> Response:
 
 
 def outcome(topology: Topology, inputs: dict[str, Sequence[RawRecord]], batch: int, *, fused: bool) -> list[Any]:
-    """What the task of the first sub-topology sends, drops and raises."""
+    """The records, drops and errors of the first sub-topology's task."""
     sub = topology.sub_topologies()[0]
     tps = {topic: TopicPartition(topic, 0) for topic in sorted(sub.source_topics)}
     handlers = ErrorHandlers(deserialization=skipping, processing=None if fused else failing)

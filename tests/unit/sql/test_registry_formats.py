@@ -90,7 +90,7 @@ def test_single_values_come_back_without_a_record_around_them(
 
 
 FULL = (*ROW[:10], [7, 8], {"a": 1, "b": 2}, {"X": 7, "Y": [{"Z": "deep"}, {"Z": "er"}]})
-"""What Protobuf can hold: no arrays in arrays, and no NULL within them."""
+"""Types that Protobuf can hold: no arrays in arrays, and no NULL within them."""
 FULL_TYPES: Columns = (
     *ALL_TYPES[:10],
     ("A", Array(Primitive.INTEGER)),

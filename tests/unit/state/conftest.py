@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["memory", "rocksdb"])
 def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Any]]:
-    """Gives the same backend again, as after a restart."""
+    """Opens the backend again, as after a restart."""
     opened: list[Any] = [MemoryBackend() if request.param == "memory" else RocksDbBackend(tmp_path / "0_0")]
 
     def again() -> Any:

@@ -1,4 +1,4 @@
-"""What other users of a machine can read of the data."""
+"""Data that other users of a machine can read."""
 
 from __future__ import annotations
 

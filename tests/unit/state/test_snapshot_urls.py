@@ -1,4 +1,4 @@
-"""Where snapshots are to be kept is looked at before there is one."""
+"""The place of snapshots is checked before the first one."""
 
 from __future__ import annotations
 

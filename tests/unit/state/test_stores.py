@@ -425,7 +425,7 @@ def test_a_checkpoint_is_a_complete_copy(tmp_path: Path) -> None:
 
 
 class KilledError(Exception):
-    """What ends the process in the midst of a write."""
+    """A backend that ends the process during a write."""
 
 
 def put_window(store: Any, number: int, value: int) -> None:

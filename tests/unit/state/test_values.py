@@ -1,4 +1,4 @@
-"""What a store does with values that its serde cannot write, or would give back as something else."""
+"""Stores refuse values that a serde cannot write, or would return as something else."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ SESSIONS = SessionWindows.of_inactivity_gap_with_no_grace(SECOND)
 
 
 def told(build: Build, config: dict[str, Any] | None = None) -> list[str]:
-    """What the driver warns of when a key gets three lists of one text each."""
+    """The driver's warnings when a key gets three lists of one text each."""
     builder = StreamsBuilder()
     build(builder)
     with warnings.catch_warnings(record=True) as caught:

@@ -1,4 +1,4 @@
-"""What users are told when records are gone that nobody has processed: never to delete state that is sound."""
+"""Messages about lost records that were never processed: they never advise to delete sound state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMITTED = 7
 
 
 class Brokers:
-    """Where partitions begin.
+    """The first offsets of partitions.
 
     Args:
         first: The first offset there is.

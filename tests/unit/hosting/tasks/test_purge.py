@@ -1,4 +1,4 @@
-"""What is needed no more of own topics is deleted now and then, and never at the expense of anything else."""
+"""Tasks delete processed records of internal topics from time to time, and nothing else waits for that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the record of an application lets the tasks of its versions do."""
+"""The rights that an application's record grants to the tasks of its versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark gives back of a step: a result of each task, or an error."""
+"""Spark's answer to a step: a result of each task, or an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.spark.tasks.work import TaskResult, TaskWork
 
 
 class ForgetfulSpark:
-    """Does nothing, says that it is done, and gives the results of some tasks only: no Spark can be made to do so."""
+    """Does nothing, claims success, and returns the results of some tasks only, which no real Spark can be made to do."""
 
     def __init__(self, *known: str) -> None:
         self._rows = [SimpleNamespace(result=json.dumps(asdict(TaskResult(name, 1, 0, {})))) for name in known]

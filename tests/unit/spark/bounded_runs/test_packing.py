@@ -1,4 +1,4 @@
-"""What a task of a bounded run hands to the next level: in packs, to the partitions and in the order of single records."""
+"""A task of a bounded run hands records to the next level: in packs, to the partitions and in the order of single records."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Topics:
         return self.counts[topic]
 
     def read(self, partition: int) -> list[RawFields]:
-        """What whoever takes the packs apart finds in a partition of the application's own topic."""
+        """The records that a reader of packs finds in a partition of an internal topic."""
         tp = TopicPartition(OWN, partition)
         return list(PackedInput(tp).open(self.logs.get(tp, [])))
 

@@ -1,4 +1,4 @@
-"""What Spark's exceptions are taken to mean."""
+"""The meaning of Spark's exceptions."""
 
 from __future__ import annotations
 

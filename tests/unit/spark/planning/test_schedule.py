@@ -1,4 +1,4 @@
-"""Which levels and slices are processed at the same time."""
+"""Levels and slices that are processed at one time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of runs that were interrupted."""
+"""Traces of interrupted runs."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ WRITERS = [TaskId(0, number) for number in range(3)]
 
 
 class Written(NamedTuple):
-    """What a record of the log is: a pack of one of the writers, or a worker's."""
+    """A record of the log: a pack of one of the writers, or a worker's."""
 
     writer: int
     members: list[RawRecord]

@@ -1,4 +1,4 @@
-"""Which tasks may go on, given how far all have come in event time."""
+"""The tasks that may continue, given the event times of all."""
 
 from __future__ import annotations
 

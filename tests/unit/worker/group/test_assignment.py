@@ -1,4 +1,4 @@
-"""Who runs which task."""
+"""The assignment of tasks to instances."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def obedient(instance: Instance, plan: Plan, tasks: dict[TaskId, bool]) -> Insta
 def steps(
     instances: list[Instance], config: AssignmentConfig, tasks: dict[TaskId, bool]
 ) -> Iterator[tuple[list[Instance], dict[str, Plan]]]:
-    """What is assigned, again and again, to instances that do as planned, until it does not change any more."""
+    """Repeat the assignment, to instances that follow it, until it is stable."""
     before: dict[str, Plan] = {}
     for _ in range(100):
         plans = withhold(assign(instances, tasks, config), instances)
@@ -53,7 +53,7 @@ def steps(
 
 
 def settled(instances: list[Instance], config: AssignmentConfig, tasks: dict[TaskId, bool]) -> dict[str, Plan]:
-    """What the assignment comes to once everybody did as planned, and warmed up, often enough."""
+    """The final assignment, once all instances have followed it and warmed up often enough."""
     *_, (_, plans) = steps(instances, config, tasks)
     return plans
 

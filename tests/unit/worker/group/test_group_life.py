@@ -95,7 +95,7 @@ class Group:
         pytest.fail("the group does not settle")
 
     def racks(self, task: TaskId) -> list[str]:
-        """Where a task and its copies are."""
+        """The places of a task and its copies."""
         return [one.tags["rack"] for one in self.instances.values() if task in one.active | one.standby]
 
 

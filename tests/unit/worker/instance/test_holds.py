@@ -1,4 +1,4 @@
-"""What an instance says of its holds."""
+"""An instance's reports of its holds."""
 
 from __future__ import annotations
 

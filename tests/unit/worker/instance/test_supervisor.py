@@ -1,4 +1,4 @@
-"""What an instance refuses before it asks anybody."""
+"""Mistakes that an instance refuses before it asks any other process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stores answer, page by page."""
+"""Answers of stores, page by page."""
 
 from __future__ import annotations
 

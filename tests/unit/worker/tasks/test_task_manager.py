@@ -112,7 +112,7 @@ class Managed:
             self.manager.update(1, 0.01)
 
     def told(self) -> list[str]:
-        """What has happened since this was asked last."""
+        """The events since the last call."""
         story, self.story[:] = self.story.copy(), []
         return story
 

@@ -16,6 +16,7 @@ from pipeline.extras import require_extra
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from pipeline.config.app import AppConfig
     from pipeline.project.app import App as Application
     from pipeline.sql.commands import Command, Select
     from pipeline.sql.inspection import Statements
@@ -45,6 +46,12 @@ def sql(
         typer.Option("--from-topics", metavar="", help="Compute each SELECT here from topics; ask no instance."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one row per line.")] = False,
+    resolve: Annotated[
+        bool,
+        typer.Option(
+            "--resolve", metavar="", help="Ask the schema registry for columns that no statement lists, and keep them."
+        ),
+    ] = False,
 ) -> None:
     """Look at the statements of an application and at its rows. Without -e and -f it prompts for commands.
 
@@ -52,11 +59,17 @@ def sql(
     answer a SELECT of a table that they store. All others are computed here, in memory, from the records of topics.
     A SELECT with EMIT CHANGES shows new rows as they arrive, until Ctrl-C. SET 'auto.offset.reset' = 'earliest' lets it
     begin with the first records.
+
+    --resolve asks the schema registry for the columns that no statement lists. It writes them to a file next to the
+    statements, such as orders.columns.json, and says what has changed. Workers, runs and releases read that file. No
+    broker is asked. Without --version it does so for all versions.
     """
     require_extra("sql")
-    shell = _Shell.of(
-        settings_of(context).project().app(app, version), server, from_topics=from_topics, as_json=as_json
-    )
+    found = settings_of(context).project().app(app, version)
+    if resolve:
+        _resolve(found.config, version)
+        return
+    shell = _Shell.of(found, server, from_topics=from_topics, as_json=as_json)
     texts = [*(execute or []), *([] if file is None else [_text(file)])]
     if not texts and not sys.stdin.isatty():
         texts = [sys.stdin.read()]
@@ -64,6 +77,39 @@ def sql(
         shell.run(text)
     if not texts:
         _prompt(shell, settings_of(context).home / "sql_history")
+
+
+def _resolve(config: AppConfig, version: str | None) -> None:
+    """Write the file of columns of one version, or those of all versions."""
+    from pipeline.sql.resolving import resolve
+
+    topologies = [config.topology, *config.versions.values()]
+    paths = [each for each in topologies if isinstance(each, str) and each.endswith(".sql")]
+    for path in [_file_of(config, version or config.version)] if version or not paths else dict.fromkeys(paths):
+        written, lines = resolve(_text(Path(path)), path, config.schema_registry)
+        if lines:
+            is_kept = written.exists()
+            lines += [
+                f"Written to {written}, which belongs under version control"
+                if is_kept
+                else f"Deleted {written}, which is not needed any more"
+            ]
+            typer.echo("\n".join(lines))
+        else:
+            typer.echo(f"All statements of {path} list their columns")
+
+
+def _file_of(config: AppConfig, version: str) -> str:
+    """Return the file of a version's statements.
+
+    Raises:
+        ConfigError: If its topology is none.
+    """
+    path = config.topology_of(version)
+    if not isinstance(path, str) or not path.endswith(".sql"):
+        message = f"The topology of {config.name} is not a file of statements"
+        raise ConfigError(message, hint=f"millrace describe {config.name} shows it.")
+    return path
 
 
 def _text(file: Path) -> str:
@@ -93,10 +139,7 @@ class _Shell:
         from pipeline.sql.inspection import Statements
         from pipeline.transfers.selecting import Rows, Selecting
 
-        path = found.config.topology_of(found.version)
-        if not isinstance(path, str) or not path.endswith(".sql"):
-            message = f"The topology of {found.name} is not a file of statements"
-            raise ConfigError(message, hint=f"millrace describe {found.name} shows it.")
+        path = _file_of(found.config, found.version)
         statements = Statements.of(_text(Path(path)), path)
         selecting = Selecting(lambda: found.cluster.admin, found.config.schema_registry, statements.catalog)
         pull = None if from_topics else lambda text: Rows(*pulled(found, text, server=server))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline.serde.api import Serde
+    from pipeline.sql.columns.written_schemas import WrittenSchema
     from pipeline.sql.statements import CreateSource, DropSource
     from pipeline.sql.stored import StoredTable
     from pipeline.sql.types import Columns
@@ -31,6 +32,8 @@ _KNOWN = (
     "WRAP_SINGLE_VALUE",
     "VALUE_DELIMITER",
     "KEY_DELIMITER",
+    "VALUE_SCHEMA_ID",
+    "KEY_SCHEMA_ID",
     "VALUE_SCHEMA_FULL_NAME",
     "VALUE_AVRO_SCHEMA_FULL_NAME",
     "KEY_SCHEMA_FULL_NAME",
@@ -54,7 +57,8 @@ _FORMATS = {
 class Layout:
     """The form of a topic's records: columns, formats, windows.
 
-    `headers` maps names of columns to the headers that they hold; an empty text stands for all headers.
+    `headers` maps names of columns to the headers that they hold; an empty text stands for all headers. `schema` and
+    `key_schema` are the schemas that the statement names by their ids.
     """
 
     key: Columns
@@ -73,6 +77,8 @@ class Layout:
     key_schema_name: str | None = None
     nullable: str | None = None
     key_nullable: str | None = None
+    schema: WrittenSchema | None = None
+    key_schema: WrittenSchema | None = None
 
     def serdes(self) -> tuple[Serde[Any], Serde[Any]]:
         """Return the serdes of keys, without their windows, and of values.
@@ -86,6 +92,7 @@ class Layout:
             delimiter=self.key_delimiter,
             schema_name=self.key_schema_name,
             nullable=self.key_nullable,
+            schema=self.key_schema,
         )
         values = value_serde(
             self.value,
@@ -94,6 +101,7 @@ class Layout:
             delimiter=self.delimiter,
             schema_name=self.schema_name,
             nullable=self.nullable,
+            schema=self.schema,
         )
         return keys, values
 

@@ -9,7 +9,7 @@ from pipeline.dsl.builder import StreamsBuilder
 from pipeline.sql.commands import Describe, DescribeFunction, Explain, Show
 from pipeline.sql.errors import SqlError, nearest
 from pipeline.sql.functions.registry import REGISTRY
-from pipeline.sql.planner import Plan
+from pipeline.sql.planner import Plan, columns_next_to
 from pipeline.sql.statement_parser import parse
 from pipeline.sql.statements import CreateSource, CustomType, InsertInto
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pipeline.sql.catalog import Catalog, Source
+    from pipeline.sql.columns import Resolver
     from pipeline.sql.functions.registry import Overload
     from pipeline.sql.statements import Statement
 
@@ -36,27 +37,31 @@ class Statements:
     text: str
     statements: tuple[Statement, ...]
     catalog: Catalog
+    columns: Resolver
 
     @classmethod
-    def of(cls, text: str, file: str, builder: StreamsBuilder | None = None) -> Statements:
+    def of(
+        cls, text: str, file: str, builder: StreamsBuilder | None = None, columns: Resolver | None = None
+    ) -> Statements:
         """Read statements.
 
         Args:
             text: The statements.
-            file: File name for errors.
+            file: The file of the statements: for errors, and for the file of columns next to it.
             builder: An empty builder; one without settings if left out.
+            columns: Finds the columns that statements leave to a schema registry; by default the file of columns.
 
         Raises:
             SqlError: If a statement has a mistake.
         """
-        plan = Plan(builder or StreamsBuilder())
+        plan = Plan(builder or StreamsBuilder(), columns=columns or columns_next_to(file))
         try:
             found = parse(text)
             plan.add_all(found)
         except SqlError as error:
             error.place(text, file)
             raise
-        return cls(text, tuple(found), plan.catalog)
+        return cls(text, tuple(found), plan.catalog, plan.columns)
 
     def answer(self, command: Show | Describe | DescribeFunction | Explain) -> Answer:
         """Return the answer to a command.
@@ -105,7 +110,7 @@ class Statements:
                 yield "CREATE AS SELECT", each.name, self.catalog.sources[each.name].topic
 
     def _explained(self, command: Explain) -> Answer:
-        plan = Plan(StreamsBuilder(), self.catalog)
+        plan = Plan(StreamsBuilder(), self.catalog, columns=self.columns)
         if command.query is not None:
             plan.select(command.query, "shown")
         else:

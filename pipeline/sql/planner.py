@@ -12,6 +12,8 @@ from pipeline.dsl.options import Consumed, Materialized, Produced
 from pipeline.serde.windowed import session_windowed, windowed
 from pipeline.sql.catalog import PREFIX, UNWRAPPED, Catalog, Layout, Source, checked_properties
 from pipeline.sql.coercion import is_widening
+from pipeline.sql.columns.columns_file import ColumnsFile
+from pipeline.sql.columns.completing import FoundColumns, Unknown
 from pipeline.sql.errors import SqlError, nearest
 from pipeline.sql.formats import row_serde
 from pipeline.sql.operators import cast, value_or_null
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from pipeline.dsl.builder import StreamsBuilder
     from pipeline.dsl.ktable import KTable
     from pipeline.serde.api import Serde
+    from pipeline.sql.columns import Resolver
     from pipeline.sql.statements import Column, Query, Statement
     from pipeline.sql.types import Columns
     from pipeline.topology.topology import Topology
@@ -38,25 +41,33 @@ if TYPE_CHECKING:
 _PSEUDO = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND"}
 
 
-def build_sql(text: str, builder: StreamsBuilder, *, file: str = "<sql>") -> Topology:
+def build_sql(
+    text: str, builder: StreamsBuilder, *, file: str | None = None, columns: Resolver | None = None
+) -> Topology:
     """Return the topology of statements.
 
     Args:
         text: Statements, each with a semicolon at its end.
         builder: An empty builder with the application's settings.
-        file: File name for errors.
+        file: The file of the statements: for errors, and for the file of columns next to it.
+        columns: Finds the columns that statements leave to a schema registry; by default the file of columns.
 
     Raises:
         SqlError: If a statement has a mistake, with file, line and column.
     """
-    plan = Plan(builder)
+    plan = Plan(builder, columns=columns or columns_next_to(file))
     try:
         plan.add_all(parse(text))
         plan.check_writes()
         return builder.build()
     except SqlError as error:
-        error.place(text, file)
+        error.place(text, file or "<sql>")
         raise
+
+
+def columns_next_to(file: str | None) -> Resolver:
+    """Return the file of columns next to a file of statements."""
+    return Unknown() if file is None else ColumnsFile.next_to(file)
 
 
 @dataclass(slots=True)
@@ -70,6 +81,7 @@ class Plan:
     stores: set[str] = field(default_factory=set)
     writes: bool = False
     properties: dict[str, str] = field(default_factory=dict)
+    columns: Resolver = field(default_factory=Unknown)
 
     def check_writes(self) -> None:
         """Make sure that the statements run something.
@@ -134,7 +146,7 @@ class Plan:
         check_replacement(statement, known)
         given = checked_properties(statement, self.properties)
         query = statement.query
-        source = declared(statement, given) if query is None else self._derived(statement, query, given)
+        source = self._declared(statement, given) if query is None else self._derived(statement, query, given)
         source.serdes()
         if known is not None:
             self._check_unread(known, statement.start)
@@ -142,6 +154,11 @@ class Plan:
         if source.is_table and source.is_read_only:
             source = self._kept(source)
         self.catalog.sources[statement.name] = source
+
+    def _declared(self, statement: CreateSource, given: Mapping[str, Any]) -> Source:
+        check_required(statement, given)
+        found = FoundColumns.of(statement, given, str(given["KAFKA_TOPIC"]), self.columns)
+        return declared(found.completed(statement), given, found)
 
     def _check_unread(self, known: Source, start: int) -> None:
         """Make sure that no query reads the earlier declaration of a table: both would be one table."""
@@ -166,11 +183,15 @@ class Plan:
         if not result.value:
             message = "The projection contains no value columns."
             raise SqlError(message, statement.start)
+        topic = given.get("KAFKA_TOPIC", self.properties.get(PREFIX, "") + statement.name)
+        given = {"VALUE_FORMAT": first.value_format, **given, "KEY_FORMAT": key_format}
+        found = FoundColumns.of(statement, given, topic, self.columns)
+        found.check(result.key, result.value)
         layout = Layout(
             key=result.key,
             value=result.value,
             key_format=key_format,
-            value_format=given.get("VALUE_FORMAT", first.value_format),
+            value_format=given["VALUE_FORMAT"],
             wrapped=_wrapping(given, result.value, statement.start),
             delimiter=given.get("VALUE_DELIMITER", first.delimiter),
             key_delimiter=given.get("KEY_DELIMITER", first.key_delimiter),
@@ -182,8 +203,9 @@ class Plan:
             key_schema_name=given.get("KEY_SCHEMA_FULL_NAME"),
             nullable=given.get("VALUE_PROTOBUF_NULLABLE_REPRESENTATION"),
             key_nullable=given.get("KEY_PROTOBUF_NULLABLE_REPRESENTATION"),
+            schema=found.value_schema,
+            key_schema=found.key_schema,
         )
-        topic = given.get("KAFKA_TOPIC", self.properties.get(PREFIX, "") + statement.name)
         source = Source(statement.name, statement.is_table, topic, layout, stored=result.stored)
         self._write(result, source)
         return source
@@ -354,16 +376,24 @@ def _columns_text(*columns: Any) -> str:
     return "[" + ", ".join(f"`{name}` {type_}" for part in columns for name, type_ in part) + "]"
 
 
-def declared(statement: CreateSource, given: Mapping[str, Any]) -> Source:
-    """Return the source that CREATE STREAM or TABLE declares.
+def check_required(statement: CreateSource, given: Mapping[str, Any]) -> None:
+    """Make sure that a declared source has a topic and a format.
 
     Raises:
-        SqlError: If something is missing or does not fit.
+        SqlError: If it has not.
     """
     for name in ("KAFKA_TOPIC", "VALUE_FORMAT"):
         if name not in given:
             message = f'Missing required property "{name}" which has no default value.'
             raise SqlError(message, statement.start)
+
+
+def declared(statement: CreateSource, given: Mapping[str, Any], found: FoundColumns) -> Source:
+    """Return the source that CREATE STREAM or TABLE declares, with all its columns.
+
+    Raises:
+        SqlError: If something does not fit.
+    """
     keys = tuple((each.name, each.type) for each in statement.columns if each.is_key)
     values = tuple((each.name, each.type) for each in statement.columns if not each.is_key and each.header is None)
     _check_columns(statement, bool(keys))
@@ -388,6 +418,8 @@ def declared(statement: CreateSource, given: Mapping[str, Any]) -> Source:
         key_schema_name=given.get("KEY_SCHEMA_FULL_NAME"),
         nullable=given.get("VALUE_PROTOBUF_NULLABLE_REPRESENTATION"),
         key_nullable=given.get("KEY_PROTOBUF_NULLABLE_REPRESENTATION"),
+        schema=found.value_schema,
+        key_schema=found.key_schema,
     )
     topic = str(given["KAFKA_TOPIC"])
     return Source(statement.name, statement.is_table, topic, layout, statement.is_read_only)

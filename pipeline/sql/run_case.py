@@ -18,6 +18,7 @@ from pipeline.errors import ConfigError, StreamsError
 from pipeline.serde.api import SerdePlace, placed
 from pipeline.serde.primitives import BYTES
 from pipeline.serde.windowed import session_windowed, windowed
+from pipeline.sql.case_schemas import CaseSchemas, decoded, encoded
 from pipeline.sql.errors import SqlError
 from pipeline.sql.formats import key_serde, value_serde
 from pipeline.sql.planner import Plan
@@ -95,22 +96,24 @@ def _verdict(message: str) -> str:
 
 def _difference(case: dict[str, Any]) -> str | None:
     builder = StreamsBuilder()
-    plan = Plan(builder, properties={name: str(value) for name, value in case.get("properties", {}).items()})
+    schemas = CaseSchemas(case.get("topics") or ())
+    properties = {name: str(value) for name, value in case.get("properties", {}).items()}
+    plan = Plan(builder, properties=properties, columns=schemas)
     plan.add_all(parse("\n".join(case["statements"])))
     topology = builder.build()
     layouts = {source.topic: source.layout for source in plan.catalog.sources.values()}
     handlers = {"deserialization.exception.handler": "continue"}
     with TopologyTestDriver(topology, handlers, schema_registry=_REGISTRY) as driver:
         for record in case.get("inputs", []):
-            _pipe(driver, layouts, record)
-        return _compared(driver, layouts, case.get("outputs", []))
+            _pipe(driver, layouts, schemas, record)
+        return _compared(driver, layouts, schemas, case.get("outputs", []))
 
 
-def _pipe(driver: TopologyTestDriver, layouts: dict[str, Layout], record: dict[str, Any]) -> None:
+def _pipe(driver: TopologyTestDriver, layouts: dict[str, Layout], schemas: CaseSchemas, record: dict[str, Any]) -> None:
     topic = record["topic"]
     if topic not in layouts:
         return
-    form = _Form(topic, layouts[topic])
+    form = _Form(topic, layouts[topic], schemas)
     key = _key_bytes(form, record.get("key"), record.get("window"))
     value = None if record.get("value") is None else form.encoded(record["value"], is_key=False)
     try:
@@ -131,9 +134,13 @@ class _Form:
 
     topic: str
     layout: Layout
+    schemas: CaseSchemas
 
     def encoded(self, value: Any, *, is_key: bool) -> bytes:
         """Return the bytes of a value of a case."""
+        if (self.topic, is_key) in self.schemas.known:
+            subject = f"{self.topic}-{'key' if is_key else 'value'}"
+            return encoded(value, *self.schemas.known[self.topic, is_key], subject, _REGISTRY)
         format_, columns = self._format(is_key=is_key)
         if format_ == "KAFKA" and columns:
             is_bytes = columns[0][1] is Primitive.BYTES
@@ -148,6 +155,8 @@ class _Form:
 
     def decoded(self, data: bytes, *, is_key: bool) -> Any:
         """Return the value of a case for bytes."""
+        if (self.layout.key_schema if is_key else self.layout.schema) is not None:
+            return decoded(data, *self.schemas.known[self.topic, is_key])
         format_, columns = self._format(is_key=is_key)
         if format_ == "KAFKA" and columns:
             value = key_serde(columns, "KAFKA").deserialize(data)[0]
@@ -184,13 +193,15 @@ def _key_bytes(form: _Form, key: Any, window: dict[str, Any] | None) -> bytes | 
     return serde.serialize(Windowed(inner, Window(window["start"], window["end"])))
 
 
-def _compared(driver: TopologyTestDriver, layouts: dict[str, Layout], outputs: Sequence[dict[str, Any]]) -> str | None:
+def _compared(
+    driver: TopologyTestDriver, layouts: dict[str, Layout], schemas: CaseSchemas, outputs: Sequence[dict[str, Any]]
+) -> str | None:
     for topic in dict.fromkeys(record["topic"] for record in outputs):
         wanted = [record for record in outputs if record["topic"] == topic]
         found = driver.read_raw(topic)
         if topic not in layouts:
             return f"nothing is known of topic {topic}"
-        form = _Form(topic, layouts[topic])
+        form = _Form(topic, layouts[topic], schemas)
         rows = [_shown(form, record) for record in found]
         for number, record in enumerate(wanted):
             if number >= len(rows):

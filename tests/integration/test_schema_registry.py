@@ -36,12 +36,14 @@ from pipeline.schemas.avro_types import schema_of
 from pipeline.schemas.registry import Registry, registry_of
 from pipeline.serde.api import SerdePlace, placed
 from pipeline.sql.planner import build_sql
+from pipeline.sql.resolving import resolve
 from pipeline.testing import TopologyTestDriver
 from tests.registries import running_registry
 from tests.unit.schemas import flights as protobuf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 class Flight(msgspec.Struct):
@@ -171,6 +173,50 @@ def test_statements_read_and_write_formats_of_the_registry(format_: str, registr
         assert driver.output_topic(f"{topic}-shown", BYTES, BYTES).read_key_value() == (b'"UA"', value)
     subjects = SchemaRegistryClient({"url": registry}).get_subjects()
     assert {f"{topic}-late-key", f"{topic}-late-value"} <= set(subjects)
+
+
+SCHEMAS = {
+    "AVRO": (
+        '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}, '
+        '{"name": "who", "type": {"type": "record", "name": "Person", "fields": [{"name": "name", "type": "string"}]}}]}'
+    ),
+    "JSON_SR": (
+        '{"type": "object", "properties": {"id": {"type": "integer"}, '
+        '"who": {"type": "object", "properties": {"name": {"type": "string"}}}}}'
+    ),
+    "PROTOBUF": 'syntax = "proto3"; message Order { int64 id = 1; Person who = 2; message Person { string name = 1; } }',
+}
+
+
+@pytest.mark.parametrize("format_", list(SCHEMAS))
+def test_columns_are_those_that_the_registry_had_when_they_were_resolved(
+    format_: str, registry: str, topic: str, tmp_path: Path
+) -> None:
+    schema = Schema(SCHEMAS[format_], {"JSON_SR": "JSON"}.get(format_, format_))
+    number = SchemaRegistryClient({"url": registry}).register_schema(f"{topic}-value", schema)
+    statements = f"""
+        CREATE STREAM found WITH (KAFKA_TOPIC = '{topic}', VALUE_FORMAT = '{format_}');
+        CREATE STREAM named WITH (KAFKA_TOPIC = '{topic}-named', VALUE_FORMAT = '{format_}', VALUE_SCHEMA_ID = {number}) AS
+            SELECT id AS `id`, STRUCT(`name` := UCASE(who->name)) AS `who` FROM found;
+        CREATE STREAM again WITH (KAFKA_TOPIC = '{topic}-named', VALUE_FORMAT = '{format_}', VALUE_SCHEMA_ID = {number});
+        CREATE STREAM shown WITH (KAFKA_TOPIC = '{topic}-shown', VALUE_FORMAT = 'JSON') AS SELECT * FROM again;
+    """  # noqa: S608 - statements of a topology
+    file = str(tmp_path / "orders.sql")
+    _, lines = resolve(statements, file, {"url": registry})
+    assert lines[0].startswith("FOUND value: ID BIGINT, WHO STRUCT<NAME STRING> (schema ")
+    topology, head = build_sql(statements, StreamsBuilder(), file=file), b"\0" + number.to_bytes(4, "big")
+    value = {
+        "AVRO": b"\16\6ann",
+        "JSON_SR": b'{"id": 7, "who": {"name": "ann"}}',
+        "PROTOBUF": b"\0\x08\7\x12\5\n\3ann",
+    }[format_]
+    with TopologyTestDriver(topology, schema_registry={"url": registry}) as driver:
+        driver.input_topic(topic, BYTES, BYTES).pipe_input(None, head + value)
+        assert driver.output_topic(f"{topic}-named", BYTES, BYTES).read_value()[:5] == head
+        shown = driver.output_topic(f"{topic}-shown", BYTES, BYTES).read_value()
+    assert shown == b'{"id":7,"who":{"name":"ANN"}}'
+    subjects = SchemaRegistryClient({"url": registry}).get_subjects()
+    assert f"{topic}-named-value" in subjects
 
 
 def test_an_id_that_the_registry_does_not_know_is_the_handlers(registry: str) -> None:

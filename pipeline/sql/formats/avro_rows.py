@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import SchemaError
 from pipeline.extras import require_extra
 from pipeline.schemas.framed import HEAD_BYTES, framed
+from pipeline.sql.columns.written_schemas import as_registered
 from pipeline.sql.errors import SqlError
+from pipeline.sql.formats.avro_written import check_written, row_converter, value_converter
 from pipeline.sql.operators import cast, scaled
 from pipeline.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct, columns_text
 
@@ -23,11 +25,12 @@ if TYPE_CHECKING:
     from pipeline.schemas.registry import Registry
     from pipeline.schemas.subjects import Registration
     from pipeline.serde.api import Serde, SerdePlace
+    from pipeline.sql.columns.written_schemas import WrittenSchema
 
 _FULL_NAME = "io.confluent.ksql.avro_schemas.KsqlDataSourceSchema"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-_PLAIN = frozenset({"date", "time-millis", "timestamp-millis"})
+_PLAIN = frozenset({"date", "time-millis", "timestamp-millis", "local-timestamp-millis", "local-timestamp-micros"})
 _CONNECT = "org.apache.kafka.connect.data"
 _SIMPLE: dict[SqlType, Any] = {
     Primitive.BOOLEAN: "boolean",
@@ -47,7 +50,9 @@ _SIMPLE: dict[SqlType, Any] = {
 }
 
 
-def avro_serde(columns: Columns, full_name: str | None, *, wrapped: bool) -> Serde[Any]:
+def avro_serde(
+    columns: Columns, full_name: str | None, *, wrapped: bool, schema: WrittenSchema | None = None
+) -> Serde[Any]:
     """Return the serde of rows as Avro: a record of all columns, or a single unwrapped value.
 
     Records are read by the schema that they were written with; columns are matched by name in any case.
@@ -56,6 +61,7 @@ def avro_serde(columns: Columns, full_name: str | None, *, wrapped: bool) -> Ser
         columns: Names and types.
         full_name: Full name of the record; ksqlDB's if left out.
         wrapped: Whether a single value is wrapped in a record.
+        schema: The schema to write with; that of the columns if left out.
 
     Raises:
         MissingExtraError: If the extra `schemas` is not installed.
@@ -64,13 +70,16 @@ def avro_serde(columns: Columns, full_name: str | None, *, wrapped: bool) -> Ser
     require_extra("schemas")
     if wrapped:
         _check(columns)
-    made_of = AvroRows(columns, full_name or _FULL_NAME, wrapped)
+    if schema is not None:
+        only = columns[0][1]
+        check_written(schema.text, only.fields if isinstance(only, Struct) and not wrapped else columns)
+    made_of = AvroRows(columns, full_name or _FULL_NAME, wrapped, schema)
     name = f"sql-avro[{columns_text(columns)}]"
-    return framed(name, made_of, {}, (_again, (columns, full_name, wrapped)), None)
+    return framed(name, made_of, {}, (_again, (columns, full_name, wrapped, schema)), None)
 
 
-def _again(columns: Columns, full_name: str | None, wrapped: bool) -> Serde[Any]:  # noqa: FBT001 - pickled
-    return avro_serde(columns, full_name, wrapped=wrapped)
+def _again(columns: Columns, full_name: str | None, wrapped: bool, schema: WrittenSchema | None) -> Serde[Any]:  # noqa: FBT001 - pickled
+    return avro_serde(columns, full_name, wrapped=wrapped, schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,7 @@ class AvroRows:
     columns: Columns
     full_name: str
     wrapped: bool
+    written: WrittenSchema | None = None
 
     @property
     def form(self) -> str | None:
@@ -93,7 +103,9 @@ class AvroRows:
         return _schema(self.columns[0][1], self.full_name)
 
     def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
-        """Return the schema, which refers to no other."""
+        """Return the schema."""
+        if self.written is not None:
+            return as_registered(self.written)
         from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - of an extra
 
         return Schema(json.dumps(self.schema()), "AVRO")
@@ -107,24 +119,25 @@ class AvroRows:
 
     def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:  # noqa: ARG002 - refers to no other
         """Return the function that writes rows."""
-        from fastavro import schemaless_writer  # noqa: PLC0415 - of an extra
-
-        parsed, buffer = _parsed(schema), io.BytesIO
+        parsed = _parsed(schema)
         parts = [(name, _to_avro(type_) or _same) for name, type_ in self.columns]
         only = parts[0][1]
+        if self.written is not None:
+            return _writer_of(parsed, head, self._to_written(self.written.text))
 
         def plain(row: Any) -> Any:
             if not self.wrapped:
                 return only(row[0])
             return {name: part(value) for (name, part), value in zip(parts, row, strict=True)}
 
-        def write(row: Any) -> bytes:
-            out = buffer()
-            out.write(head)
-            schemaless_writer(out, parsed, plain(row))
-            return out.getvalue()
+        return _writer_of(parsed, head, plain)
 
-        return write
+    def _to_written(self, text: str) -> Callable[[Any], Any]:
+        """Return the function that converts rows to values of the named schema."""
+        if self.wrapped:
+            return row_converter(text, self.columns)
+        convert = value_converter(text, self.columns[0][1])
+        return lambda row: convert(row[0])
 
     def reader(self, schema: Any, registry: Registry) -> Read:  # noqa: ARG002 - refers to no other
         """Return the function that reads rows written with a schema."""
@@ -136,6 +149,20 @@ class AvroRows:
             return lambda data: (single(schemaless_reader(buffer(data[HEAD_BYTES:]), parsed, None)),)
         fields = _fields_of_avro(self.columns)
         return lambda data: tuple(fields(schemaless_reader(buffer(data[HEAD_BYTES:]), parsed, None)).values())
+
+
+def _writer_of(parsed: Any, head: bytes, plain: Callable[[Any], Any]) -> Write:
+    from fastavro import schemaless_writer  # noqa: PLC0415 - of an extra
+
+    buffer = io.BytesIO
+
+    def write(row: Any) -> bytes:
+        out = buffer()
+        out.write(head)
+        schemaless_writer(out, parsed, plain(row))
+        return out.getvalue()
+
+    return write
 
 
 def _check(columns: Columns) -> None:
@@ -245,7 +272,7 @@ def _inner_of_avro(type_: SqlType) -> Callable[[Any], Any]:
         }
     if isinstance(type_, Struct):
         return _fields_of_avro(type_.fields)
-    return _SIMPLE_READERS.get(type_, int)
+    return _SIMPLE_READERS.get(type_, _whole)
 
 
 def _fields_of_avro(columns: Columns) -> Callable[[Any], dict[str, Any]]:
@@ -271,6 +298,15 @@ def _boolean(value: Any) -> bool:
         message = f"{value!r} is no BOOLEAN"
         raise TypeError(message)
     return value
+
+
+def _whole(value: Any) -> int:
+    """Return a number; of times in microseconds, which SQL has no type for, the microseconds."""
+    if isinstance(value, dt.datetime):
+        return (value - _EPOCH) // dt.timedelta(microseconds=1)
+    if isinstance(value, dt.time):
+        return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
+    return int(value)
 
 
 def _days(value: Any) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import SchemaError
 from pipeline.extras import require_extra
 from pipeline.schemas.framed import HEAD_BYTES, framed
+from pipeline.sql.columns.written_schemas import as_registered
 from pipeline.sql.formats.json_rows import json_functions
 from pipeline.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct, columns_text
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pipeline.schemas.registry import Registry
     from pipeline.schemas.subjects import Registration
     from pipeline.serde.api import Serde, SerdePlace
+    from pipeline.sql.columns.written_schemas import WrittenSchema
 
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 _CONNECT = "org.apache.kafka.connect.data"
@@ -38,19 +40,24 @@ _SIMPLE: dict[SqlType, dict[str, Any]] = {
 }
 
 
-def json_schema_serde(columns: Columns, *, wrapped: bool) -> Serde[Any]:
+def json_schema_serde(columns: Columns, *, wrapped: bool, schema: WrittenSchema | None = None) -> Serde[Any]:
     """Return the serde of rows as JSON with a schema: an object of all columns, or a single unwrapped value.
+
+    Args:
+        columns: Names and types.
+        wrapped: Whether a single value is wrapped in an object.
+        schema: The schema to write with; that of the columns if left out.
 
     Raises:
         MissingExtraError: If the extra `schemas` is not installed.
     """
     require_extra("schemas")
     name = f"sql-json-sr[{columns_text(columns)}]"
-    return framed(name, JsonSchemaRows(columns, wrapped), {}, (_again, (columns, wrapped)), None)
+    return framed(name, JsonSchemaRows(columns, wrapped, schema), {}, (_again, (columns, wrapped, schema)), None)
 
 
-def _again(columns: Columns, wrapped: bool) -> Serde[Any]:  # noqa: FBT001 - pickled
-    return json_schema_serde(columns, wrapped=wrapped)
+def _again(columns: Columns, wrapped: bool, schema: WrittenSchema | None) -> Serde[Any]:  # noqa: FBT001 - pickled
+    return json_schema_serde(columns, wrapped=wrapped, schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,7 @@ class JsonSchemaRows:
 
     columns: Columns
     wrapped: bool
+    written: WrittenSchema | None = None
 
     @property
     def form(self) -> str | None:
@@ -70,7 +78,9 @@ class JsonSchemaRows:
         return _object(self.columns) if self.wrapped else {"$schema": _DRAFT, **_schema(self.columns[0][1])}
 
     def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
-        """Return the schema, which refers to no other."""
+        """Return the schema."""
+        if self.written is not None:
+            return as_registered(self.written)
         from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - of an extra
 
         return Schema(json.dumps(self.schema()), "JSON")

@@ -18,7 +18,10 @@ from pipeline.schemas.framed import framed
 from pipeline.schemas.protobuf import ProtobufFormat
 from pipeline.schemas.protobuf_types import plain
 from pipeline.serde.api import Serde
+from pipeline.sql.columns.proto_text import message_of, serialized
+from pipeline.sql.columns.written_schemas import as_registered
 from pipeline.sql.errors import SqlError, nearest
+from pipeline.sql.formats.protobuf_written import message_filler
 from pipeline.sql.operators import CONTEXT, cast, scaled
 from pipeline.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct, columns_text
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from pipeline.schemas.registry import Registry
     from pipeline.schemas.subjects import Registration
     from pipeline.serde.api import SerdePlace
+    from pipeline.sql.columns.written_schemas import WrittenSchema
 
 _FULL_NAME = "ConnectDefault1"
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
@@ -54,7 +58,12 @@ _MESSAGES: dict[SqlType, tuple[str, str]] = {
 
 
 def protobuf_serde(
-    columns: Columns, full_name: str | None, nullable: str | None = None, *, has_registry: bool
+    columns: Columns,
+    full_name: str | None,
+    nullable: str | None = None,
+    *,
+    has_registry: bool,
+    schema: WrittenSchema | None = None,
 ) -> Serde[Any]:
     """Return the serde of rows as Protobuf messages.
 
@@ -65,6 +74,7 @@ def protobuf_serde(
         full_name: Full name of the message; Connect's if left out.
         nullable: `OPTIONAL` or `WRAPPER`, which distinguish NULLs of single values from 0.
         has_registry: Whether the schema is in a registry.
+        schema: The schema to write with; that of the columns if left out.
 
     Raises:
         MissingExtraError: If the extra `schemas` is not installed.
@@ -75,8 +85,8 @@ def protobuf_serde(
         message = f"NULLs of Protobuf are represented as OPTIONAL or WRAPPER, not {nullable}"
         raise SqlError(message, hint=nearest(nullable, _NULLABLE))
     _check(columns)
-    made_of = ProtobufRows(columns, full_name or _FULL_NAME, nullable)
-    remake = (_again, (columns, full_name, nullable, has_registry))
+    made_of = ProtobufRows(columns, full_name if schema else full_name or _FULL_NAME, nullable, schema)
+    remake = (_again, (columns, full_name, nullable, has_registry, schema))
     if has_registry:
         return framed(f"sql-protobuf[{columns_text(columns)}]", made_of, {}, remake, None)
     kind, fill, read = made_of.kind, _filler(columns, nullable), _fields_of(columns)
@@ -88,8 +98,14 @@ def protobuf_serde(
     )
 
 
-def _again(columns: Columns, full_name: str | None, nullable: str | None, has_registry: bool) -> Serde[Any]:  # noqa: FBT001 - pickled
-    return protobuf_serde(columns, full_name, nullable, has_registry=has_registry)
+def _again(
+    columns: Columns,
+    full_name: str | None,
+    nullable: str | None,
+    has_registry: bool,  # noqa: FBT001 - pickled
+    schema: WrittenSchema | None,
+) -> Serde[Any]:
+    return protobuf_serde(columns, full_name, nullable, has_registry=has_registry, schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +113,16 @@ class ProtobufRows:
     """The format of Protobuf serdes (`SchemaFormat`)."""
 
     columns: Columns
-    full_name: str
+    full_name: str | None
     nullable: str | None
+    written: WrittenSchema | None = None
 
     @property
     def kind(self) -> Any:
         """Return the class of its messages."""
-        return _class(self.columns, self.full_name, self.nullable)
+        if self.written is not None:
+            return written_class(self.written, self.full_name)
+        return _class(self.columns, self.full_name or _FULL_NAME, self.nullable)
 
     @property
     def form(self) -> str | None:
@@ -116,6 +135,8 @@ class ProtobufRows:
 
     def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:
         """Return the schema; registries have the files that it imports."""
+        if self.written is not None:
+            return as_registered(self.written)
         return self._messages.prepared(registry, place, registration)
 
     def record_name(self, schema: Any) -> str | None:
@@ -124,17 +145,28 @@ class ProtobufRows:
 
     def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
         """Return the function that writes rows."""
-        kind, fill, write = (
-            self.kind,
-            _filler(self.columns, self.nullable),
-            self._messages.writer(schema, head, registry),
-        )
+        kind, write = self.kind, self._messages.writer(schema, head, registry)
+        if self.written is None:
+            fill = _filler(self.columns, self.nullable)
+        else:
+            fill = message_filler(kind.DESCRIPTOR, self.columns, _written_filler)
         return lambda row: write(fill(kind(), row))
 
     def reader(self, schema: Any, registry: Registry) -> Read:
         """Return the function that reads rows written with a schema."""
-        messages, fields = ProtobufFormat(None, is_plain=True).reader(schema, registry), _fields_of(self.columns)
+        messages, fields = (
+            ProtobufFormat(None, is_plain=True).reader(serialized(schema), registry),
+            _fields_of(self.columns),
+        )
         return lambda data: tuple(fields(messages(data)).values())
+
+
+@functools.cache
+def written_class(schema: WrittenSchema, full_name: str | None) -> Any:
+    """Return the class of a message of a registry's schema, one per process."""
+    from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415 - of an extra
+
+    return GetMessageClass(message_of(schema, full_name))
 
 
 def _check(columns: Columns) -> None:
@@ -338,6 +370,11 @@ def _message_filler(type_: SqlType, *, is_wrapped: bool) -> Callable[[Any, Any],
             fill(message, value)
 
     return into
+
+
+def _written_filler(type_: SqlType) -> Callable[[Any, Any], None]:
+    """Return a function that fills the message of a decimal or a time in a named schema."""
+    return _message_filler(type_, is_wrapped=False)
 
 
 def _fill_struct(fields: Callable[[Any, Any], Any], names: list[str], message: Any, value: Any) -> None:

@@ -17,6 +17,8 @@ from pipeline.sql.types import Array, Columns, Map, Primitive, SqlType, Struct
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pipeline.sql.columns.written_schemas import WrittenSchema
+
 FORMATS = ("AVRO", "DELIMITED", "JSON", "JSON_SR", "KAFKA", "NONE", "PROTOBUF", "PROTOBUF_NOSR")
 _WITH_NAMES = frozenset({"JSON", "JSON_SR", "PROTOBUF", "PROTOBUF_NOSR"})
 _KAFKA: dict[SqlType, Serde[Any]] = {
@@ -70,6 +72,7 @@ def value_serde(
     delimiter: str = ",",
     schema_name: str | None = None,
     nullable: str | None = None,
+    schema: WrittenSchema | None = None,
 ) -> Serde[Any]:
     """Return the serde of rows in a topic: tuples of values.
 
@@ -80,6 +83,7 @@ def value_serde(
         delimiter: Delimiter of DELIMITED: the character, `SPACE` or `TAB`.
         schema_name: Full name of the schema's record, for formats of a registry; ksqlDB's if left out.
         nullable: How Protobuf distinguishes NULLs of single values from 0: `OPTIONAL` or `WRAPPER`; if left out, it does not.
+        schema: The schema to write with, for formats of a registry; that of the columns if left out.
 
     Raises:
         SqlError: If there is no such format, or it cannot hold the columns.
@@ -93,11 +97,12 @@ def value_serde(
         case "JSON":
             return json_serde(columns, wrapped=is_whole)
         case "AVRO":
-            return avro_serde(columns, schema_name, wrapped=is_whole)
+            return avro_serde(columns, schema_name, wrapped=is_whole, schema=schema)
         case "JSON_SR":
-            return json_schema_serde(columns, wrapped=is_whole)
+            return json_schema_serde(columns, wrapped=is_whole, schema=schema)
         case "PROTOBUF" | "PROTOBUF_NOSR":
-            return protobuf_serde(columns, schema_name, nullable, has_registry=format_ == "PROTOBUF")
+            has_registry = format_ == "PROTOBUF"
+            return protobuf_serde(columns, schema_name, nullable, has_registry=has_registry, schema=schema)
         case "KAFKA":
             return _kafka(columns)
         case "DELIMITED":
@@ -135,6 +140,7 @@ def key_serde(
     delimiter: str = ",",
     schema_name: str | None = None,
     nullable: str | None = None,
+    schema: WrittenSchema | None = None,
 ) -> Serde[Any]:
     """Return the serde of keys: tuples of the values of the key's columns. Arguments are those of `value_serde`.
 
@@ -147,4 +153,12 @@ def key_serde(
         raise SqlError(message)
     if not columns:
         return _no_key()
-    return value_serde(columns, format_, wrapped=False, delimiter=delimiter, schema_name=schema_name, nullable=nullable)
+    return value_serde(
+        columns,
+        format_,
+        wrapped=False,
+        delimiter=delimiter,
+        schema_name=schema_name,
+        nullable=nullable,
+        schema=schema,
+    )

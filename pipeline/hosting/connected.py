@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pipeline.kafka.admin import Admin, CommittedOffset
     from pipeline.records import TopicPartition
     from pipeline.runtime.layout import Layout
+    from pipeline.topology.topology import Topology
 
 _LOST_HINT = (
     "Start again if brokers were just restarted: one may not know all topics yet. If this is another topology than the one that"
@@ -50,6 +51,16 @@ class ConnectedApplication:
     def id(self) -> str:
         """Return the application id: `<name>-<version>`."""
         return self.application.id
+
+    @property
+    def version(self) -> str:
+        """Return the version."""
+        return self.application.version
+
+    @property
+    def topology(self) -> Topology:
+        """Return its topology, as far as its patterns are resolved."""
+        return self.application.topology
 
     def in_directory(self, directory: Path) -> ConnectedApplication:
         """Return a copy with its local state in another directory, and with the topics that are known by now."""

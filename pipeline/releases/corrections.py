@@ -11,8 +11,7 @@ from pipeline.releases.outputs import outputs, tables
 from pipeline.releases.tables import create_staging
 
 if TYPE_CHECKING:
-    from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.releases.registry import Registry, Release
     from pipeline.releases.scope import Scope
 
@@ -23,21 +22,19 @@ class Corrections:
     Args:
         app: The application.
         registry: Where the release is recorded.
-        admin: Asks the brokers.
     """
 
-    def __init__(self, app: str, registry: Registry, admin: Admin) -> None:
+    def __init__(self, app: str, registry: Registry) -> None:
         self._app = app
         self._registry = registry
-        self._admin = admin
 
-    def read_ahead(self, new: Application) -> None:
+    def read_ahead(self, new: ConnectedApplication) -> None:
         """Read the public tables and those of a version as they are now, so that little is left to read at the switch."""
-        for topic in tables(new):
-            with Differ.of(new, topic, self._admin) as differ:
+        for topic in tables(new.application):
+            with Differ.of(new, topic) as differ:
                 differ.advance(*differ.stable_ends())
 
-    def publish(self, new: Application, mine: Release, scope: Scope | None = None) -> int:
+    def publish(self, new: ConnectedApplication, mine: Release, scope: Scope | None = None) -> int:
         """Make the public tables equal to those of a version. Logs are not changed.
 
         Args:
@@ -51,14 +48,14 @@ class Corrections:
         Raises:
             VersionConflictError: If another process has taken the release over.
         """
-        kinds = outputs(new)
-        chosen = [topic for topic in tables(new) if scope is None or scope.is_about(topic, kinds)]
+        kinds = outputs(new.application)
+        chosen = [topic for topic in tables(new.application) if scope is None or scope.is_about(topic, kinds)]
         return sum(
             self._brought(new, topic, f"{self._app}-corrections-{topic}", mine, Side.OLD, scope=scope)
             for topic in chosen
         )
 
-    def keep(self, old: Application, mine: Release, *, is_settled: bool = True) -> None:
+    def keep(self, old: ConnectedApplication, mine: Release, *, is_settled: bool = True) -> None:
         """Make a version's staging tables equal to what it has published so far. A rollback starts from them.
 
         Args:
@@ -69,13 +66,13 @@ class Corrections:
         Raises:
             VersionConflictError: If another process has taken the release over.
         """
-        create_staging(self._admin, old)
-        for topic in tables(old):
+        create_staging(old)
+        for topic in tables(old.application):
             self._brought(old, topic, f"{old.id}-keep-{topic}", mine, Side.NEW, is_settled=is_settled)
 
     def _brought(
         self,
-        application: Application,
+        version: ConnectedApplication,
         topic: str,
         name: str,
         mine: Release,
@@ -85,10 +82,10 @@ class Corrections:
         scope: Scope | None = None,
     ) -> int:
         """Make a public topic, the old side, equal to a version's staging topic; or the other way round."""
-        sink = application.topology.sink_of(topic)
+        sink = version.topology.sink_of(topic)
         covers = everything if scope is None or sink is None else scope.covers(sink, topic)
         try:
-            with Differ.of(application, topic, self._admin, name) as differ:
+            with Differ.of(version, topic, name) as differ:
                 return differ.publish(
                     lambda: self._registry.require(mine), mine.switch, side, is_settled=is_settled, covers=covers
                 )

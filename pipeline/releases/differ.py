@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, TypeAlias
 
-    from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.kafka.admin import Admin
     from pipeline.releases.difference import Digests, Pair
 
@@ -71,17 +71,16 @@ class Differ:
         self._index = DifferenceIndex(self._backend)
 
     @classmethod
-    def of(cls, application: Application, topic: str, admin: Admin, name: str = "") -> Self:
+    def of(cls, connected: ConnectedApplication, topic: str, name: str = "") -> Self:
         """Return the differ of a version's output, whose index is below the version's directory.
 
         Args:
-            application: The version.
+            connected: The version.
             topic: The public topic.
-            admin: Asks the brokers.
             name: Identifies the publisher; needed only for publishing.
         """
-        staging, directory = staging_name(application.id, topic), application.directory / _DIRECTORY / topic
-        return cls(name, topic, staging, directory, admin)
+        staging, directory = staging_name(connected.id, topic), connected.application.directory / _DIRECTORY / topic
+        return cls(name, topic, staging, directory, connected.admin)
 
     def __enter__(self) -> Self:
         """Return itself."""

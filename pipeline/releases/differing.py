@@ -14,8 +14,7 @@ from pipeline.releases.rows import difference_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +41,29 @@ class DifferentRow:
         return f"{self.topic} {key} is {self.change}: {_text(self.old)} -> {_text(self.new)}"
 
 
-def different_rows(live: Application, candidate: Application, admin: Admin, limit: int) -> list[DifferentRow]:
+def different_rows(live: ConnectedApplication, candidate: ConnectedApplication, limit: int) -> list[DifferentRow]:
     """Return rows that differ in what both versions have written so far, sorted by topic, partition and key.
 
     Args:
         live: The live version.
         candidate: The candidate.
-        admin: Asks the brokers.
         limit: Maximum number of rows.
 
     Raises:
         DeserializationError: If a row of the candidate cannot be read.
         BrokerError: If brokers do not answer.
     """
-    return list(islice(_all(live, candidate, admin), limit))
+    return list(islice(_all(live, candidate), limit))
 
 
-def _all(live: Application, candidate: Application, admin: Admin) -> Iterator[DifferentRow]:
-    for topic in tables(candidate):
+def _all(live: ConnectedApplication, candidate: ConnectedApplication) -> Iterator[DifferentRow]:
+    for topic in tables(candidate.application):
         new = candidate.topology.sink_of(topic)
         if new is None:
             continue
         old = live.topology.sink_of(topic) or new
         staging = staging_name(candidate.id, topic)
-        with Differ.of(candidate, topic, admin) as differ:
+        with Differ.of(candidate, topic) as differ:
             differ.advance(*differ.stable_ends())
             for row in difference_rows(differ.differences(), old, new, staging, lambda: None):
                 yield row_of(topic, row)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import OutputKind
 from pipeline.errors import UnderWayError
-from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.control.publication import staging_name
 from pipeline.hosting.inputs.lags import input_lags
 from pipeline.hosting.progress import counted_rows
@@ -30,9 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.config.functions import PickledFunction
-    from pipeline.hosting.application import Application
-    from pipeline.hosting.inputs.lags import InputLag
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.quality.expectations import Expectations
     from pipeline.quality.frames import Frame
     from pipeline.releases.differ import Covers
@@ -68,20 +65,16 @@ class Gate:
     Args:
         quality: Reference to the expectations, as `AppConfig.quality`; None if there are none.
         versions: The application's versions.
-        admin: Asks the brokers.
         spark: Returns a Spark session when large frames need one.
     """
 
-    def __init__(
-        self, quality: str | PickledFunction | None, versions: Versions, admin: Admin, spark: Callable[[], Any]
-    ) -> None:
+    def __init__(self, quality: str | PickledFunction | None, versions: Versions, spark: Callable[[], Any]) -> None:
         self._quality = quality
         self._versions = versions
-        self._admin = admin
         self._spark = spark
         self._report = Report()
 
-    def point(self, live: Application, candidate: Application) -> Point:
+    def point(self, live: ConnectedApplication, candidate: ConnectedApplication) -> Point:
         """Find a point at which both versions stand. A candidate that is behind is first brought up to the live version.
 
         Raises:
@@ -97,14 +90,14 @@ class Gate:
         message = f"{live.id} goes on while {candidate.version} is compared with it"
         raise UnderWayError(message, hint="Wait for the end of its run, or stop its workers for the gate.")
 
-    def ends(self, candidate: Application) -> dict[TopicPartition, int]:
+    def ends(self, candidate: ConnectedApplication) -> dict[TopicPartition, int]:
         """Return the ends of a candidate's public and staging topics."""
-        return self._admin.stable_end_offsets(self._partitions(candidate))
+        return candidate.admin.stable_end_offsets(self._partitions(candidate))
 
     def judge(
         self,
-        live: Application,
-        candidate: Application,
+        live: ConnectedApplication,
+        candidate: ConnectedApplication,
         point: Point,
         scope: Scope | None = None,
         check: str = "",
@@ -124,13 +117,13 @@ class Gate:
             DeserializationError: If a record of the candidate cannot be read.
             StateError: If the disk is full.
         """
-        kinds = outputs(candidate)
+        kinds = outputs(candidate.application)
         logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
         where = str(self._quality or "")
         checks = checks_of(where, declared(self._quality), candidate.topology.stores)
         wanted = by_topic(where, checks.outputs, kinds, logs)
-        directory = candidate.directory / _FRAMES
-        self._report = Report(check, candidate.config.docs_directory if check else None, checks.actions)
+        directory = candidate.application.directory / _FRAMES
+        self._report = Report(check, candidate.application.config.docs_directory if check else None, checks.actions)
         shutil.rmtree(directory, ignore_errors=True)
         verdict = Verdict({})
         try:
@@ -155,15 +148,14 @@ class Gate:
                     )
                     verdict += Verdict({}) if scope is not None else self._digests(candidate, topic)
             if scope is None:
-                connected = ConnectedApplication(candidate, self._admin)
-                verdict += judge_insides(connected, checks, directory, self._spark, self._report)
+                verdict += judge_insides(candidate, checks, directory, self._spark, self._report)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         return verdict
 
     def _of_table(
         self,
-        candidate: Application,
+        candidate: ConnectedApplication,
         sinks: tuple[SinkNode, SinkNode],
         *,
         topic: str,
@@ -174,7 +166,7 @@ class Gate:
     ) -> Verdict:
         old, new = sinks
         staging = staging_name(candidate.id, topic)
-        with Differ.of(candidate, topic, self._admin) as differ:
+        with Differ.of(candidate, topic) as differ:
             differ.advance(point.of(topic), point.of(staging))
             frame = self._frame(candidate, topic, table_rows(filter(covers, differ.rows()), new, staging))
             verdict = self._judged(topic, frame, expectations.table, "_", if_empty=if_empty)
@@ -190,26 +182,26 @@ class Gate:
             verdict += Verdict({f"{name}: old rows": f"noted: {counted(len(unreadable), 'row')} cannot be read"})
         return verdict
 
-    def _digests(self, candidate: Application, topic: str) -> Verdict:
+    def _digests(self, candidate: ConnectedApplication, topic: str) -> Verdict:
         """Record digests of both tables as they were judged, to compare with what is published later."""
-        with Differ.of(candidate, topic, self._admin) as differ:
+        with Differ.of(candidate, topic) as differ:
             digests = differ.digests()
         ranges = counted(len(digests.old.keys() | digests.new.keys()), "range")
         found = f"{digests.of(Side.NEW)} of the candidate, {digests.of(Side.OLD)} of the live version"
         return Verdict({f"{topic}: digests": f"noted: {found}; {len(digests.unequal)} of {ranges} of keys differ"})
 
     def _of_log(
-        self, candidate: Application, sink: SinkNode, topic: str, expectations: Expectations, point: Point
+        self, candidate: ConnectedApplication, sink: SinkNode, topic: str, expectations: Expectations, point: Point
     ) -> Verdict:
         ends = point.of(staging_name(candidate.id, topic))
-        first = self._admin.beginning_offsets(ends)
+        first = candidate.admin.beginning_offsets(ends)
         ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in ends.items()}
-        batches = read_fields(self._admin, ranges)
+        batches = read_fields(candidate.admin, ranges)
         frame = self._frame(candidate, topic, log_rows(batches, sink))
         return self._judged(topic, frame, expectations.table, "_", if_empty=WARNING if expectations.table else INFO)
 
-    def _frame(self, candidate: Application, topic: str, rows: Iterable[Mapping[str, Any]]) -> Frame:
-        directory: Path = candidate.directory / _FRAMES / topic
+    def _frame(self, candidate: ConnectedApplication, topic: str, rows: Iterable[Mapping[str, Any]]) -> Frame:
+        directory: Path = candidate.application.directory / _FRAMES / topic
         shutil.rmtree(directory, ignore_errors=True)
         return write_frame(directory, counted_rows(f"judge {topic}", rows))
 
@@ -217,18 +209,17 @@ class Gate:
         keys = [prefix + column for column in KEY_COLUMNS if prefix + column in frame.columns]
         return judge(name, frame, list(expectations), self._spark, keys=keys, report=self._report, **options)
 
-    def _is_at(self, live: Application, candidate: Application, vector: OffsetVector) -> bool:
+    def _is_at(self, live: ConnectedApplication, candidate: ConnectedApplication, vector: OffsetVector) -> bool:
         """Return whether both versions still stand at the vector, with nothing left between their sub-topologies."""
         return (
             self._versions.are_at_one_place(live, candidate)
             and self._versions.place(live, candidate) == vector
-            and not any(each.is_internal and each.lag for one in (live, candidate) for each in self._lags(one))
+            and not any(each.is_internal and each.lag for one in (live, candidate) for each in input_lags(one))
         )
 
-    def _lags(self, application: Application) -> list[InputLag]:
-        return input_lags(ConnectedApplication(application, self._admin))
-
-    def _partitions(self, candidate: Application) -> list[TopicPartition]:
-        topics = outputs(candidate).keys()
+    def _partitions(self, candidate: ConnectedApplication) -> list[TopicPartition]:
+        topics = outputs(candidate.application).keys()
         names = {*topics, *(staging_name(candidate.id, topic) for topic in topics)}
-        return [TopicPartition(name, n) for name, count in self._admin.partitions(names).items() for n in range(count)]
+        return [
+            TopicPartition(name, n) for name, count in candidate.admin.partitions(names).items() for n in range(count)
+        ]

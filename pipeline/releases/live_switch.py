@@ -14,7 +14,7 @@ from pipeline.errors import ReleaseError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.releases.corrections import Corrections
     from pipeline.releases.marks import Marks
     from pipeline.releases.registry import Registry, Release, Step
@@ -52,13 +52,13 @@ class LiveSwitch:
         self._corrections = corrections
         self._on_step = on_step
 
-    def is_wanted(self, release: Release, old: Application, new: Application, during: Step) -> bool:
+    def is_wanted(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> bool:
         """Return whether workers run or, if a switch has begun, whether it began with workers that hold."""
         if release.step is during:
             return release.mark is not None
         return self._marks.is_running(old) or self._marks.is_running(new)
 
-    def check(self, old: Application) -> None:
+    def check(self, old: ConnectedApplication) -> None:
         """Make sure that the live version may be replaced while it runs.
 
         Raises:
@@ -67,7 +67,9 @@ class LiveSwitch:
         if self._marks.is_running(old):
             _require_transactions(old)
 
-    def to(self, release: Release, old: Application, new: Application, during: Step, after: Step) -> Release:
+    def to(
+        self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step, after: Step
+    ) -> Release:
         """Make `new` live in place of `old`. After a crash, another call completes the switch.
 
         Args:
@@ -107,7 +109,7 @@ class LiveSwitch:
         log.info(message, new.id, written.cut, time.monotonic() - began, done - published_at, count)
         return written
 
-    def _prepared(self, release: Release, old: Application, new: Application) -> Release:
+    def _prepared(self, release: Release, old: ConnectedApplication, new: ConnectedApplication) -> Release:
         """Do everything that is possible while both versions run, to shorten the pause."""
         self._versions.staged(old.version)  # it writes there from the switch on
         if not self._marks.is_running(new) and not self._versions.is_ahead(new, old):
@@ -118,7 +120,7 @@ class LiveSwitch:
         self._on_step("prepared")
         return mine
 
-    def _held(self, release: Release, old: Application, new: Application, during: Step) -> Release:
+    def _held(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> Release:
         """Make both versions hold at one vector, and record that the switch is under way."""
         marked = self._marks.take(release, [old, new])
         self._on_step("marked")
@@ -136,8 +138,8 @@ class LiveSwitch:
         return cut
 
 
-def _require_transactions(running: Application) -> None:
-    if running.config.streams.processing_guarantee != EXACTLY_ONCE_V2:
+def _require_transactions(running: ConnectedApplication) -> None:
+    if running.application.config.streams.processing_guarantee != EXACTLY_ONCE_V2:
         message = f"{running.id} runs at least once: what an old owner has sent cannot be shut out at the switch"
         hint = 'Stop its workers for the switch, or set processing_guarantee = "exactly_once_v2".'
         raise ReleaseError(message, hint=hint)

@@ -13,15 +13,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UnderWayError, VersionConflictError
-from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.control.publication import Mark, acknowledged_mark
 from pipeline.records import OffsetVector, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.releases.registry import Registry, Release
 
 log = logging.getLogger(__name__)
@@ -52,7 +50,7 @@ class Marked:
 class _Inputs:
     """Inputs of a version's tasks: partitions of others' topics, and of its own repartition topics."""
 
-    application: Application
+    connected: ConnectedApplication
     sources: frozenset[TopicPartition]
     internal: frozenset[TopicPartition]
 
@@ -62,22 +60,21 @@ class Marks:
 
     Args:
         registry: Where the record is.
-        admin: Asks the brokers.
         bring: Brings a version without workers to given source offsets.
     """
 
     def __init__(
-        self, registry: Registry, admin: Admin, bring: Callable[[Application, Mapping[TopicPartition, int]], None]
+        self, registry: Registry, bring: Callable[[ConnectedApplication, Mapping[TopicPartition, int]], None]
     ) -> None:
         self._registry = registry
-        self._admin = admin
         self._bring = bring
 
-    def is_running(self, application: Application) -> bool:
+    @staticmethod
+    def is_running(version: ConnectedApplication) -> bool:
         """Return whether workers of a version run."""
-        return bool(self._admin.group(application.id).members)
+        return bool(version.admin.group(version.id).members)
 
-    def take(self, release: Release, versions: Sequence[Application]) -> Marked:
+    def take(self, release: Release, versions: Sequence[ConnectedApplication]) -> Marked:
         """Make versions hold at one vector. If that fails, all of them go on, and nothing has changed.
 
         Args:
@@ -91,11 +88,11 @@ class Marks:
             UnderWayError: If they do not reach one point in time.
             VersionConflictError: If another process has written the record meanwhile.
         """
-        inputs = [_inputs_of(ConnectedApplication(application, self._admin)) for application in versions]
+        inputs = [_inputs_of(version) for version in versions]
         for _ in range(_ATTEMPTS):
-            running = [each for each in inputs if self.is_running(each.application)]
+            running = [each for each in inputs if self.is_running(each.connected)]
             hold_ms = _HOLD_MS if len(running) == len(inputs) else _HOLD_FOR_RUNS_MS
-            attempt = _Attempt(self._registry, self._admin, release, hold_ms)
+            attempt = _Attempt(self._registry, release, hold_ms)
             try:
                 marked = self._take(attempt, inputs, running)
             except BaseException:
@@ -125,17 +122,17 @@ class Marks:
 
     def _take(self, attempt: _Attempt, inputs: list[_Inputs], running: list[_Inputs]) -> Marked | None:
         """Try to take the mark; return None if workers of a version appeared that had none."""
-        attempt.ask(0, {each.application.version: {} for each in running})
-        attempt.wait([(each.application, each.sources) for each in running])
+        attempt.ask(0, {each.connected.version: {} for each in running})
+        attempt.wait([(each.connected, each.sources) for each in running])
         vector = self._vector(inputs)
         for each in inputs:
             if each not in running:
-                if self.is_running(each.application):
+                if self.is_running(each.connected):
                     return None
-                self._bring(each.application, {tp: vector[tp] for tp in each.sources})
-        limits = {each.application.version: {tp: vector[tp] for tp in each.sources} for each in inputs}
+                self._bring(each.connected, {tp: vector[tp] for tp in each.sources})
+        limits = {each.connected.version: {tp: vector[tp] for tp in each.sources} for each in inputs}
         attempt.ask(1, limits)
-        attempt.wait([(each.application, each.sources) for each in inputs if self.is_running(each.application)])
+        attempt.wait([(each.connected, each.sources) for each in inputs if self.is_running(each.connected)])
         self._drain(attempt, inputs, limits)
         for each in inputs:
             self._require_at(each, vector)
@@ -143,16 +140,16 @@ class Marks:
 
     def _drain(self, attempt: _Attempt, inputs: list[_Inputs], limits: dict[str, dict[TopicPartition, int]]) -> None:
         """Wait until nothing is left between sub-topologies; each phase advances at least one level."""
-        draining = [each for each in inputs if each.internal and self.is_running(each.application)]
+        draining = [each for each in inputs if each.internal and self.is_running(each.connected)]
         known: dict[str, dict[TopicPartition, int]] = {}
         phase = 2
         while True:
-            ends = {each.application.version: self._admin.stable_end_offsets(each.internal) for each in draining}
+            ends = {each.connected.version: each.connected.admin.stable_end_offsets(each.internal) for each in draining}
             if ends == known:
                 return
             known = ends
             attempt.ask(phase, {version: found | ends.get(version, {}) for version, found in limits.items()})
-            attempt.wait([(each.application, each.internal) for each in draining])
+            attempt.wait([(each.connected, each.internal) for each in draining])
             phase += 1
 
     def _vector(self, inputs: Iterable[_Inputs]) -> dict[TopicPartition, int]:
@@ -166,22 +163,21 @@ class Marks:
     def _require_at(self, inputs: _Inputs, vector: Mapping[TopicPartition, int]) -> None:
         beyond = [tp for tp, offset in self._positions(inputs).items() if offset != vector[tp]]
         if beyond:
-            message = f"{inputs.application.id} is not at the offset of the mark in {beyond[0]}"
+            message = f"{inputs.connected.id} is not at the offset of the mark in {beyond[0]}"
             raise UnderWayError(message, hint="Something else processes it. Try again once that has ended.")
 
     def _positions(self, inputs: _Inputs) -> dict[TopicPartition, int]:
-        known = self._admin.committed(inputs.application.id, inputs.sources)
-        first = self._admin.beginning_offsets(inputs.sources - known.keys())
+        known = inputs.connected.committed(inputs.sources)
+        first = inputs.connected.admin.beginning_offsets(inputs.sources - known.keys())
         return first | {tp: committed.offset for tp, committed in known.items()}
 
 
 class _Attempt:
     """One mark, from its first phase on."""
 
-    def __init__(self, registry: Registry, admin: Admin, release: Release, hold_ms: int) -> None:
+    def __init__(self, registry: Registry, release: Release, hold_ms: int) -> None:
         self.release = release
         self._registry = registry
-        self._admin = admin
         self._id = uuid.uuid4().hex[:12]
         self._hold_ms = hold_ms
         self._phase = 0
@@ -193,17 +189,17 @@ class _Attempt:
         self.release = self._registry.write(replace(self.release, mark=mark))
         self._phase = phase
 
-    def wait(self, wanted: Iterable[tuple[Application, frozenset[TopicPartition]]]) -> None:
+    def wait(self, wanted: Iterable[tuple[ConnectedApplication, frozenset[TopicPartition]]]) -> None:
         """Wait until all owners have answered.
 
         Raises:
             UnderWayError: If they do not answer in time.
         """
         deadline = time.monotonic() + _ANSWER_SECONDS
-        for application, tps in wanted:
-            while missing := self._missing(application, tps):
+        for version, tps in wanted:
+            while missing := self._missing(version, tps):
                 if time.monotonic() > deadline:
-                    message = f"{application.id} does not hold: {missing[0]} has not come to where it is to stop"
+                    message = f"{version.id} does not hold: {missing[0]} has not come to where it is to stop"
                     hint = "Is a worker asleep, or a record slow? See `millrace status`, then try again."
                     raise UnderWayError(message, hint=hint)
                 time.sleep(_POLL_SECONDS)
@@ -213,8 +209,8 @@ class _Attempt:
         """Whether its first phase was written."""
         return self.release.mark is not None and self.release.mark.id == self._id
 
-    def _missing(self, application: Application, tps: frozenset[TopicPartition]) -> list[TopicPartition]:
-        known = self._admin.committed(application.id, tps)
+    def _missing(self, version: ConnectedApplication, tps: frozenset[TopicPartition]) -> list[TopicPartition]:
+        known = version.committed(tps)
         reached = {tp: acknowledged_mark(found.metadata) for tp, found in known.items()}
         return sorted(tp for tp in tps if not self._has_answered(reached.get(tp)))
 
@@ -226,4 +222,4 @@ def _inputs_of(connected: ConnectedApplication) -> _Inputs:
     found = connected.resolved()
     own = {topic.name for topic in found.layout.repartition_topics}
     internal = frozenset(tp for tp in found.inputs if tp.topic in own)
-    return _Inputs(connected.application, found.inputs - internal, internal)
+    return _Inputs(connected, found.inputs - internal, internal)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import GateFailedError, ReleaseError
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.ownership.fencing import require_nobody
 from pipeline.quality.suites import declared
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pipeline.config import ProjectConfig
-    from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.kafka.admin import Admin
     from pipeline.releases.history import Change
     from pipeline.releases.readiness import Readiness
@@ -132,8 +131,8 @@ class Releaser:
         self._registry = Registry.at(admin, by) if registry is None else registry
         self._runs = RunLog(admin)
         self._versions = Versions(project, app, self._admin, spark)
-        self._gate = Gate(self._config.quality, self._versions, self._admin, spark)
-        self._switch = Switch(self._config.name, self._versions, self._registry, self._admin, on_step)
+        self._gate = Gate(self._config.quality, self._versions, spark)
+        self._switch = Switch(self._config.name, self._versions, self._registry, on_step)
 
     def status(self) -> Release:
         """Return the state of the release.
@@ -222,7 +221,7 @@ class Releaser:
     def _check_abort(self, _argument: str) -> Release:
         release = self.status()
         release.to(Step.ABORTED)
-        require_nobody(self._connected(_candidate(release)))
+        require_nobody(self._versions.application(_candidate(release)))
         return release
 
     def _check_retire(self, version: str) -> Release:
@@ -231,11 +230,8 @@ class Releaser:
         if chosen == release.live or (release.step not in SETTLED and chosen in {release.candidate, release.previous}):
             message = f"{release.app}: {chosen} cannot be retired: {release.live} is live, and {release.stands}"
             raise ReleaseError(message, hint="Retire the version before, once the release is done.")
-        require_nobody(self._connected(chosen))
+        require_nobody(self._versions.application(chosen))
         return release
-
-    def _connected(self, version: str) -> ConnectedApplication:
-        return ConnectedApplication(self._versions.application(version), self._admin)
 
     def _require_declared(self, release: Release) -> None:
         require_declared(self._config, release.live, "live")
@@ -260,7 +256,8 @@ class Releaser:
         target = self._versions.target(live, new)
         first = self._admin.beginning_offsets(target)
         wanted = RunRange({tp: OffsetRange(min(first[tp], end), end) for tp, end in target.items()})
-        old, said = statement_digests_of(live), statement_digests_of(new)
+        written = outputs(new.application)
+        old, said = statement_digests_of(live.application), statement_digests_of(new.application)
         return ReleasePlan(
             app=self._config.name,
             live=release.live,
@@ -268,8 +265,8 @@ class Releaser:
             changed=_changes(live.topology.node_fingerprints(), new.topology.node_fingerprints()),
             range=wanted,
             lost={tp: offset for tp, offset in first.items() if offset > 0},
-            outputs=tuple(outputs(new).values()),
-            ended=tuple(sorted(outputs(live).keys() - outputs(new).keys())),
+            outputs=tuple(written.values()),
+            ended=tuple(sorted(outputs(live.application).keys() - written.keys())),
             forecast=forecast(self._config.name, wanted, self._admin),
             statements=_changes(old, said) if old and said else {},
         )
@@ -293,7 +290,7 @@ class Releaser:
             return release
         return self._note_start(release, new, digests)
 
-    def _pair(self, release: Release, candidate: str) -> tuple[Application, Application]:
+    def _pair(self, release: Release, candidate: str) -> tuple[ConnectedApplication, ConnectedApplication]:
         """Return the live version and its candidate.
 
         Raises:
@@ -308,11 +305,11 @@ class Releaser:
         require_declared(self._config, release.live, "live")
         live, new = self._versions.releasable(release.live), self._versions.releasable(candidate)
         require_known(self._config, (version.topology for version in self._versions.all_from(live, new)))
-        require_same_kinds(live, new)
-        require_same_keys(live, new)
+        require_same_kinds(live.application, new.application)
+        require_same_keys(live.application, new.application)
         return live, new
 
-    def _note_start(self, release: Release, candidate: Application, digests: dict[str, str]) -> Release:
+    def _note_start(self, release: Release, candidate: ConnectedApplication, digests: dict[str, str]) -> Release:
         """Record the start of a release. First delete the candidate's output if other code has computed it."""
         planned = release if release.step is Step.PLANNED else release.to(Step.PLANNED)
         known = release.digests.get(candidate.version)
@@ -407,7 +404,7 @@ class Releaser:
         """
         release = self.check("diff")
         live, candidate = self._versions.releasable(release.live), self._versions.staged(_candidate(release))
-        return different_rows(live, candidate, self._admin, limit)
+        return different_rows(live, candidate, limit)
 
     def cut(self) -> Release:
         """Make the candidate live in place of the live version, at an offset vector that both have processed.
@@ -461,7 +458,7 @@ class Releaser:
             ReleaseError: If nothing is being released.
             BrokerError: If brokers do not answer.
         """
-        candidate = self._connected(_candidate(self._at(*_BEGUN)))
+        candidate = self._versions.application(_candidate(self._at(*_BEGUN)))
         return readiness(looking(candidate, every_s), max_lag=max_lag, looks=looks, timeout_s=timeout_s)
 
     def retire(self, version: str | None = None) -> Release:
@@ -496,7 +493,9 @@ class Releaser:
         self._versions.discard(candidate)
         return aborted
 
-    def _point(self, release: Release, live: Application, candidate: Application) -> tuple[Release, Point]:
+    def _point(
+        self, release: Release, live: ConnectedApplication, candidate: ConnectedApplication
+    ) -> tuple[Release, Point]:
         """Find the point at which two versions are compared. If workers run, they hold for a moment."""
         marks = self._switch.marks
         if not (marks.is_running(live) or marks.is_running(candidate)):
@@ -514,7 +513,7 @@ class Releaser:
         runs = self._runs.runs(release.app)
         return dropped_of(runs, _candidate(release), release.computing_since_ms)
 
-    def _require_same_code(self, release: Release, candidate: Application) -> None:
+    def _require_same_code(self, release: Release, candidate: ConnectedApplication) -> None:
         """Make sure that the candidate's code is the code that was planned.
 
         Raises:

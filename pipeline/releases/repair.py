@@ -13,7 +13,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError
-from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.control.publication import staging_name
 from pipeline.kafka.ranges import offsets_at_time
 from pipeline.quality.suites import declared
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pipeline.config import ProjectConfig
-    from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.kafka.admin import Admin
     from pipeline.releases.difference import Pair
     from pipeline.releases.scope import Reach, Scope
@@ -144,7 +143,7 @@ class Repairer:
         self._spark = spark
         self._admin = admin
         self._registry = Registry.at(admin, by) if registry is None else registry
-        self._corrections = Corrections(app, self._registry, self._admin)
+        self._corrections = Corrections(app, self._registry)
 
     def plan(self, scope: Scope) -> RepairPlan:
         """Describe what a repair would process. Changes nothing.
@@ -158,7 +157,7 @@ class Repairer:
         release = self._settled()
         live = self._versions().releasable(release.live)
         self._require_same_code(release, live)
-        reach = require_repairable(live, scope)
+        reach = require_repairable(live.application, scope)
         return RepairPlan(self._config.name, live.version, str(scope), reach.topics, self._range(live, scope, reach))
 
     def repair(self, scope: Scope, approved: str = "") -> Repair:
@@ -186,13 +185,12 @@ class Repairer:
         version, versions = self._version(scope, release.live)
         live, repaired = versions.releasable(release.live), versions.staged(version)
         self._discard_others(versions, repaired)
-        if not self._admin.committed(repaired.id, plan.range.ranges):  # otherwise it continues after a crash
+        if not repaired.committed(plan.range.ranges):  # otherwise it continues after a crash
             self._admin.alter_offsets(repaired.id, plan.range.start.offsets)
-        connected = ConnectedApplication(repaired, self._admin)
-        wanted = resolve(connected, COMMITTED, str(plan.range.end))
-        run(connected, wanted, self._spark, build_topology)
+        wanted = resolve(repaired, COMMITTED, str(plan.range.end))
+        run(repaired, wanted, self._spark, build_topology)
         self._corrections.read_ahead(repaired)
-        switch = Switch(self._config.name, versions, self._registry, self._admin)
+        switch = Switch(self._config.name, versions, self._registry)
         marked = switch.marks.take(release, [live, repaired])
         try:
             point = Point(marked.vector, self._gate(versions).ends(repaired))
@@ -208,7 +206,7 @@ class Repairer:
         self,
         plan: RepairPlan,
         scope: Scope,
-        applications: tuple[Application, Application, Versions],
+        applications: tuple[ConnectedApplication, ConnectedApplication, Versions],
         held: tuple[Release, Point],
         approved: str,
     ) -> Repair:
@@ -225,8 +223,8 @@ class Repairer:
     def _judged(
         self,
         versions: Versions,
-        live: Application,
-        repaired: Application,
+        live: ConnectedApplication,
+        repaired: ConnectedApplication,
         scope: Scope,
         point: Point,
         found: _Found,
@@ -259,14 +257,14 @@ class Repairer:
             hint = f"Nothing was published. Look at them, then repeat the command with --approve {verdict.id}"
             raise ApprovalNeededError(message, hint=hint)
 
-    def _differing(self, repaired: Application, scope: Scope, plan: RepairPlan, point: Point) -> _Found:
+    def _differing(self, repaired: ConnectedApplication, scope: Scope, plan: RepairPlan, point: Point) -> _Found:
         count, digest, topics, rows = 0, 0, set[str](), list[DifferentRow]()
         for topic in plan.tables:
             sink = repaired.topology.sink_of(topic)
             if sink is None:
                 continue
             staging, covers = staging_name(repaired.id, topic), scope.covers(sink, topic)
-            with Differ.of(repaired, topic, self._admin) as differ:
+            with Differ.of(repaired, topic) as differ:
                 differ.advance(point.of(topic), point.of(staging))
                 more, their_digest = _summed(topic, filter(covers, differ.differences()))
                 count, digest = count + more, (digest + their_digest) & _WHOLE
@@ -276,13 +274,13 @@ class Repairer:
                 rows += [row_of(topic, row) for row in islice(read, _SHOWN - len(rows))]
         return _Found(count, frozenset(topics), digest, tuple(rows))
 
-    def _range(self, live: Application, scope: Scope, reach: Reach) -> RunRange:
+    def _range(self, live: ConnectedApplication, scope: Scope, reach: Reach) -> RunRange:
         """Return the range to process: from the first record of the scope's time up to the live version's position."""
-        partitions = ConnectedApplication(live, self._admin).resolved().partitions
+        partitions = live.resolved().partitions
         tps = [TopicPartition(topic, n) for topic, count in partitions.items() for n in range(count)]
         self._require_all_kept(tps)
         first = self._admin.beginning_offsets(tps)
-        reached = {tp: found.offset for tp, found in self._admin.committed(live.id, tps).items()}
+        reached = {tp: found.offset for tp, found in live.committed(tps).items()}
         if not reached:
             message = f"{live.id} has never run: there is nothing to repair"
             raise RangeError(message, hint=f"Run it first: millrace run {self._config.name}")
@@ -296,7 +294,9 @@ class Repairer:
             self._require_closed(live, whole, scope.end_ms + reach.grace_ms + 1)
         return RunRange({tp: OffsetRange(starts[tp], each.end) for tp, each in sorted(whole.items())})
 
-    def _require_closed(self, live: Application, whole: Mapping[TopicPartition, OffsetRange], at_ms: int) -> None:
+    def _require_closed(
+        self, live: ConnectedApplication, whole: Mapping[TopicPartition, OffsetRange], at_ms: int
+    ) -> None:
         """Make sure that no window of the scope may change any more: the live version would publish it again."""
         closing = offsets_at_time(self._admin, whole, at_ms)
         still = next((tp for tp, each in whole.items() if each.size and closing[tp] == each.end), None)
@@ -312,7 +312,7 @@ class Repairer:
                 message = f"{topic} is compacted: it does not keep what the rows of that time were made of"
                 raise ReleaseError(message, hint="A new version computes all rows from what is left.")
 
-    def _require_same_code(self, release: Release, live: Application) -> None:
+    def _require_same_code(self, release: Release, live: ConnectedApplication) -> None:
         """Make sure that the live version's code is the code that computed its rows, if that is known."""
         known = release.digests.get(live.version)
         if known and known != live.topology.fingerprint():
@@ -340,14 +340,15 @@ class Repairer:
         return Versions(self._project, self._config.name, self._admin, self._spark)
 
     def _gate(self, versions: Versions) -> Gate:
-        return Gate(self._config.quality, versions, self._admin, self._spark)
+        return Gate(self._config.quality, versions, self._spark)
 
-    def _discard_others(self, versions: Versions, repaired: Application) -> None:
+    def _discard_others(self, versions: Versions, repaired: ConnectedApplication) -> None:
         """Delete what other repairs have left, which will never be completed."""
         of_repairs = re.compile(re.escape(self._config.application_id(_VERSION)) + "[0-9a-f]{8}")
         found = {match[0] for topic in self._admin.list_topics() if (match := of_repairs.match(topic))}
         for left in found - {repaired.id}:
-            versions.discard(replace(repaired, version=left.removeprefix(f"{self._config.name}-")))
+            version = left.removeprefix(f"{self._config.name}-")
+            versions.discard(replace(repaired, application=replace(repaired.application, version=version)))
 
 
 def _summed(topic: str, pairs: Iterable[Pair]) -> tuple[int, int]:

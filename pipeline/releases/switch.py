@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UnderWayError
-from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.ownership.fencing import fence_owners, require_nobody
 from pipeline.releases.corrections import Corrections
 from pipeline.releases.live_switch import LiveSwitch
@@ -17,8 +16,7 @@ from pipeline.releases.marks import Marks
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.records import TopicPartition
     from pipeline.releases.registry import Registry, Release, Step
     from pipeline.releases.versions import Versions
@@ -33,7 +31,6 @@ class Switch:
         app: The application.
         versions: Its versions.
         registry: Where the release is recorded.
-        admin: Asks the brokers.
         on_step: Called with what a switch of running versions has done, after each step that a crash may follow.
     """
 
@@ -42,14 +39,12 @@ class Switch:
         app: str,
         versions: Versions,
         registry: Registry,
-        admin: Admin,
         on_step: Callable[[str], None] = lambda _done: None,
     ) -> None:
         self._versions = versions
         self._registry = registry
-        self._admin = admin
-        self._corrections = Corrections(app, registry, admin)
-        self.marks = Marks(registry, admin, self._bring)
+        self._corrections = Corrections(app, registry)
+        self.marks = Marks(registry, self._bring)
         self._live = LiveSwitch(versions, registry, self.marks, self._corrections, on_step)
 
     def check(self, release: Release, new: str, during: Step) -> None:
@@ -68,7 +63,7 @@ class Switch:
         if self._live.is_wanted(release, old_app, new_app, during):
             self._live.check(old_app)
         else:
-            self._require_idle(old_app)
+            require_nobody(old_app)
 
     def to(self, release: Release, new: str, during: Step, after: Step) -> Release:
         """Make `new` live.
@@ -95,12 +90,12 @@ class Switch:
         old_app, new_app = self._versions.releasable(release.live), self._versions.staged(new)
         if self._live.is_wanted(release, old_app, new_app, during):
             return self._live.to(release, old_app, new_app, during, after)
-        self._require_idle(old_app)
+        require_nobody(old_app)
         mine, way_back = self._registry.write(release), True
         if mine.step is not during:
             mine = self._cut(mine, old_app, new_app, during)
         else:
-            self._fence(old_app)
+            _fence(old_app)
             way_back = self._versions.are_at_one_place(old_app, new_app)
             mine = mine if way_back else self._cut_again(mine, old_app, new_app)
         corrections = self._corrections.publish(new_app, mine)
@@ -108,31 +103,31 @@ class Switch:
         changed = mine.to(after, live=new, previous=previous, corrections=corrections, pause_ms=0, corrections_ms=0)
         return self._registry.write(replace(changed, epoch=mine.epoch + 1))
 
-    def _cut(self, release: Release, old: Application, new: Application, during: Step) -> Release:
+    def _cut(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> Release:
         """Bring both versions to the same offsets, and record that the switch is under way: from then on nothing else begins.
 
         Raises:
             UnderWayError: If something began before that was recorded. Everything is as before.
         """
-        self._fence(old)
+        _fence(old)
         summary = self._versions.follow(new, old)
         self._corrections.keep(old, release)
         cut = self._registry.write(release.to(during, cut=str(summary.range.end), switch=uuid.uuid4().hex))
-        self._fence(old)  # fence again: an owner that came back before the cut was written does not know of it
+        _fence(old)  # fence again: an owner that came back before the cut was written does not know of it
         try:
-            self._require_idle(old)
+            require_nobody(old)
             self._require_same_place(old, new)
         except UnderWayError:
             self._registry.write(cut.to(release.step))
             raise
         return cut
 
-    def _require_same_place(self, old: Application, new: Application) -> None:
+    def _require_same_place(self, old: ConnectedApplication, new: ConnectedApplication) -> None:
         if not self._versions.are_at_one_place(old, new):
             message = f"{old.id} has moved on during the switch"
             raise UnderWayError(message, hint="Stop its workers and runs, then try again.")
 
-    def _cut_again(self, release: Release, old: Application, new: Application) -> Release:
+    def _cut_again(self, release: Release, old: ConnectedApplication, new: ConnectedApplication) -> Release:
         """Let the new version follow an old one that has moved on since the cut of an interrupted switch.
 
         Records that the old version has published since are corrected with all others, but are missing in the table that was
@@ -143,20 +138,13 @@ class Switch:
         summary = self._versions.follow(new, old)
         return replace(release, cut=str(summary.range.end), digests=release.digests | {old.version: ""})
 
-    def _require_idle(self, application: Application) -> None:
-        """Make sure that no worker or run processes a version; fencing would only make it re-initialise its tasks.
-
-        Raises:
-            UnderWayError: If one does.
-        """
-        require_nobody(ConnectedApplication(application, self._admin))
-
-    def _fence(self, application: Application) -> None:
-        """Take all tasks over for a moment: processes that still run them can commit nothing more."""
-        fence_owners(application, ConnectedApplication(application, self._admin).resolved().prepare().tasks)
-
-    def _bring(self, application: Application, vector: Mapping[TopicPartition, int]) -> None:
+    def _bring(self, version: ConnectedApplication, vector: Mapping[TopicPartition, int]) -> None:
         """Bring a version without workers to a vector, and fence processes that have left transactions open."""
-        self._require_idle(application)
-        self._fence(application)
-        self._versions.bring(application, vector)
+        require_nobody(version)
+        _fence(version)
+        self._versions.bring(version, vector)
+
+
+def _fence(version: ConnectedApplication) -> None:
+    """Take all tasks over for a moment: processes that still run them can commit nothing more."""
+    fence_owners(version.application, version.resolved().prepare().tasks)

@@ -54,7 +54,7 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
     staged = versions.releasable(chosen)
     if not release.revision:  # staging topics without a record mean that the control topic is lost
         Registry.at(admin).write(release)
-    return versions.staged(staged.version)
+    return versions.staged(staged.version).application
 
 
 def require_declared(config: AppConfig, version: str, role: str) -> None:
@@ -95,11 +95,12 @@ class Versions:
         self._admin = admin
         self._spark = spark
 
-    def application(self, version: str) -> Application:
+    def application(self, version: str) -> ConnectedApplication:
         """Return a version as it is configured."""
-        return load_application(self._project, self._config.name, StreamsBuilder, version=version)
+        application = load_application(self._project, self._config.name, StreamsBuilder, version=version)
+        return ConnectedApplication(application, self._admin)
 
-    def releasable(self, version: str) -> Application:
+    def releasable(self, version: str) -> ConnectedApplication:
         """Return a version all of whose public topics are known.
 
         The topics and records of a sink that chooses topics per record are unknown. A candidate's could not be kept from the
@@ -108,47 +109,47 @@ class Versions:
         Raises:
             ReleaseError: If it has such a sink.
         """
-        application = self.application(version)
-        if application.topology.choosing_sinks:
-            sinks = ", ".join(application.topology.choosing_sinks)
+        found = self.application(version)
+        if found.topology.choosing_sinks:
+            sinks = ", ".join(found.topology.choosing_sinks)
             message = f"{self._config.name} {version} chooses topics per record ({sinks}): it cannot be released"
             raise ReleaseError(message, hint="Name the topics: `split()`, and one `to(topic)` per branch.")
-        return application
+        return found
 
-    def all_from(self, *loaded: Application) -> Iterator[Application]:
+    def all_from(self, *loaded: ConnectedApplication) -> Iterator[ConnectedApplication]:
         """Return the versions that are loaded already, then load the others one by one."""
         yield from loaded
-        known = {application.version for application in loaded}
+        known = {each.version for each in loaded}
         for version in {self._config.version: None} | dict.fromkeys(self._config.versions):
             if version not in known:
                 yield self.application(version)
 
-    def staged(self, version: str) -> Application:
+    def staged(self, version: str) -> ConnectedApplication:
         """Return a version that publishes to its staging topics, including its dead letters.
 
         Raises:
             ReleaseError: If it chooses topics per record.
         """
-        application, streams = self.releasable(version), self._config.streams
-        published = create_staging(self._admin, application)
+        found, streams = self.releasable(version), self._config.streams
+        published = create_staging(found)
         letters = None
         if may_keep_letters(streams):
-            letters = create_letters(self._admin, application.id, streams.errors_dead_letter_queue_topic_name)
-        return replace(application, published=published, dead_letters=letters)
+            letters = create_letters(found, streams.errors_dead_letter_queue_topic_name)
+        return replace(found, application=replace(found.application, published=published, dead_letters=letters))
 
-    def target(self, leader: Application, follower: Application) -> dict[TopicPartition, int]:
+    def target(self, leader: ConnectedApplication, follower: ConnectedApplication) -> dict[TopicPartition, int]:
         """Return the offsets up to which a version follows another.
 
         These are the leader's position, and the ends of topics that it does not read.
         """
-        own = self._sources(follower) - self._sources(leader)
+        own = _sources(follower) - _sources(leader)
         return self._committed(leader, follower) | self._admin.end_offsets(self._partitions(own))
 
-    def are_at_one_place(self, one: Application, other: Application) -> bool:
+    def are_at_one_place(self, one: ConnectedApplication, other: ConnectedApplication) -> bool:
         """Return whether two versions have processed the same offsets in topics that both read."""
         return self._committed(one, other) == self._committed(other, one)
 
-    def is_ahead(self, one: Application, other: Application) -> bool:
+    def is_ahead(self, one: ConnectedApplication, other: ConnectedApplication) -> bool:
         """Return whether a version has processed something that another has not.
 
         Its workers may be at work, though they have lost their membership for a moment.
@@ -156,66 +157,63 @@ class Versions:
         reached = self._committed(other, one)
         return any(offset > reached[tp] for tp, offset in self._committed(one, other).items())
 
-    def place(self, one: Application, other: Application) -> OffsetVector:
+    def place(self, one: ConnectedApplication, other: ConnectedApplication) -> OffsetVector:
         """Return the position of the first of two versions, in the source topics that both read."""
         return OffsetVector(self._committed(one, other))
 
-    def follow(self, follower: Application, leader: Application) -> RunSummary:
+    def follow(self, follower: ConnectedApplication, leader: ConnectedApplication) -> RunSummary:
         """Process with `follower` up to the offsets that `leader` has processed."""
         target = OffsetVector(self.target(leader, follower))
-        start = COMMITTED if self._admin.committed(follower.id, target.offsets) else EARLIEST
-        connected = self._connected(follower)
-        return run(connected, resolve(connected, start, str(target)), self._spark, build_topology)
+        start = COMMITTED if follower.committed(target.offsets) else EARLIEST
+        return run(follower, resolve(follower, start, str(target)), self._spark, build_topology)
 
-    def standing(self, application: Application) -> RunSummary:
+    def standing(self, version: ConnectedApplication) -> RunSummary:
         """Return the summary of a run over nothing, at a version's position: its workers process it already."""
-        tps = self._partitions(self._sources(application))
-        known = self._admin.committed(application.id, tps)
+        tps = self._partitions(_sources(version))
+        known = version.committed(tps)
         first = self._admin.beginning_offsets(tp for tp in tps if tp not in known)
         stands = first | {tp: committed.offset for tp, committed in known.items()}
         return RunSummary(RunRange({tp: OffsetRange(offset, offset) for tp, offset in sorted(stands.items())}), 0)
 
-    def bring(self, application: Application, vector: Mapping[TopicPartition, int]) -> None:
+    def bring(self, version: ConnectedApplication, vector: Mapping[TopicPartition, int]) -> None:
         """Bring a version to given source offsets, in a bounded run. If it is there already, nothing runs."""
-        known = self._admin.committed(application.id, vector)
+        known = version.committed(vector)
         if {tp: committed.offset for tp, committed in known.items()} == dict(vector):
             return
-        connected = self._connected(application)
-        wanted = resolve(connected, COMMITTED if known else EARLIEST, str(OffsetVector(dict(vector))))
-        run(connected, wanted, self._spark, build_topology)
+        wanted = resolve(version, COMMITTED if known else EARLIEST, str(OffsetVector(dict(vector))))
+        run(version, wanted, self._spark, build_topology)
 
-    def discard(self, version: Application) -> None:
+    def discard(self, version: ConnectedApplication) -> None:
         """Delete the topics, the offsets, and the state on this machine of a version that is not live.
 
         Raises:
             StateInUseError: If its state is in use.
             BrokerError: If brokers do not answer.
         """
-        if version.directory.exists():
-            with locked(version.directory):
-                shutil.rmtree(version.directory)
+        directory = version.application.directory
+        if directory.exists():
+            with locked(directory):
+                shutil.rmtree(directory)
         topics = self._admin.list_topics()
         staging = [name for name in topics if name.startswith(staging_name(version.id, ""))]
         self._admin.delete_topics([*own_topics(version.id, topics, self._project.application_ids), *staging])
         self._admin.delete_group(version.id)
-
-    def _sources(self, application: Application) -> frozenset[str]:
-        return frozenset(self._connected(application).resolved().application.topology.source_topics)
-
-    def _connected(self, application: Application) -> ConnectedApplication:
-        return ConnectedApplication(application, self._admin)
 
     def _partitions(self, topics: frozenset[str]) -> list[TopicPartition]:
         return [
             TopicPartition(topic, n) for topic, count in self._admin.partitions(topics).items() for n in range(count)
         ]
 
-    def _committed(self, application: Application, other: Application) -> dict[TopicPartition, int]:
+    def _committed(self, version: ConnectedApplication, other: ConnectedApplication) -> dict[TopicPartition, int]:
         """Return the committed offsets of a version, in all source partitions that `other` reads as well."""
-        tps = self._partitions(self._sources(application) & self._sources(other))
-        known = self._admin.committed(application.id, tps)
+        tps = self._partitions(_sources(version) & _sources(other))
+        known = version.committed(tps)
         missing = [tp for tp in tps if tp not in known]
         if missing and len(missing) == len(tps):
-            message = f"{application.id} has never run: there is nothing to release against"
+            message = f"{version.id} has never run: there is nothing to release against"
             raise RangeError(message, hint=f"Run it first: millrace run {self._config.name}")
         return self._admin.beginning_offsets(missing) | {tp: c.offset for tp, c in known.items()}
+
+
+def _sources(version: ConnectedApplication) -> frozenset[str]:
+    return frozenset(version.resolved().topology.source_topics)

@@ -102,7 +102,7 @@ def resolve(connected: ConnectedApplication, start: str = COMMITTED, end: str = 
         TopicError: If a source topic does not exist.
     """
     connected, admin = connected.resolved(), connected.admin
-    topics = connected.application.topology.source_topics
+    topics = connected.topology.source_topics
     admin.require(topics, f"application {connected.id} reads")
     tps = [TopicPartition(t, n) for t, count in admin.partitions(topics).items() for n in range(count)]
     first = _bound(connected, tps, start)
@@ -124,7 +124,7 @@ def completed(connected: ConnectedApplication, run_range: RunRange) -> RunRange:
         ConfigError: If it never read a partition, and its policy does not allow a choice of where to begin.
         BrokerError: If brokers do not answer.
     """
-    counts = connected.admin.partitions(connected.application.topology.source_topics)
+    counts = connected.admin.partitions(connected.topology.source_topics)
     new = {TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)} - run_range.ranges.keys()
     stands = _bound(connected, new, COMMITTED) if new else {}
     return RunRange({**run_range.ranges, **{tp: OffsetRange(offset, offset) for tp, offset in sorted(stands.items())}})

@@ -227,7 +227,7 @@ def test_a_mark_whose_coordinator_never_comes_back_is_given_up_but_not_in_a_swit
 def test_two_versions_hold_at_one_place_and_change_who_publishes_without_a_restart(case: Case) -> None:
     other = case.version("v2")
     ConnectedApplication(other, case.admin).prepare()
-    staging = {app.version: create_staging(case.admin, app) for app in (case.app, other)}
+    staging = {app.version: create_staging(ConnectedApplication(app, case.admin)) for app in (case.app, other)}
     case.apps = (case.app, replace(other, published=staging["v2"]))
     case.note(live="v1")
     case.write()
@@ -255,7 +255,7 @@ def test_two_versions_hold_at_one_place_and_change_who_publishes_without_a_resta
 
 
 def test_what_a_task_writes_after_a_switch_goes_where_its_version_writes_by_then(case: Case) -> None:
-    create_staging(case.admin, case.app)
+    create_staging(ConnectedApplication(case.app, case.admin))
     above, below = StreamThread(case.app), StreamThread(replace(case.app, state_directory=case.directory / "below"))
     case.driven = [above, below]
     case.note(live="v1")

@@ -342,7 +342,7 @@ def test_a_gate_that_fails_leaves_the_live_version_live_and_says_why(project: Pr
     admin.create_topics([TopicSpec(public, 1)])
     assert releaser.abort().step is Step.ABORTED
     assert admin.list_topics(f"{project.unique}-v2-") == [public], "what begins alike is not the candidate's"
-    assert not (releaser._versions.application("v2").directory).exists()
+    assert not (releaser._versions.application("v2").application.directory).exists()
     admin.create_topics([TopicSpec(f"{project.unique}-v2-staging-sums", 1)])
     releaser.abort()
     assert admin.list_topics(f"{project.unique}-v2-") == [public], "an abort that died is completed"
@@ -439,7 +439,7 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
     v1 = releaser._versions.application("v1")
     for take in (cut, lambda releaser: releaser.check("cut")):  # `check` is what a dry run does
         with (
-            processing_alone(project.broker.connected(v1), RUN, "another"),
+            processing_alone(v1, RUN, "another"),
             pytest.raises(UnderWayError, match=r"-v1 is being processed by a run of another"),
         ):
             take(releaser)
@@ -573,12 +573,12 @@ def test_a_version_is_neither_given_up_nor_retired_while_a_run_of_it_is_under_wa
                 take()
         assert releaser.status() == before
 
-    with processing_alone(project.broker.connected(v2), RUN, "another"):
+    with processing_alone(v2, RUN, "another"):
         refused(releaser.abort, lambda: releaser.check("abort"))
     cut(releaser)
-    with processing_alone(project.broker.connected(v1), RUN, "another"):
+    with processing_alone(v1, RUN, "another"):
         refused(releaser.retire, lambda: releaser.check("retire"), lambda: releaser.retire("v1"))
-    with processing_alone(project.broker.connected(v2), RUN, "another"):
+    with processing_alone(v2, RUN, "another"):
         refused(releaser.rollback, lambda: releaser.check("rollback"))
     assert releaser.rollback().live == "v1"
 

@@ -36,7 +36,7 @@ def explained(
         BrokerError: If the brokers do not answer.
     """
     tp = TopicPartition(error.topic, error.partition)
-    if tp.topic not in connected.application.topology.source_topics:
+    if tp.topic not in connected.topology.source_topics:
         return MissingOffsetError(error.message, hint=_OWN_TOPIC)
     first = connected.admin.beginning_offsets([tp])[tp]
     if first <= committed.get(tp, 0):

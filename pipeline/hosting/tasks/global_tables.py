@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def global_partitions(connected: ConnectedApplication) -> list[TopicPartition]:
     """Return all partitions of the topics that global stores are filled from."""
-    topics = [topic for g in connected.application.topology.global_stores for topic in g.source.topics]
+    topics = [topic for g in connected.topology.global_stores for topic in g.source.topics]
     counts = connected.admin.partitions(topics)
     return [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
 

@@ -34,7 +34,7 @@ class Levels:
         self._connected = connected
         self._admin = connected.admin
         self._layout = connected.layout
-        self._levels = connected.application.topology.levels()
+        self._levels = connected.topology.levels()
         self._ends: dict[tuple[TopicPartition, int], int] = {}
 
     def know(self, begun: Begun) -> None:

@@ -51,7 +51,7 @@ def plan_run(
         BrokerError: If brokers do not answer.
     """
     connected = connected.reading({tp.topic for tp in run_range.ranges})
-    topology = connected.application.topology
+    topology = connected.topology
     run_range = completed(connected, run_range)
     cut = slices_of(connected, run_range, max_records_per_slice)
     levels = []

@@ -75,7 +75,7 @@ def dry_run(
         BrokerError: If brokers do not answer.
     """
     connected = connected.reading({tp.topic for tp in run_range.ranges})
-    topology = connected.application.topology
+    topology = connected.topology
     refuse_cycles(topology.levels())
     connected.admin.require(topology.sink_topics, f"application {connected.id} writes to")
     group = new_group(connected.id)
@@ -155,7 +155,7 @@ def _course(connected: ConnectedApplication, job: Job, run_range: RunRange, max_
     return Course(
         job,
         connected.layout,
-        connected.application.topology.levels(),
+        connected.topology.levels(),
         slices or (run_range.ranges,),
         leftovers=_leftovers(connected, committed) if restores else {},
         committed=committed if restores else {},
@@ -178,7 +178,7 @@ def _begins_with_state(
         return True
     first = connected.admin.beginning_offsets(ranges)
     elsewhere = [tp for tp, r in ranges.items() if r.start != first[tp]]
-    if elsewhere and connected.application.topology.stores:
+    if elsewhere and connected.topology.stores:
         message = f"There is no state to begin with at offset {ranges[elsewhere[0]].start} of {elsewhere[0]}"
         raise RangeError(message, hint="A dry run begins at `committed`, or without any state at `earliest`.")
     return False

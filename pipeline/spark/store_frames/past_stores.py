@@ -141,7 +141,7 @@ def rows_at(
 
 
 def _past(connected: ConnectedApplication, builder: StoreBuilder) -> _Past:
-    topology, layout = connected.application.topology, connected.layout
+    topology, layout = connected.topology, connected.layout
     (owner,) = (sub for sub in topology.sub_topologies() if builder in sub.stores)
     ids = {sub.id for sub in upstream(topology.sub_topologies(), owner)}
     levels = [own for level in topology.levels() if (own := tuple(sub for sub in level if sub.id in ids))]

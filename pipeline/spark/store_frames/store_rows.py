@@ -118,7 +118,7 @@ def read_rows(work: StoreWork, build: Callable[[Job], Topology]) -> Iterator[pa.
         BrokerError: If brokers do not answer.
     """
     connected = connected_here(work.job, build)
-    builder = connected.application.topology.stores[work.store]
+    builder = connected.topology.stores[work.store]
     read = [0]
     with (
         _opened(work, connected, builder) as state,

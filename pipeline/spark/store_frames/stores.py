@@ -87,7 +87,7 @@ def read_store(
         BrokerError: If brokers do not answer.
     """
     connected = connected.resolved()
-    builder = _builder(connected.application.topology, store)
+    builder = _builder(connected.topology, store)
     job = job_of(connected, progress)
     columns = store_columns(builder).all
     changelogs = _changelogs(connected, builder)
@@ -134,7 +134,7 @@ def export_store(
     """
     group = new_group(connected.id)
     counts = Counts(connected.admin, group)
-    places = frozenset(_changelogs(connected.resolved(), _builder(connected.application.topology, store)).values())
+    places = frozenset(_changelogs(connected.resolved(), _builder(connected.topology, store)).values())
     frame = read_store(connected, store, spark, build, at=at, progress=group)
     with closing(counts), looked_at(f"{connected.id}, store {store}", lambda: (counts.of(places, 0), None)):
         return to(frame)
@@ -153,7 +153,7 @@ def works_of(connected: ConnectedApplication, store: str) -> list[StoreWork]:
         BrokerError: If brokers do not answer.
     """
     connected = connected.resolved()
-    builder, job = _builder(connected.application.topology, store), job_of(connected)
+    builder, job = _builder(connected.topology, store), job_of(connected)
     changelogs = _changelogs(connected, builder)
     return _works(job, store, changelogs, _as_it_is(connected, builder, changelogs))
 
@@ -231,7 +231,7 @@ def _changelogs(connected: ConnectedApplication, builder: StoreBuilder) -> dict[
     topic = changelog_name(connected.id, builder.name) if builder.logging else builder.source_topic
     assert topic is not None, "such a store is refused before"  # noqa: S101 - a mistake of this package
     layout = connected.layout
-    (owner,) = (sub.id for sub in connected.application.topology.sub_topologies() if builder in sub.stores)
+    (owner,) = (sub.id for sub in connected.topology.sub_topologies() if builder in sub.stores)
     return {
         task_id: TopicPartition(topic, task_id.partition) for task_id in layout.tasks if task_id.sub_topology == owner
     }

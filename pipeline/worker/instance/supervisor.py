@@ -333,7 +333,7 @@ class Supervisor:
         return (
             orders.refusal is not None
             or orders.shuts_down
-            or orders.fingerprint != self._connected.application.topology.fingerprint()
+            or orders.fingerprint != self._connected.topology.fingerprint()
         )
 
     def _bury(self, stream: StreamThreadProcess) -> None:
@@ -393,7 +393,7 @@ class Supervisor:
         self._introduced = active
         return Introduction(
             instance=self._id,
-            fingerprint=self._connected.application.topology.fingerprint(),
+            fingerprint=self._connected.topology.fingerprint(),
             capacity=self._wanted_threads,
             tags=dict(self._streams.client_tag),
             active=texts(active),

@@ -11,9 +11,7 @@ from typing import Any
 
 from events import tell
 
-from pipeline import StreamsBuilder
 from pipeline.config import ProjectConfig
-from pipeline.hosting.application import load_application
 from pipeline.hosting.control.publication import staging_name
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetVector, TopicPartition
@@ -40,16 +38,17 @@ def main(config: str, name: str) -> None:
     project = ProjectConfig.load(Path(config), os.environ)
     app = replace(project.app(name), quality="gate:expectations")
     project = replace(project, apps={name: app})
-    live, candidate = (load_application(project, name, StreamsBuilder, version=version) for version in ("v1", "v2"))
     admin, topic = Admin(project.kafka), os.environ["BENCH_OUTPUT"]
+    versions = Versions(project, name, admin, spark_session)
+    live, candidate = (versions.application(version) for version in ("v1", "v2"))
     names = (topic, staging_name(candidate.id, topic))
     counts = admin.partitions(names)
     ends = admin.end_offsets(TopicPartition(each, n) for each in names for n in range(counts[each]))
     tell("running")
-    with Differ.of(candidate, topic, admin) as differ:
+    with Differ.of(candidate, topic) as differ:
         differ.advance(*({tp: end for tp, end in ends.items() if tp.topic == each} for each in names))
         tell("compared", differing=sum(1 for _ in differ.differences()))
-    gate = Gate(app.quality, Versions(project, name, admin, spark_session), admin, spark_session)
+    gate = Gate(app.quality, versions, spark_session)
     verdict = gate.judge(live, candidate, Point(OffsetVector({}), ends))
     tell("judged", critical=verdict.critical, outcomes=dict(verdict.outcomes))
     signal.pause()

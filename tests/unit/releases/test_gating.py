@@ -13,6 +13,7 @@ from pipeline import STRING, Consumed, Produced, StreamsBuilder
 from pipeline.config import AppConfig
 from pipeline.errors import UnderWayError
 from pipeline.hosting.application import Application
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.records import OffsetVector, TopicPartition
 from pipeline.releases.gating import Gate, Point
 
@@ -59,7 +60,7 @@ def point(brokers: Any, monkeypatch: pytest.MonkeyPatch) -> Point:
     builder.stream("in", Consumed(STRING, STRING)).to("out", Produced(STRING, STRING))
     versions = (Application(AppConfig("app", "m:f"), name, builder.build(), {}, Path()) for name in ("v1", "v2"))
     monkeypatch.setattr(gating_module, "input_lags", brokers.lags)
-    return Gate(None, brokers, brokers, lambda: None).point(*versions)
+    return Gate(None, brokers, lambda: None).point(*(ConnectedApplication(each, brokers) for each in versions))
 
 
 def test_a_candidate_follows_until_both_versions_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:

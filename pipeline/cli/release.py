@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from pipeline.project.release import AppRelease
     from pipeline.releases.registry import Release
-    from pipeline.releases.releaser import ReleasePlan, Releaser
+    from pipeline.releases.release_plan import ReleasePlan
+    from pipeline.releases.releaser import Releaser
 
 app = typer.Typer(
     help="Release a new version of an application: check it, switch over to it, switch back.", no_args_is_help=True

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pipeline.project.cluster import Cluster
     from pipeline.releases.chain import Through
     from pipeline.releases.registry import Release
-    from pipeline.releases.releaser import ReleasePlan
+    from pipeline.releases.release_plan import ReleasePlan
     from pipeline.releases.repair import Repair
 
 

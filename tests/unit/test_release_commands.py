@@ -30,7 +30,8 @@ from pipeline.kafka.admin import Admin
 from pipeline.kafka.groups import GroupState
 from pipeline.releases.readiness import Readiness
 from pipeline.releases.registry import Registry, Release, Step
-from pipeline.releases.releaser import ReleasePlan, Releaser
+from pipeline.releases.release_plan import ReleasePlan
+from pipeline.releases.releaser import Releaser
 from pipeline.releases.statements import statement_digests_of
 from pipeline.releases.verdicts import GateVerdict, suite_digest
 from pipeline.spark.bounded_runs.summary import RunSummary
@@ -77,7 +78,7 @@ class Shell:
         return Releaser(ProjectConfig.load(self.path, {}), "clicks", Admin({}), lambda: None, registry=self.registry())
 
     def at(self, step: Step, **changes: Any) -> Release:
-        digests = self.releaser()._digests(Release("clicks", "v1", candidate="v2"))
+        digests = self.releaser()._checks.digests(Release("clicks", "v1", candidate="v2"))
         verdict = GateVerdict("7f3a", "clicks-0@9", suite_digest([]), digests, {"rows": "failed: 9"}, (), ("rows",))
         release = Release("clicks", "v1", step, "v2", verdict=verdict, digests=digests)
         return self.registry().write(replace(release, **changes))
@@ -102,7 +103,7 @@ def shell(
     monkeypatch.setattr(cli, "interrupt_on_sigterm", lambda: None)
     monkeypatch.setattr(cli, "start_logging", lambda _style: None)
     monkeypatch.setattr(commands, "_releaser", made.releaser)
-    for looking in ("releaser.require_nobody", "switch.Switch.check"):  # at brokers, whether anybody is at work
+    for looking in ("step_checks.require_nobody", "switch.Switch.check"):  # at brokers, whether anybody is at work
         monkeypatch.setattr(f"pipeline.releases.{looking}", lambda *_: None)
     monkeypatch.setattr(Admin, "group", lambda *_: GroupState("Dead", ()))
     made.declare("v2", "v3")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pipeline.errors import USER_ERRORS, InvalidStateStoreError, RefusedRecordError, StreamsError
+from pipeline.errors import USER_ERRORS, RefusedRecordError, StreamsError
 from pipeline.processor.drops import DropReason
 from pipeline.processor.operator import FollowsStreamTime
 from pipeline.runtime.compile import compile_nodes
@@ -32,9 +32,8 @@ from pipeline.runtime.packs import PackedInput
 from pipeline.runtime.partition_group import PartitionGroup
 from pipeline.runtime.processing import Processing
 from pipeline.runtime.queue import RecordQueue
-from pipeline.state.api import PAUSED_AFTER, KeepsReads, KeepsTimes, StoreKind
-from pipeline.state.changelog import is_trimmed
-from pipeline.state.stores.opening import open_store
+from pipeline.runtime.state_manager import ProcessorStateManager
+from pipeline.state.api import KeepsTimes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from pipeline.runtime.lateness import Lateness
     from pipeline.runtime.ports import Ports
     from pipeline.runtime.task_spec import TaskSpec
-    from pipeline.state.api import ChangelogBatch, StateStore, StoreBuilder
+    from pipeline.state.api import ChangelogBatch
     from pipeline.topology.nodes import SourceNode
 
 
@@ -92,23 +91,14 @@ class Task:
         self._failures.keep_letters_in(spec.dead_letters)
         if self._failures.needs_sources:
             self._context.sources = Sources()
-        self._stores: dict[str, StateStore] = {
-            builder.name: open_store(builder, ports.backend, self._context, ports.pause)
-            for builder in spec.sub_topology.stores
-        }
-        if ports.watch is not None:
-            for builder in spec.sub_topology.stores:
-                ports.watch.opened(builder, self._stores[builder.name])
-        self._keeping_reads = [store for store in self._stores.values() if isinstance(store, KeepsReads)]
-        self._may_be_torn = all(_may_be_torn(builder) for builder in spec.sub_topology.stores)
-        self._changelogs, self._source_changelogs = spec.own_changelogs, spec.source_changelogs
+        self._stores = ProcessorStateManager(spec, ports, self._context)
         self._nodes = compile_nodes(
             spec.sub_topology,
             spec.application_id,
             task_id=spec.id,
             context=self._context,
             collector=ports.collector,
-            stores=self._stores,
+            stores=self._stores.stores,
             global_stores=ports.global_stores,
             failures=self._failures,
             watch=ports.watch,
@@ -125,12 +115,6 @@ class Task:
         self._holding = Holding(self._queues, self._packs.__contains__)
         for tp in spec.inputs:
             self._queues.register(self._new_queue(tp))
-        self._forgetful: Mapping[TopicPartition, tuple[Any, int]] = {
-            self._changelogs[builder.name]: (self._stores[builder.name], builder.retention_ms)
-            for builder in spec.sub_topology.stores
-            if builder.name in self._changelogs and is_trimmed(builder)
-        }
-        self._forgotten: Mapping[TopicPartition, int] = {}
         self._has_progress = False
         self._tells_next_times = False
         self._prepared = TaskCommit({}, ())
@@ -138,7 +122,7 @@ class Task:
 
     def stores(self) -> Mapping[str, Any]:
         """Return the task's stores by name, for reading."""
-        return self._stores
+        return self._stores.stores
 
     def let_keep(self, kept_bytes: int) -> None:
         """Set the number of bytes of decoded values that each store may keep for the next read."""
@@ -150,10 +134,7 @@ class Task:
         Raises:
             InvalidStateStoreError: If the task has no such store.
         """
-        if name not in self._stores:
-            message = f"Task {self.spec.id} has no store {name}"
-            raise InvalidStateStoreError(message, hint=f"It has: {', '.join(sorted(self._stores)) or 'none'}")
-        return self._stores[name]
+        return self._stores.store(name)
 
     def measured(self) -> tuple[Measurement, ...]:
         """Return the measurements of its processors' sensors."""
@@ -162,8 +143,7 @@ class Task:
     @property
     def dropped(self) -> Counter[str]:
         """Return the number of records that were not processed, by reason (`DropReason`)."""
-        expired = sum(store.expired_puts for store in self._stores.values())
-        return self._context.dropped + Counter({DropReason.EXPIRED_WINDOW.value: expired})
+        return self._context.dropped + Counter({DropReason.EXPIRED_WINDOW.value: self._stores.expired_puts()})
 
     @property
     def lateness(self) -> Lateness:
@@ -178,19 +158,16 @@ class Task:
     @property
     def changelogs(self) -> Mapping[str, TopicPartition]:
         """Return changelog partitions by store name, including inputs from which read-only stores are restored."""
-        return self._changelogs | self._source_changelogs
+        return self._stores.changelogs
 
     def restore_starts(self) -> dict[TopicPartition, int]:
         """Return the start of each changelog's restore: after the local store's position, else at 0."""
         self._move_to(TaskState.RESTORING)
-        known = self._ports.backend.positions()
-        return {tp: known.get(tp, 0) for tp in self.changelogs.values()}
+        return self._stores.restore_starts()
 
     def restore(self, changelog: TopicPartition, batch: ChangelogBatch, next_offset: int) -> None:
         """Apply changelog records, which have keys and precede `next_offset`, to the store they belong to."""
-        name = next(store for store, tp in self.changelogs.items() if tp == changelog)
-        puts = self._stores[name].restore(batch)
-        self._ports.backend.write(puts, {changelog: next_offset})
+        self._stores.restore(changelog, batch, next_offset)
 
     def start(self, committed: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Continue from committed offsets: take over their times, initialise the processors."""
@@ -213,7 +190,7 @@ class Task:
 
     def _keepers_of_times(self) -> Iterator[tuple[str, KeepsTimes]]:
         yield "stream time", self._context
-        for name, store in self._stores.items():
+        for name, store in self._stores.stores.items():
             if isinstance(store, KeepsTimes):
                 yield f"store {name}", store
         for name, operator in self._nodes.operators.items():
@@ -335,8 +312,7 @@ class Task:
         """
         done = self._processing.process(limit)
         self._has_progress |= done > 0
-        for store in self._keeping_reads:  # the next commit may be far off
-            store.forget_reads()
+        self._stores.forget_reads()  # the next commit may be far off
         return done
 
     def process_all(self) -> int:
@@ -374,8 +350,7 @@ class Task:
         Updates that caches hold back are forwarded first, so that they are not late. Kafka Streams has no such call: its time
         advances with records only, and users write records for this purpose.
         """
-        for store in self._stores.values():
-            store.flush()
+        self._stores.flush()
         context = self._context
         context.advanced_to = max(context.advanced_to, time_ms)
         context.stream_time = max(context.stream_time, time_ms)
@@ -399,33 +374,16 @@ class Task:
 
     def held_back_bytes(self) -> int:
         """Return the estimated size of the stores' uncommitted changes, bytes."""
-        return sum(store.held_back_bytes() for store in self._stores.values())
+        return self._stores.held_back_bytes()
 
     def prepare_commit(self) -> TaskCommit:
-        """Flush caches, which may forward records, then send the changelog records.
-
-        Stores are flushed in the order of their operators, so the next flush includes the updates that one forwards.
-        """
+        """Flush caches, which may forward records, then send the changelog records."""
         try:
-            for store in self._stores.values():
-                store.flush()
+            self._stores.flush()
         except USER_ERRORS as error:
             fail_at(error, task=str(self.spec.id))
-        send, pause = self._ports.collector.send, self._ports.pause
-        written = []
-        for name, tp in self._changelogs.items():
-            number = -1
-            topic, partition = tp
-            try:
-                for number, (key, value, timestamp, headers) in enumerate(self._stores[name].changelog()):
-                    if number % PAUSED_AFTER == 0:
-                        pause()
-                    send(topic, key, value, timestamp, headers, partition)
-            except RefusedRecordError as error:
-                self._fail_to_log(name, error)
-            if number >= 0:
-                written.append(tp)
-        self._prepared = TaskCommit(dict(self._committable()), tuple(written))
+        written = self._stores.send_changes(self._fail_to_log)
+        self._prepared = TaskCommit(dict(self._committable()), written)
         self._has_progress = self._context.has_skipped = self._context.commit_requested = False
         if self._context.sources is not None:
             self._context.sources.clear()
@@ -447,25 +405,12 @@ class Task:
         Args:
             positions: Per changelog partition that was written, the offset after its last record.
         """
-        puts: dict[str, dict[bytes, bytes | None]] = {}
-        for store in self._stores.values():
-            for table, entries in store.pending().items():
-                puts.setdefault(table, {}).update(entries)
-        inputs = self._prepared.offsets
-        read = {tp: inputs[tp][0] for tp in self._source_changelogs.values() if tp in inputs}
-        if puts or positions or read:
-            self._ports.backend.write(puts, {**positions, **read}, self._ports.pause, in_parts=self._may_be_torn)
-        for store in self._stores.values():
-            store.committed()
-        self._forgotten = {  # windows may be ahead of the records that make them
-            tp: min(store.first_kept, self.stream_time - retention_ms)
-            for tp, (store, retention_ms) in self._forgetful.items()
-        }
+        self._stores.write(positions, self._prepared.offsets, self.stream_time)
 
     @property
     def forgotten(self) -> Mapping[TopicPartition, int]:
         """Return, per changelog with retention, the event time (ms) before which all was forgotten at the last commit."""
-        return self._forgotten
+        return self._stores.forgotten
 
     def close(self) -> None:
         """Stop, and forget uncommitted changes. The host closes the backend. Idempotent.
@@ -527,11 +472,3 @@ class Task:
             message = f"Task {self.spec.id} cannot go from {self.state.value} to {state.value}"
             raise StreamsError(message)
         self.state = state
-
-
-def _may_be_torn(builder: StoreBuilder) -> bool:
-    """Return whether a part of a commit's writes can be completed from the changelog.
-
-    The versions that a store accepts depend on the highest time it has seen, which must not be ahead of its rows.
-    """
-    return builder.logging and builder.kind is not StoreKind.VERSIONED

@@ -162,7 +162,7 @@ class Deployment:
                     self._heard.add(message.number)
                     self._on_report(message)
         except StreamsError as error:
-            log.warning("instances cannot be heard: %s", error.message)
+            log.warning("messages of instances cannot be read: %s", error.message)
             self._stops.wait(_HEAR_SECONDS)
 
     def _take_leave(self, number: int, end: InstanceEnd) -> None:
@@ -201,7 +201,7 @@ class Deployment:
         now = time.monotonic()
         for number, since in self._running.items():
             if number not in self._heard and now - since > _CORE_SECONDS:
-                log.warning("instance %d has not been heard of: does the cluster have a core for it?", number)
+                log.warning("instance %d has not reported yet: does the cluster have a core for it?", number)
                 self._running[number] = now
 
     def _is_too_late(self) -> bool:

@@ -166,7 +166,7 @@ def _attending(
                 if not ended.is_set() and any(isinstance(message, Stop) for message in channel.hear(_HEAR_SECONDS)):
                     supervisor.stop()
             except StreamsError as error:
-                log.warning("the driver cannot be heard: %s", error.message)
+                log.warning("messages of the driver cannot be read: %s", error.message)
                 if ended.wait(_HEAR_SECONDS):
                     return
 

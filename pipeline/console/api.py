@@ -68,7 +68,7 @@ def _watch(api: FastAPI, watch: Watch) -> None:
     @api.get("/events")
     async def stream() -> Response:
         if events.is_full:
-            message = f"{MAX_STREAMS} read events already: there may be no more"
+            message = f"{MAX_STREAMS} read events already: no further one is accepted"
             return as_json({"error": "too-many-streams", "message": message}, 503)
         return StreamingResponse(events.stream(), headers=UNKEPT, media_type="text/event-stream")
 

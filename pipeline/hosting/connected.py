@@ -179,7 +179,7 @@ class ConnectedApplication:
         )  # looked up after the commits: an instance may have just created them
         if lost:
             names = ", ".join(sorted(lost))
-            message = f"{self.id} has worked before, and topics of its own are not there: {names}"
+            message = f"{self.id} has run before, but some of its internal topics are missing: {names}"
             raise TopicError(message, hint=_LOST_HINT)
 
     def _used_topics(self) -> set[str]:

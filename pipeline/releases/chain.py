@@ -85,7 +85,7 @@ def _require_approval_of_nobody(release: Release, tell: Callable[[str], None]) -
         return
     tell(f"gate: {verdict}")
     if verdict.needs_approval:
-        message = f"{release.app}: the gate has warnings nobody has approved: {', '.join(verdict.warnings)}"
+        message = f"{release.app}: the gate has warnings that nobody has approved: {', '.join(verdict.warnings)}"
         hint = (
             f"Look at them, then: millrace release approve {release.app} --verdict {verdict.id}, "
             f"and millrace release cut {release.app}"

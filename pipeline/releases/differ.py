@@ -246,9 +246,7 @@ class Differ:
                 self._index.note(_FIRST + str(tp), offset)
         past = next((tp for tp, end in upto.items() if known.get(tp, 0) > end), None)
         if past is not None:
-            message = (
-                f"{past} was compared up to offset {known[past]}: what it held at {upto[past]} is not known any more"
-            )
+            message = f"{past} was compared up to offset {known[past]}: what it held at {upto[past]} is no longer known"
             raise RangeError(message, hint="Compare both versions at a later offset.")
         return {tp: known.get(tp, min(offset, upto[tp])) for tp, offset in first.items()}
 

@@ -164,7 +164,7 @@ class Marks:
         beyond = [tp for tp, offset in self._positions(inputs).items() if offset != vector[tp]]
         if beyond:
             message = f"{inputs.connected.id} is not at the offset of the mark in {beyond[0]}"
-            raise UnderWayError(message, hint="Something else processes it. Try again once that has ended.")
+            raise UnderWayError(message, hint="Another process processes it. Try again once that has ended.")
 
     def _positions(self, inputs: _Inputs) -> dict[TopicPartition, int]:
         known = inputs.connected.committed(inputs.sources)
@@ -199,7 +199,9 @@ class _Attempt:
         for version, tps in wanted:
             while missing := self._missing(version, tps):
                 if time.monotonic() > deadline:
-                    message = f"{version.id} does not hold: {missing[0]} has not come to where it is to stop"
+                    message = (
+                        f"{version.id} does not hold: {missing[0]} has not reached the offset at which it is to stop"
+                    )
                     hint = "Is a worker asleep, or a record slow? See `millrace status`, then try again."
                     raise UnderWayError(message, hint=hint)
                 time.sleep(_POLL_SECONDS)

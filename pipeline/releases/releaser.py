@@ -242,7 +242,7 @@ class Releaser:
         """Make the candidate live in place of the live version, at an offset vector that both have processed.
 
         Raises:
-            ApprovalNeededError: If the gate has warnings nobody has approved.
+            ApprovalNeededError: If the gate has warnings that nobody has approved.
             ReleaseError: If the gate was not passed, or the code, the expectations or the data have changed since.
             UnderWayError: If the versions do not reach one point in time, or a run of one is under way.
             VersionConflictError: If another process cuts as well.

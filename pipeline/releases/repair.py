@@ -249,7 +249,9 @@ class Repairer:
         if verdict.critical:
             failures = "; ".join(f"{name}: {verdict.outcomes[name]}" for name in verdict.critical)
             message = f"{self._config.name}: the repair does not pass: {failures}. It would change {rows}"
-            raise GateFailedError(message, hint="Nothing was published. Mend the code or the input, and repair again.")
+            raise GateFailedError(
+                message, hint="Nothing was published. Correct the code or the input, and repair again."
+            )
         if verdict.needs_approval and verdict.id != approved:
             message = (
                 f"{self._config.name}: the repair has warnings: {', '.join(verdict.warnings)}. It would change {rows}"

@@ -128,7 +128,7 @@ def require_valid(app: str, verdict: GateVerdict | None, now: Now) -> None:
         )
         raise ReleaseError(message, hint=again)
     if verdict.needs_approval:
-        message = f"{app}: the gate has warnings nobody has approved: {', '.join(verdict.warnings)}"
+        message = f"{app}: the gate has warnings that nobody has approved: {', '.join(verdict.warnings)}"
         raise ApprovalNeededError(
             message, hint=f"Look at them, then: millrace release approve {app} --verdict {verdict.id}"
         )
@@ -146,7 +146,7 @@ def require_approvable(app: str, verdict: GateVerdict | None, verdict_id: str) -
         raise ReleaseError(message, hint=f"An approval is of one verdict. Look at it: millrace release status {app}")
     if verdict.critical:
         message = f"{app}: verdict {verdict_id} cannot be approved: it fails critically: {', '.join(verdict.critical)}"
-        raise ReleaseError(message, hint="Mend the candidate, and begin its release again.")
+        raise ReleaseError(message, hint="Correct the candidate, and begin its release again.")
     return verdict
 
 

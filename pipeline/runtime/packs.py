@@ -82,7 +82,7 @@ def opened(value: bytes, tp: TopicPartition, offset: int) -> Columns:
         return unpacked(value)
     except msgspec.MsgspecError as error:
         message = f"The records that a run has packed cannot be read: {error}"
-        hint = "The topic is the application's own: did somebody else write to it?"
+        hint = "The topic is the application's own: did another program write to it?"
         raise DeserializationError(message, topic=tp.topic, partition=tp.partition, offset=offset, hint=hint) from error
 
 

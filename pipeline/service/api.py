@@ -175,7 +175,7 @@ def _stream(api: FastAPI, instance: Instance) -> None:
     async def stream() -> Response:
         """Send the status once per second, as server-sent events, with rates, lags and bytes of local state."""
         if events.is_full:
-            message = f"{MAX_STREAMS} read events already: there may be no more"
+            message = f"{MAX_STREAMS} read events already: no further one is accepted"
             return as_json({"error": "too-many-streams", "message": message}, 503)
         return StreamingResponse(events.stream(), headers=UNKEPT, media_type="text/event-stream")
 

@@ -84,7 +84,7 @@ class Limits:
         now = time.monotonic()
         if now - self._warned_at > _WARNING_SECONDS:
             self._warned_at = now
-            log.warning("there are %d connections: those that ask nothing are closed", len(self._open))
+            log.warning("there are %d connections: idle ones are closed", len(self._open))
 
 
 class LimitedConnection(asyncio.Protocol):

@@ -207,7 +207,7 @@ def verdict_of(release: Release, wanted: str) -> GateVerdict:
     verdict = release.verdict
     if verdict is None or (wanted and verdict.id != wanted):
         last = "no gate has judged the candidate" if verdict is None else f"the last gate's verdict is {verdict.id}"
-        message = f"{release.app}: verdict {wanted} does not hold any more: {last}"
+        message = f"{release.app}: verdict {wanted} no longer holds: {last}"
         raise AirflowFailException(message)
     return verdict
 

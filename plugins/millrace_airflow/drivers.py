@@ -196,7 +196,7 @@ def _watch(topic: ControlTopic, driver: str, ended: threading.Event) -> None:
             if f"{driver}{_END}" in topic.read():
                 _thread.interrupt_main()
         except BrokerError as error:
-            log.warning("brokers do not hear that the driver lives: %s", error.message)
+            log.warning("the driver cannot report that it is alive: %s", error.message)
         if ended.wait(_HEARTBEAT_SECONDS):
             return
 

@@ -127,7 +127,7 @@ def located(config: str, connection: str = CONNECTION) -> Location:
         kafka, master = _kafka(connection, found, extra), str(extra.get("master") or "")
     path = config or Variable.get(VARIABLE, default=None) or os.environ.get(ENVIRONMENT)
     if not path:
-        message = "Nothing says where streams.toml is"
+        message = "The location of streams.toml is unknown"
         raise ConfigError(message, hint=_ways(connection))
     return Location(Path(path), kafka, master)
 
@@ -135,7 +135,7 @@ def located(config: str, connection: str = CONNECTION) -> Location:
 def _checked(name: str, found: Any) -> Mapping[str, Any]:
     if found.conn_type != MillraceHook.conn_type:
         message = f"The connection {name!r} is of type {found.conn_type!r}"
-        raise ConfigError(message, hint=f"Its type is to be {MillraceHook.conn_type}.")
+        raise ConfigError(message, hint=f"Its type must be {MillraceHook.conn_type}.")
     try:
         extra = json.loads(found.extra or "{}")
     except ValueError:

@@ -106,7 +106,7 @@ def test_the_project_is_found_by_a_connection_a_variable_or_the_environment(tmp_
     assert first == ["one.toml", kafka | own, {"spark.remote": "sc://s:1"}]
     assert other == ["one.toml", kafka, {"spark.master": "local[2]"}]
     assert [variable[0], environment[0]] == ["two.toml", "three.toml"]
-    assert nothing.startswith("ConfigError: Nothing says where streams.toml is\nHint: airflow connections add")
+    assert nothing.startswith("ConfigError: The location of streams.toml is unknown\nHint: airflow connections add")
     assert gone.startswith("ConfigError: Airflow has no connection 'gone'\nHint: airflow connections add gone")
     assert wrong.startswith("ConfigError: The connection 'other' is of type 'http'")
     assert missing.startswith("ConfigError: There is no /no/streams.toml")

@@ -135,8 +135,8 @@ def test_waits_survive_their_triggerer_and_answers_are_about_one_verdict(tmp_pat
     assert "- b\\_c: failed: 3 &lt;b>" in shown
     assert shown[-1] == "| sums | changed | x\\|y | 1 | 2 |"
     assert told[6] == "v7"
-    assert told[7] == "clicks: verdict v6 does not hold any more: the last gate's verdict is v7"
-    assert told[8] == "clicks: verdict v6 does not hold any more: no gate has judged the candidate"
+    assert told[7] == "clicks: verdict v6 no longer holds: the last gate's verdict is v7"
+    assert told[8] == "clicks: verdict v6 no longer holds: no gate has judged the candidate"
     (by, approved), result, (_, other), refused, rejected = told[9:]
     assert by.startswith("airflow:ann (")
     assert (approved, result, other) == ("v7", "v7", "v6")

@@ -243,7 +243,7 @@ def test_a_deleted_changelog_is_not_recreated_before_a_reset(case: Case) -> None
     case.work()
     admin = case.broker.admin()
     admin.delete_topics([case.changelog.topic])
-    with pytest.raises(TopicError, match=f"topics of its own are not there: {case.changelog.topic}\\n"):
+    with pytest.raises(TopicError, match=f"internal topics are missing: {case.changelog.topic}\\n"):
         case.work()
     assert admin.list_topics(case.changelog.topic) == []
     beginning = OffsetVector({TopicPartition(f"{case.name}.in", 0): 0})

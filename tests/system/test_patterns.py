@@ -123,7 +123,7 @@ def test_an_instance_whose_repartition_topic_is_gone_ends_and_says_so(group: Gro
     assert "Traceback" not in group.log(0)
     again = group.start(settings=SETTINGS)
     assert again.wait(60) == 1
-    assert f"topics of its own are not there: {topic}" in group.log(1)
+    assert f"internal topics are missing: {topic}" in group.log(1)
     assert admin.list_topics(topic) == []
 
 

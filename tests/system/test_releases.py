@@ -191,7 +191,7 @@ def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_b
     (warning,) = (outcome for outcome in verdict.outcomes.values() if outcome.startswith("failed"))
     assert warning == "failed: 33.333 % unexpected, such as key ann, new 3, old 5"
     assert not [record for record in caplog.records if record.name.startswith("great_expectations")]
-    with pytest.raises(ApprovalNeededError, match=r"warnings nobody has approved: .*difference"):
+    with pytest.raises(ApprovalNeededError, match=r"warnings that nobody has approved: .*difference"):
         releaser.cut()
     assert cut(releaser).corrections == 1
     assert releaser.cut() == releaser.status(), "who has not heard of a success may ask for it again"
@@ -431,7 +431,7 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
     with monkeypatch.context() as patched:
         patched.setattr(marks_module, "_ANSWER_SECONDS", 0.5)
         with pytest.raises(
-            UnderWayError, match=r"-v1 does not hold: .*\.payments-0 has not come to where it is to stop"
+            UnderWayError, match=r"-v1 does not hold: .*\.payments-0 has not reached the offset at which it is to stop"
         ):
             cut(releaser)
     member.close()

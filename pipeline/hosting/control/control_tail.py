@@ -129,7 +129,7 @@ class ControlTail:
         try:
             remove_mark(self._admin, self._app, record)
         except (VersionConflictError, TaskMigratedError, UnknownOutcomeError) as error:
-            log.info("somebody else writes the control topic, which is read again: %s", error)
+            log.info("another process has written to the control topic, which is read again: %s", error)
         # Checked again then, unless the topic says meanwhile that the mark is gone.
         self._deadline = record.mark.id, time.monotonic() + _RETRY_SECONDS
 

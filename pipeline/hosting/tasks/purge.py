@@ -89,7 +89,7 @@ class Purge:
         try:
             self._delete(processed, old)
         except StreamsError as error:
-            log.warning("what is needed no more of the application's own topics is not deleted: %s", error.message)
+            log.warning("processed records of internal topics are not deleted: %s", error.message)
 
     def _delete(self, processed: Mapping[TopicPartition, int], old: Mapping[TopicPartition, int]) -> None:
         """Delete processed records, and those before a time.

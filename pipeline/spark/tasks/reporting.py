@@ -112,7 +112,7 @@ def reporting(
                 admin.alter_offsets(group, {place: turn * _COUNTS + counted})
                 said = counted
             except StreamsError as error:
-                log.debug("progress is not told: %s", error)
+                log.debug("progress cannot be reported: %s", error)
 
     thread = threading.Thread(target=report, name="reporting", daemon=True)
     thread.start()

@@ -221,7 +221,7 @@ class Alignment:
         self._ends, self._ask_at = ends, 0.0
 
     def _end(self, now: float) -> None:
-        log.info("tasks have caught up, and are aligned no longer")
+        log.info("tasks have caught up, and are no longer aligned")
         self.is_catching_up = False
         self._note_held(set(), now)
         self._ask_at = now + _REST_SECONDS
@@ -355,7 +355,7 @@ class Alignment:
         if not progress.is_given_up and now - progress.since > PATIENCE_SECONDS:
             progress.is_given_up = True
             log.warning(
-                "task %s makes no progress in %s [%d]: others go on without it, and what it writes may be late for windows",
+                "task %s makes no progress in %s [%d]: others continue without it, and its results may be late for windows",
                 self._owners[tp],
                 *tp,
                 extra={"task": str(self._owners[tp])},

@@ -140,7 +140,7 @@ class Membership:
         try:
             found = dict(self._connected.resolved().partitions)
         except BrokerError as error:
-            log.warning("topics are not looked for: %s", error)
+            log.warning("new topics cannot be looked up: %s", error)
             return
         if found != self._found:
             self._connected.with_partitions(found).layout  # noqa: B018 - raises if topics are missing or do not fit

@@ -306,7 +306,7 @@ class Supervisor:
         stopped = self._processes.stop(streams, lambda: _STOP_ALONE_SECONDS if is_alone.is_set() else _STOP_SECONDS)
         failed = next((stream.failure for stream in stopped if stream.failure is not None), None)
         if failed is not None:
-            log.warning("a stream thread failed when it was to end: %s", failed.message)
+            log.warning("a stream thread failed while it was ending: %s", failed.message)
 
     def _obey(self, arrived: Orders | StreamsError) -> None:
         if isinstance(arrived, StreamsError):
@@ -427,9 +427,7 @@ def _check_properties(application: Application) -> None:
     for tag in streams.rack_aware_assignment_tags:
         if not streams.client_tag.get(tag):
             message = f"rack.aware.assignment.tags names {tag}, but there is no client.tag.{tag}"
-            raise ConfigError(
-                message, hint="Each instance says what it is called by it, or its copies would be anywhere."
-            )
+            raise ConfigError(message, hint="Set it on each instance, since copies are placed by its value.")
     if streams.consumer:
         RecordConsumer(application.kafka, streams.consumer).close()
     if streams.producer:

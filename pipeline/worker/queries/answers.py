@@ -119,7 +119,7 @@ def look_up(store: Any, builder: StoreBuilder, query: Query, limit: int, after: 
         message = f"Store {builder.name} ({builder.kind.value}) cannot be asked a {type(query).__name__}"
         return Refusal(Reason.UNKNOWN_QUERY, message)
     if isinstance(query, KeyQuery) and query.as_of is not None and builder.kind is not StoreKind.VERSIONED:
-        message = f"Store {builder.name} ({builder.kind.value}) does not know what was: as_of needs a versioned store"
+        message = f"Store {builder.name} ({builder.kind.value}) keeps no earlier values: as_of needs a versioned store"
         return Refusal(Reason.UNKNOWN_QUERY, message)
     deadline = time.monotonic() + MAX_SECONDS
     rows: list[Row] = []

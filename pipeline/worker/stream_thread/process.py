@@ -202,4 +202,4 @@ def _last_word(pipe: Connection, failed: Failed) -> None:
     try:
         pipe.send(failed)
     except (BrokenPipeError, ConnectionResetError):
-        log.warning("the supervisor is gone and does not hear of it: %s", failed.message)
+        log.warning("the supervisor is gone and cannot be told: %s", failed.message)

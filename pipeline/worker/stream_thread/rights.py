@@ -48,7 +48,7 @@ class Rights:
         held = before.hold if before else None
         self._alignment.hold(right.hold)
         if held is not None and (right.hold is None or right.hold.mark != held.mark):
-            log.info("has held for mark %s for %.3f s, and goes on", held.mark, time.monotonic() - self._since)
+            log.info("has held for mark %s for %.3f s, and continues", held.mark, time.monotonic() - self._since)
         if right.hold is not None and (held is None or right.hold.mark != held.mark):
             self._since = time.monotonic()
             log.info("holding for mark %s", right.hold.mark)

@@ -196,7 +196,7 @@ class StreamThread:
         except BrokerError as error:
             if not error.retriable:
                 raise
-            log.warning("topics are not looked for: %s", error)
+            log.warning("new topics cannot be looked up: %s", error)
         self.assign_all()
 
     def learn(self, record: LiveVersion) -> None:
@@ -287,7 +287,7 @@ class StreamThread:
         except MissingOffsetError as error:
             owned = self._fetching.reader_of(TopicPartition(error.topic, error.partition))
             if owned is None:
-                hint = "Start again: a global table is filled with what its topic has then."
+                hint = "Start again: the global table is then filled from its topic."
                 raise MissingOffsetError(error.message, hint=hint) from error
             if not self._manager.finish_commit_of(owned):  # its outcome has already shown who owns the task
                 return

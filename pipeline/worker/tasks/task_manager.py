@@ -273,7 +273,7 @@ class TaskManager:
         stuck_s = time.monotonic() - owned.doubted_since
         if stuck_s > self._timeout_s:
             message = f"Task {owned.id} has made no progress for {stuck_s:.0f} s: {error.message}"
-            raise UnknownOutcomeError(message, hint="task.timeout.ms says how long it starts over.") from error
+            raise UnknownOutcomeError(message, hint="It starts over until task.timeout.ms has passed.") from error
 
     def _close(self, task: StreamTask, *, is_ours: bool = True) -> None:
         """Close a task that runs. Its uncommitted work is discarded."""

@@ -249,4 +249,4 @@ def test_a_task_that_makes_no_progress_is_waited_for_within_limits(caplog: pytes
         application.turn(dead)
     application.close()
     assert application.written == [5, 50, 500]
-    assert "task 0_0 makes no progress in in [0]: others go on without it" in caplog.text
+    assert "task 0_0 makes no progress in in [0]: others continue without it" in caplog.text

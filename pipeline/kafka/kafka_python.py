@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError
@@ -61,6 +60,8 @@ class GroupCoordinator:
         coordinator: Any = getattr(consumer, "_coordinator", None)
         missing = [name for name in PRIVATE if not hasattr(coordinator, name)]
         if missing:
+            from importlib.metadata import version  # noqa: PLC0415 - loads far more than this module, for an error
+
             message = f"kafka-python {version('kafka-python')} is not supported: it has no {', '.join(missing)}"
             raise ConfigError(message, hint="pip install 'kafka-python>=3.0.12,<3.1'")
         self._coordinator = coordinator

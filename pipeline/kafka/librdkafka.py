@@ -6,15 +6,16 @@ librdkafka's own error codes have names that begin with an underscore in Python,
 from __future__ import annotations
 
 import ctypes
-from importlib.metadata import version
 from typing import TypeVar
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, __version__
 
 from pipeline.errors import ConfigError
 
 T = TypeVar("T")
 
+INSTALLED: str = __version__
+"""The installed version of confluent-kafka."""
 FREES_REQUESTS = "2.9.0"
 """The version whose `Admin_delete_records` returns a reference to its list of partitions that it never took."""
 
@@ -22,7 +23,7 @@ FREES_REQUESTS = "2.9.0"
 def _code(name: str) -> int:
     code = getattr(KafkaError, name, None)
     if not isinstance(code, int):
-        message = f"confluent-kafka {version('confluent-kafka')} is not supported: it has no error code {name}"
+        message = f"confluent-kafka {INSTALLED} is not supported: it has no error code {name}"
         raise ConfigError(message, hint=f"pip install 'confluent-kafka=={FREES_REQUESTS}'")
     return code
 
@@ -32,7 +33,7 @@ def kept(request: list[T]) -> list[T]:
 
     Without it the list would be freed while in use, which corrupts the process.
     """
-    if version("confluent-kafka") == FREES_REQUESTS:
+    if INSTALLED == FREES_REQUESTS:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(request))
     return request
 

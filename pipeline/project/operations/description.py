@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import ConfigError
 from pipeline.records import TaskId
-from pipeline.runtime.fused_code import sub_topology_code
 
 if TYPE_CHECKING:
     from pipeline.hosting.application import Application
@@ -40,6 +39,8 @@ def described(application: Application, form: str) -> str:
 
 def generated_code(application: Application) -> str:
     """Return the code that tasks generate for each sub-topology, and the nodes that it calls, with reasons."""
+    from pipeline.runtime.fused_code import sub_topology_code
+
     parts = []
     for sub in application.topology.sub_topologies():
         spec = application.task_spec(TaskId(sub.id, 0), ())

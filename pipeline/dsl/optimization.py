@@ -141,17 +141,17 @@ class _Graph:
     def _child_of(self, parent: str, start: str) -> str | None:
         return self._find(start, lambda name: parent in self.parents[name])
 
-    def _find(self, start: str, accept: Callable[[str], bool], seen: set[str] | None = None) -> str | None:
+    def _find(self, start: str, accept: Callable[[str], bool]) -> str | None:
         """Return the first accepted node from `start` upwards, depth first (`findParentNodeMatching`)."""
-        if accept(start):
-            return start
-        seen = set() if seen is None else seen
-        for parent in self.parents[start]:
-            if parent not in seen:
-                seen.add(parent)
-                found = self._find(parent, accept, seen)
-                if found is not None:
-                    return found
+        waiting, seen = [start], set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name in seen:
+                continue
+            if accept(name):
+                return name
+            seen.add(name)
+            waiting += reversed(tuple(self.parents[name]))
         return None
 
     def replace(self, source: str, parent: str, merged: str) -> None:

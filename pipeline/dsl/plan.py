@@ -211,19 +211,19 @@ class TableNode:
         Returns:
             Whether updates will carry old values.
         """
-        if self.is_join:
-            for parent in self.parents:
+        chain = [self]
+        while (top := chain[-1]).parents and not (top.is_join or top.is_materialized):
+            chain.append(top.parents[0])
+        if top.is_join:
+            for parent in top.parents:
                 parent.enable_sending_old_values(force=True)
-        elif not self.is_materialized and not self._finds_old_values(force=force):
-            return False
-        self.sends_old_values = True
+        elif not top.is_materialized:
+            top.is_materialized = force
+            if not force:
+                return False
+        for node in chain:
+            node.sends_old_values = True
         return True
-
-    def _finds_old_values(self, *, force: bool) -> bool:
-        if self.parents:
-            return self.parents[0].enable_sending_old_values(force=force)
-        self.is_materialized = force
-        return force
 
 
 def repartition(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from pipeline.topology.grouping import group_ids, sub_topologies
@@ -11,7 +12,7 @@ from pipeline.topology.nodes import GlobalStore, Node, SinkNode, SourceNode, Sub
 from pipeline.topology.tree_set import TreeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pipeline.topology.parts import Parts
 
@@ -85,14 +86,23 @@ class _Family:
             return -sizes[name], name
 
         family = cls(sizes, {name: TreeSet(rank) for name in nodes}, {name: TreeSet(rank) for name in nodes})
-        for name in hash_order(tuple(nodes)):
+        names = tuple(nodes)
+        places = {name: number for number, name in enumerate(names)}
+        for name in hash_order(names):
             for parent in nodes[name].parents:
                 family.parents[name].add(parent)
                 family.children[parent].add(name)
-                family._grow(parent, family.sizes[name])
+                family._grow(parent, family.sizes[name], names, places)
         return family
 
-    def _grow(self, name: str, by: int) -> None:
-        self.sizes[name] += by
-        for parent in self.parents[name]:
-            self._grow(parent, by)
+    def _grow(self, name: str, by: int, names: Sequence[str], places: Mapping[str, int]) -> None:
+        """Add to the size of a node, and of those above it once per path; parents have places before their children's."""
+        grown, waiting = {name: by}, [-places[name]]
+        while waiting:
+            lowest = names[-heappop(waiting)]
+            growth = grown.pop(lowest)
+            self.sizes[lowest] += growth
+            for parent in self.parents[lowest]:
+                if parent not in grown:
+                    heappush(waiting, -places[parent])
+                grown[parent] = grown.get(parent, 0) + growth

@@ -13,9 +13,11 @@ from pipeline import (
     STRING,
     AutoOffsetReset,
     Consumed,
+    Grouped,
     JoinWindows,
     Materialized,
     Processor,
+    Produced,
     Record,
     Stores,
     StreamJoined,
@@ -381,3 +383,36 @@ def test_a_read_only_store_is_a_sub_topology_that_reads_its_whole_topic() -> Non
     assert [node.name for node in sub.nodes] == ["source", "processor"]
     assert (sub.stores[0].logging, sub.stores[0].source_topic) == (False, "topic")
     assert sub.sources[0].reset == AutoOffsetReset.earliest()
+
+
+def test_a_chain_of_thousands_of_nodes_is_described_drawn_and_run() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", Consumed(STRING, STRING)).map(lambda key, value: (key, value))
+    for _ in range(2_000):
+        stream = stream.map_values(lambda value: value)
+    stream.group_by_key(Grouped(STRING, STRING)).count().to_stream().to("out", Produced(STRING, LONG))
+    topology = builder.build(optimization="all")
+    names = [line.split()[1] for line in topology.describe().splitlines() if "Processor:" in line]
+    assert names[1:2001] == [f"KSTREAM-MAPVALUES-{number:010}" for number in range(2, 2_002)]
+    assert names[-1] in topology.svg()
+    assert names[-1] in topology.mermaid()
+    with TopologyTestDriver(topology) as driver:
+        driver.input_topic("in", STRING, STRING).pipe_input("a", "b")
+        assert driver.output_topic("out", STRING, LONG).read_value() == 1
+
+
+def test_a_chain_of_thousands_of_filtered_tables_is_built() -> None:
+    builder = StreamsBuilder()
+    table = builder.table("in", Consumed(STRING, STRING))
+    for _ in range(2_000):
+        table = table.filter(lambda _key, _value: True)
+    table.to_stream().to("out", Produced(STRING, STRING))
+    assert builder.build().describe().count("KTABLE-FILTER") > 2_000
+
+
+def test_many_streams_that_part_and_meet_again_are_described() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", Consumed(STRING, STRING))
+    for _ in range(60):  # 2**60 paths
+        stream = stream.merge(stream.map_values(lambda value: value))
+    assert "KSTREAM-MERGE-0000000120" in builder.build().describe()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import socket
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.kafka.ranges import read_range
 from pipeline.records import OffsetRange, TopicPartition
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -68,9 +68,8 @@ class Broker:
         entries = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in config.items()]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         client, admin = AdminClient(self.kafka), self.admin()
-        client.incremental_alter_configs([resource])[resource].result(30)
-        while not config.items() <= admin.topic_config(topic).items():
-            time.sleep(0.05)
+        client.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
+        until(lambda: config.items() <= admin.topic_config(topic).items(), f"had {config}")
 
     def write(self, topic: str, records: Iterable[Input], partition: int | None = None) -> None:
         producer = IdempotentProducer(self.kafka)

@@ -116,7 +116,7 @@ def project() -> dict[str, Any]:
     }
 
 
-def differences(_app: str, _limit: int) -> Sequence[DifferentRow]:
+def differences(app: str, limit: int) -> Sequence[DifferentRow]:  # noqa: ARG001 - as it is called
     """Three rows."""
     window = {"window_start": "10:00", "window_end": "10:05"}
     return [

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import tarfile
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import pytest
 
 from pipeline.errors import EmbeddedBrokerError
 from pipeline.kafka.embedded.artifacts import find_java
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,13 +74,12 @@ def _installed() -> Path:
 
 
 def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while True:
+    def answers() -> bool:
         assert process.poll() is None, "the registry has ended"
         try:
-            urllib.request.urlopen(f"{url}/subjects", timeout=5).close()  # noqa: S310 - on this machine
+            urllib.request.urlopen(f"{url}/subjects", timeout=60).close()  # noqa: S310 - on this machine
         except (urllib.error.URLError, OSError):
-            assert time.monotonic() < deadline, "the registry does not come up"
-            time.sleep(0.1)
-        else:
-            return
+            return False
+        return True
+
+    until(answers, "came up")

@@ -13,11 +13,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tests.waiting import DEADLINE_S
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 CTRL_C, CTRL_D, UP, TAB, ENTER = "\x03", "\x04", "\x1b[A", "\t", "\r"
-_SECONDS = 60
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
 _OWNED = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 """Makes the terminal that of the process, so that Ctrl-C reaches it as a signal."""
@@ -42,17 +43,17 @@ class Terminal:
 
     def until(self, text: str) -> None:
         """Wait until a text is shown behind what was waited for before."""
-        deadline = time.monotonic() + _SECONDS
+        deadline = time.monotonic() + DEADLINE_S
         while (at := self.shown.find(text, self._looked_at)) < 0:
             assert self._read(deadline), f"{text!r} was not shown, but {self.shown!r}"
         self._looked_at = at + len(text)
 
     def ended(self) -> int:
         """Wait for the end, and return the exit code."""
-        deadline = time.monotonic() + _SECONDS
+        deadline = time.monotonic() + DEADLINE_S
         while self._read(deadline):
             pass
-        return self.process.wait(_SECONDS)
+        return self.process.wait(DEADLINE_S)
 
     def _read(self, deadline: float) -> bool:
         ready, _, _ = select.select([self.ours], [], [], max(deadline - time.monotonic(), 0))

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tests.presence import present
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
@@ -131,7 +133,7 @@ class _Person(threading.Thread):
         from airflow.triggers.base import TriggerEvent  # noqa: PLC0415
         from sqlalchemy import select  # noqa: PLC0415
 
-        with settings.NonScopedSession() as session:
+        with present(settings.NonScopedSession)() as session:
             waiting = session.scalar(select(TaskInstance).where(TaskInstance.state == "awaiting_input"))
             if waiting is None or not (waiting.id in self._given or self._left):
                 return
@@ -152,7 +154,7 @@ def _states(dag_id: str) -> list[tuple[str, str, int]]:
     from sqlalchemy import select  # noqa: PLC0415
 
     last = select(DagRun.run_id).where(DagRun.dag_id == dag_id).order_by(DagRun.id.desc()).limit(1).scalar_subquery()
-    with settings.NonScopedSession() as session:
+    with present(settings.NonScopedSession)() as session:
         tasks = session.scalars(select(TaskInstance).where(TaskInstance.dag_id == dag_id, TaskInstance.run_id == last))
         return [(task.task_id, str(task.state), task.try_number) for task in tasks]
 

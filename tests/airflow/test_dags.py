@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,8 @@ from pipeline.releases.registry import Registry
 from pipeline.spark.planning.runs import RunLog
 from pipeline.spark.ranges import RunRange
 from tests.airflow.command_line import running_command_line
+from tests.presence import present
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -210,7 +211,7 @@ globals().update(dags(Path({str(self.path)!r}), notices=notices))
 
     @property
     def total(self) -> int:
-        return [LONG.deserialize(record.value) for record in self.broker.read(f"{self.name}.sums")][-1]
+        return [LONG.deserialize(present(record.value)) for record in self.broker.read(f"{self.name}.sums")][-1]
 
     def dag(self, kind: str, answering: tuple[str, ...] = (), code: int = 0, **params: Any) -> Done:
         """Run one of its DAGs."""
@@ -247,7 +248,7 @@ def shop(broker: Broker, airflow: CommandLine, home: Path, unique: str) -> Shop:
 def test_a_bounded_run_and_a_dry_backfill_run_as_dags(shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.dag("run")
     assert shop.total == 5
-    rehearsed = shop.dag("backfill", **{"from": "earliest", "dry_run": True})
+    rehearsed = shop.dag("backfill", **dict[str, Any]({"from": "earliest", "dry_run": True}))
     assert re.search(rf"{shop.name}\.sums: [1-9]\d* records would be written", rehearsed.shown), rehearsed.shown
     (done,) = RunLog(shop.broker.admin()).runs(shop.name)
     monkeypatch.syspath_prepend(str(home))
@@ -329,7 +330,7 @@ with DAG("{shop.name}__transfers", schedule=None):
     (tmp_path / "in" / "a.json").write_text('{"id": 1}\n{"id": 2}\n')
     for _ in range(2):
         shop.dag("transfers")
-        assert sorted(r.value for r in shop.broker.read(f"{shop.name}.copied")) == [b'{"id":1}', b'{"id":2}']
+        assert sorted(present(r.value) for r in shop.broker.read(f"{shop.name}.copied")) == [b'{"id":1}', b'{"id":2}']
         lines = [line for file in (tmp_path / "out").glob("*/*.json") for line in file.read_text().splitlines()]
         assert sorted(json.loads(line)["value"] for line in lines) == ['{"id":1}', '{"id":2}']
 
@@ -347,10 +348,9 @@ def test_a_driver_apart_runs_a_range_while_its_task_waits_and_ends_when_told_to(
     chosen = str(sessions.bounded(project, wish).range)
     driver = drivers.start(Location(shop.path), wish, chosen, project)
     drivers.end(project, driver)
-    began, note = sessions.now_ms(), None
-    while note is None:
-        found = drivers.look_at(project, driver, began)
-        note = json.loads(found.found) if found.is_over else time.sleep(0.5)
+    began = sessions.now_ms()
+    until(lambda: drivers.look_at(project, driver, began).is_over, "ended")
+    note = json.loads(drivers.look_at(project, driver, began).found)
     assert (note["state"], note["may_help"]) == ("failed", True)
     assert note["said"].startswith("It was told to end.")
     assert json.loads(drivers.look_at(project, "gone", 0).found)["state"] == "died"

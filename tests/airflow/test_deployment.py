@@ -9,10 +9,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from tests.postgresql import binary, running_postgres
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -111,11 +112,11 @@ def test_workers_run_side_by_side_as_their_service_says(
             command = each.command("worker")
             running.append(subprocess.Popen(command, env=each.environ, cwd=each.directory, stdout=log, stderr=log))
         for each in containers:
-            until(lambda each=each: each.is_healthy("worker"), lambda: logs(tmp_path))  # type: ignore[misc]
+            until(partial(each.is_healthy, "worker"), "was healthy", lambda: logs(tmp_path))
         for each in containers:
             anonymous = urllib.request.Request(f"http://127.0.0.1:{each.port}/status")
             with pytest.raises(urllib.error.HTTPError, match="401"):
-                urllib.request.urlopen(anonymous)  # noqa: S310 - on this machine
+                urllib.request.urlopen(anonymous, timeout=DEADLINE_S)  # noqa: S310 - on this machine
             assert list((each.directory / "var/lib/millrace").iterdir()), "keeps its state for itself"
     finally:
         for process in running:
@@ -193,7 +194,7 @@ def test_airflow_is_healthy_as_the_services_that_compose_starts(
                         start_new_session=True,
                     )
                 )
-        until(lambda: is_healthy(port), lambda: logs(tmp_path))
+        until(lambda: is_healthy(port), "was healthy", lambda: logs(tmp_path))
         listed = subprocess.run(
             [sys.executable, "-m", "airflow", "dags", "list", "--output", "json"],
             env=environ,
@@ -209,13 +210,13 @@ def test_airflow_is_healthy_as_the_services_that_compose_starts(
         }
         anonymous = urllib.request.Request(f"http://127.0.0.1:{port}/api/v2/dags")
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(anonymous)  # noqa: S310 - on this machine
+            urllib.request.urlopen(anonymous, timeout=DEADLINE_S)  # noqa: S310 - on this machine
     finally:
         for process in running:
             os.killpg(process.pid, signal.SIGTERM)
         for process in running:
             try:
-                process.wait(30)
+                process.wait(DEADLINE_S)
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
@@ -250,18 +251,11 @@ def airflow_environment(directory: Path, postgres: int, port: int) -> dict[str, 
 
 def is_healthy(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v2/monitor/health", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v2/monitor/health", timeout=60) as answer:
             states = json.load(answer)
     except OSError:
         return False
     return {state["status"] for state in states.values()} == {"healthy"}
-
-
-def until(condition: Callable[[], bool], told: Callable[[], str]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, told()
-        time.sleep(0.5)
 
 
 def logs(directory: Path) -> str:

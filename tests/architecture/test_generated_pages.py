@@ -99,7 +99,7 @@ def test_every_parameter_of_a_command_has_a_help_text_that_is_a_sentence() -> No
 @pytest.mark.parametrize("declared", [AppConfig, StreamsConfig])
 def test_every_key_is_declared_with_a_meaning_that_is_a_sentence(declared: type) -> None:
     meanings = config_reference.meanings(declared)
-    names = [each.name for each in fields(declared)]  # type: ignore[arg-type]
+    names = [each.name for each in fields(declared)]
     assert [name for name in names if not meanings.get(name, "").endswith(".")] == []
     assert sorted(meanings) == sorted(names)
 

@@ -70,7 +70,7 @@ def both(left: object, right: object) -> str:
 class Made:
     """Part of a topology: how to build it, what it is called, which topics it reads."""
 
-    build: Callable[[StreamsBuilder], Any]
+    build: Callable[[StreamsBuilder | Numbered], Any]
     name: str
     topics: frozenset[str]
 
@@ -136,7 +136,8 @@ def in_windows(stream: KStream[str, str], windows: Any, *, suppressed: bool) -> 
     counts = stream.group_by_key(BY_TEXT).windowed_by(windows).count()
     if suppressed:
         counts = counts.suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))
-    return counts.to_stream(flat).map_values(lambda count: None if count is None else str(count))
+    texts: KStream[str, str] = counts.to_stream(flat).map_values(lambda count: None if count is None else str(count))
+    return texts
 
 
 def flat(key: Windowed[str], _value: object) -> str:
@@ -173,7 +174,7 @@ def merged(left: Made, right: Made) -> Made:
 
 
 def joined(left: Made, right: Made, kind: str = "join") -> Made:
-    def build(builder: StreamsBuilder) -> KStream[str, str]:
+    def build(builder: StreamsBuilder | Numbered) -> KStream[str, str]:
         options: StreamJoined[str, str, str] = StreamJoined(STRING, STRING, STRING)
         windows = JoinWindows.of(ms(25), grace=ms(50))
         join = getattr(left.build(builder), kind)
@@ -199,7 +200,7 @@ def counted_results(stream: KStream[str, str]) -> KStream[str, str]:
 def looked_up(stream: Made, *, left: bool, versioned: bool) -> Made:
     table_made = table_source(versioned=versioned)
 
-    def build(builder: StreamsBuilder) -> KStream[str, str]:
+    def build(builder: StreamsBuilder | Numbered) -> KStream[str, str]:
         made, table = stream.build(builder), table_made.build(builder)
         join = made.left_join if left else made.join
         result: KStream[str, str] = join(table, both, joined=Joined(STRING, STRING))
@@ -385,11 +386,10 @@ def test_the_tables_are_the_same_on_every_host(host: Host, partitions: int) -> N
         inputs |= {f"{topic}-{number}": [] for topic in made.topics}
         for topic, key, value, timestamp in records:
             inputs[f"{topic}-{number}"].append((key.encode(), None if value is None else value.encode(), timestamp))
-    topic = host.topic
 
     def build(builder: StreamsBuilder) -> Topology:
         for number, made in mades.items():
-            made.build(Numbered(builder, topic, number)).to(topic(f"out-{number}"), TO_TEXTS)
+            made.build(Numbered(builder, host.topic, number)).to(host.topic(f"out-{number}"), TO_TEXTS)
         return builder.build()
 
     found = host.run(build, inputs, *(f"out-{number}" for number in mades), partitions=partitions)

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 def headers_of(letter: RawRecord) -> dict[str, str | None]:
-    return {name.removeprefix("__streams.errors."): text and text.decode() for name, text in letter.headers}
+    return {
+        name.removeprefix("__streams.errors."): None if text is None else text.decode() for name, text in letter.headers
+    }
 
 
 def test_failing_records_go_to_the_dead_letter_topic_and_the_rest_goes_on(

@@ -34,6 +34,7 @@ from pipeline import (
     session_windowed,
     windowed,
 )
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,8 +51,12 @@ def lines(*records: tuple[str | None, str | None, int]) -> list[tuple[bytes | No
     return [(k.encode() if k is not None else None, v.encode() if v is not None else None, t) for k, v, t in records]
 
 
+def text_of(part: bytes | None) -> str | None:
+    return None if part is None else part.decode()
+
+
 def texts(records: Sequence[RawRecord]) -> list[tuple[str | None, str | None, int]]:
-    return [(r.key and r.key.decode(), r.value and r.value.decode(), r.timestamp) for r in records]
+    return [(text_of(r.key), text_of(r.value), r.timestamp) for r in records]
 
 
 def latest(records: Sequence[RawRecord]) -> dict[bytes | None, RawRecord]:
@@ -80,7 +85,7 @@ def test_a_stream_is_merged_with_its_own_counts_by_another_key(host: Host) -> No
         counts.merge(stream).to(host.topic("out"), TEXT)
         return builder.build()
 
-    given = {"in": lines(*((k, v, time) for time, (k, v) in enumerate(["ax", "by", "cx", "dx", "ey"], 1)))}
+    given = {"in": lines(*((text[0], text[1], time) for time, text in enumerate(["ax", "by", "cx", "dx", "ey"], 1)))}
     found = host.run(build, given, "out", partitions=2)
     values = {record.key: record.value for record in found["out"]}
     assert values == {b"a": b"x", b"b": b"y", b"c": b"x", b"d": b"x", b"e": b"y", b"x": b"3", b"y": b"2"}
@@ -132,7 +137,9 @@ def test_a_late_record_inside_grace_updates_its_window_and_one_behind_is_dropped
     times = (1000, 3000, 6000, 2000, 6999, 7000, 4000)
     found = host.run(build, {"in": lines(*[("k", "v", t) for t in times])}, "out")["out"]
     serde = windowed(STRING, 5 * SECOND)
-    counted = [(serde.deserialize(r.key).window.start, LONG.deserialize(r.value), r.timestamp) for r in found]
+    counted = [
+        (serde.deserialize(present(r.key)).window.start, LONG.deserialize(present(r.value)), r.timestamp) for r in found
+    ]
     assert counted == [(0, 1, 1000), (0, 2, 3000), (5000, 1, 6000), (0, 3, 3000), (5000, 2, 6999), (5000, 3, 7000)]
 
 
@@ -150,7 +157,7 @@ def test_hopping_windows_count_a_record_in_each_window_it_falls_into(host: Host)
 
     found = host.run(build, {"in": lines(("k", "v", 1000), ("k", "v", 3000))}, "out")["out"]
     serde = windowed(STRING, 4 * SECOND)
-    assert [(serde.deserialize(r.key).window.start, LONG.deserialize(r.value)) for r in found] == [
+    assert [(serde.deserialize(present(r.key)).window.start, LONG.deserialize(present(r.value))) for r in found] == [
         (0, 1),
         (0, 2),
         (2000, 1),
@@ -170,7 +177,7 @@ def test_a_record_between_two_sessions_merges_them_and_deletes_what_they_were(ho
         return builder.build()
 
     found = host.run(build, {"in": lines(*[("k", "v", t) for t in (1000, 3000, 2000, 9000)])}, "out")["out"]
-    keys = [session_windowed(STRING).deserialize(r.key).window for r in found]
+    keys = [session_windowed(STRING).deserialize(present(r.key)).window for r in found]
     counted = [
         (k.start, k.end, r.value and LONG.deserialize(r.value), r.timestamp) for k, r in zip(keys, found, strict=True)
     ]
@@ -227,7 +234,8 @@ def test_a_suppressed_window_and_one_that_is_emitted_at_its_close_appear_once(ho
     serde = windowed(STRING, 2 * SECOND)
     for topic in ("suppressed", "closed"):
         counted = [
-            (serde.deserialize(r.key).window.start, LONG.deserialize(r.value), r.timestamp) for r in found[topic]
+            (serde.deserialize(present(r.key)).window.start, LONG.deserialize(present(r.value)), r.timestamp)
+            for r in found[topic]
         ]
         assert counted == [(0, 4, 1000), (2000, 1, 2000), (4000, 1, 5000)], topic
 
@@ -360,7 +368,7 @@ def test_a_processor_uses_its_store_and_is_punctuated_by_stream_time_without_bur
         return builder.build()
 
     given = {"in": lines(("a", "", 100), ("b", "", 900), ("a", "", 1000), ("a", "", 5500), ("a", "", 5900))}
-    found = [(r.key, LONG.deserialize(r.value), r.timestamp) for r in host.run(build, given, "out")["out"]]
+    found = [(r.key, LONG.deserialize(present(r.value)), r.timestamp) for r in host.run(build, given, "out")["out"]]
     assert found == [(b"a", 1, 100), (b"a", 2, 1000), (b"b", 1, 1000), (b"a", 3, 5500), (b"b", 1, 5500)]
 
 

@@ -43,6 +43,7 @@ from pipeline.spark.session import spark_session
 from pipeline.transfers.exports import ExportSpec, run_export
 from pipeline.transfers.imports import ImportSpec, run_import
 from tests.conformance.hosts import on_executor
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,7 +140,7 @@ class Case:
         )
 
     def written(self) -> list[tuple[bytes, bytes]]:
-        return sorted((r.key, r.value) for r in self.broker.read(f"{self.name}.out"))
+        return sorted((present(r.key), present(r.value)) for r in self.broker.read(f"{self.name}.out"))
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from pipeline.kafka.groups import GroupState
 from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer
 from pipeline.records import TopicPartition
 from tests.brokers import HOME
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,13 +55,6 @@ def millrace(home: Path, *arguments: str, **environ: str) -> tuple[int, str]:
         command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": search_path, **environ}
     )
     return done.returncode, done.stdout + done.stderr
-
-
-def _until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < deadline, f"never {what}"
-        time.sleep(0.1)
 
 
 def test_start_and_stop_can_be_asked_for_at_any_time_and_at_the_same_time(running: EmbeddedBroker) -> None:
@@ -116,7 +109,7 @@ def test_transactions_about_to_end_have_ended_when_a_killed_broker_is_back(runni
     Admin(kafka).create_topics([TopicSpec("ending.out", len(outputs)), TopicSpec("ending.in", len(inputs))])
     owners = subprocess.Popen([sys.executable, "-c", COMMITTING, running.bootstrap_servers, str(len(outputs))])
     try:
-        _until(lambda: min(Admin(kafka).end_offsets(outputs).values()) > 10, "committed ten records each")
+        until(lambda: min(Admin(kafka).end_offsets(outputs).values()) > 10, "committed ten records each")
         running.kill()
     finally:
         owners.kill()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import pytest
 
 from pipeline.cluster.channel import DEPLOYMENTS_TOPIC, Channel, InstanceReport, Message, Stop
 from pipeline.errors import BrokerError
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.brokers import Broker
@@ -21,13 +21,14 @@ REPORT = InstanceReport(0, "node-a", "running", "", 7, 1)
 
 def says(message: Message, teller: Channel, hearer: Channel) -> None:
     """Tell again and again, as both sides do while brokers refuse, until it is heard."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
+
+    def is_heard() -> bool:
         with suppress(BrokerError):
             teller.tell(message)
-            if message in hearer.hear(0.5):
-                return
-    pytest.fail(f"{message} was never heard")
+            return message in hearer.hear(0.5)
+        return False
+
+    until(is_heard, f"heard {message}")
 
 
 def test_driver_and_instance_hear_each_other_again_when_their_topic_was_deleted(broker: Broker, unique: str) -> None:

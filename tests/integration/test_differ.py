@@ -12,9 +12,11 @@ import pipeline.releases.differ as differ_module
 from pipeline.errors import RangeError
 from pipeline.hosting.clock import SystemClock
 from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer
+from pipeline.kafka.ranges import read_fields
 from pipeline.records import RawRecord, TopicPartition
 from pipeline.releases.differ import Differ
 from pipeline.releases.difference import Change, Side
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +56,10 @@ class Topics:
             return changes(differ.rows())
 
     def read(self) -> dict[str, str | None]:
-        return {r.key.decode(): r.value and r.value.decode() for r in self.broker.read(self.public)}
+        return {
+            present(r.key).decode(): None if r.value is None else r.value.decode()
+            for r in self.broker.read(self.public)
+        }
 
 
 def changes(pairs: Iterator[Pair]) -> dict[str, Change]:
@@ -75,7 +80,7 @@ def test_a_differ_reads_only_what_is_new_and_only_up_to_the_given_ends(
     with topics.differ() as differ:
         noted = differ.stable_ends()
     topics.write(topics.public, cy="4", bob="9")
-    read, ranges = differ_module.read_fields, []
+    read, ranges = read_fields, list[Any]()
 
     def watched(admin: Any, wanted: Any) -> Any:
         ranges.append({tp.topic: each.size for tp, each in wanted.items() if each.size})
@@ -169,7 +174,7 @@ def test_one_index_serves_both_directions(topics: Topics, monkeypatch: pytest.Mo
     with topics.differ() as differ:
         assert differ.publish(lambda: None, side=Side.NEW) == 3
     topics.write(topics.staging, ann="7")
-    read, ranges = differ_module.read_fields, []
+    read, ranges = read_fields, list[Any]()
 
     def watched(admin: Any, wanted: Any) -> Any:
         ranges.append({tp.topic for tp, each in wanted.items() if each.size})

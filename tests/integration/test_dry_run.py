@@ -13,6 +13,7 @@ from pipeline import (
     STRING,
     Consumed,
     Grouped,
+    KStream,
     Materialized,
     Produced,
     RangeError,
@@ -27,6 +28,7 @@ from pipeline.spark.dry_runs.outputs import dry_run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from tests.conformance.hosts import on_executor
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +72,7 @@ def counts_of(frames: dict[str, Any]) -> dict[tuple[int, bytes], tuple[int, int]
 
 
 def published(broker: Broker, name: str) -> dict[bytes, tuple[int, int]]:
-    return {r.key: (LONG.deserialize(r.value), r.timestamp) for r in broker.read(f"{name}.out")}
+    return {present(r.key): (LONG.deserialize(present(r.value)), r.timestamp) for r in broker.read(f"{name}.out")}
 
 
 def test_a_dry_run_gives_what_the_run_would_write_and_leaves_no_trace(
@@ -150,7 +152,7 @@ def test_each_topic_is_a_frame_with_the_columns_of_its_serdes(broker: Broker, un
         words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
         windows = words.group_by_key(Grouped(STRING, STRING)).windowed_by(TimeWindows.of_size_with_no_grace(minute))
         windows.count().to_stream().to(f"{unique}.counts", Produced(windowed(STRING, minute), LONG))
-        typed = words.map_values(lambda word: {"length": len(word), "word": word})
+        typed: KStream[str, dict[str, int | str]] = words.map_values(lambda word: {"length": len(word), "word": word})
         typed.to(f"{unique}.typed", Produced(STRING, JSON(dict[str, int | str])))
         typed.to(f"{unique}.plain", Produced(STRING, JSON))
         words.filter(lambda _k, _v: False).to(f"{unique}.none", Produced(STRING, STRING))

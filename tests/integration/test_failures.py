@@ -166,7 +166,7 @@ def test_a_record_that_the_brokers_refuse_stops_the_worker_whatever_the_handler(
 def test_a_task_whose_commits_stay_in_doubt_stops_after_its_timeout(
     broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gets_on: bool
 ) -> None:
-    in_doubt, send = [], OwnedTask.send_commit
+    in_doubt, send = list[Any](), OwnedTask.send_commit
 
     def leave_in_doubt(owned: OwnedTask) -> None:
         if gets_on:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from kafka.coordinator.base import BaseCoordinator
 from pipeline.kafka.membership import GroupMember
 from pipeline.worker.group.protocol import Introduction
 from pipeline.worker.group.servers import servers_of
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
-
-DEADLINE_S = 120.0
 
 
 @dataclass
@@ -92,23 +90,16 @@ def join(broker: Broker, unique: str) -> Iterator[Callable[[bytes], Member]]:
         thread.join()
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_what_changes_while_a_member_waits_for_the_others_is_said_as_well(join: Callable[[bytes], Member]) -> None:
     first, second = join(b"one"), join(b"two")
-    until(lambda: first.known == second.known == {b"one", b"two"})
+    until(lambda: first.known == second.known == {b"one", b"two"}, "knew each other")
     second.attends.clear()
     asked = first.asked
     first.says_anew(b"changed")
-    until(lambda: first.asked > asked)  # it has said so, and waits for the second
+    until(lambda: first.asked > asked, "said so")  # and waits for the second
     first.says_anew(b"changed-again")
     second.attends.set()
-    until(lambda: first.known == second.known == {b"changed-again", b"two"})
+    until(lambda: first.known == second.known == {b"changed-again", b"two"}, "knew the change")
 
 
 def test_the_addresses_of_instances_are_known_again_after_a_rebalance(
@@ -116,11 +107,11 @@ def test_the_addresses_of_instances_are_known_again_after_a_rebalance(
 ) -> None:
     said = {name: introduction(f"{name}:1") for name in ("one", "two")}
     first, second = (join(each) for each in said.values())
-    until(lambda: first.known == second.known == set(said.values()))
+    until(lambda: first.known == second.known == set(said.values()), "knew each other")
     second.attends.clear()
     first.says_anew(introduction("three:1"))
     admin = broker.admin()
-    until(lambda: admin.said_in(unique) is None)
+    until(lambda: admin.said_in(unique) is None, "waited for the second")
     assert servers_of(admin, unique) == []
     with ThreadPoolExecutor() as threads:
         found = threads.submit(servers_of, broker.admin(), unique, within_s=DEADLINE_S)
@@ -140,7 +131,7 @@ def static(broker: Broker, group: str, member: Member) -> None:
         member.place.poll(0.5)
         return bool(member.told)
 
-    until(takes_part)
+    until(takes_part, "took part")
 
 
 def test_a_static_member_hears_that_it_was_replaced(broker: Broker, unique: str) -> None:
@@ -153,7 +144,7 @@ def test_a_static_member_hears_that_it_was_replaced(broker: Broker, unique: str)
         member.place.poll(0.5)
         return member.place.is_fenced
 
-    until(is_fenced)
+    until(is_fenced, "heard of it")
     assert not other.place.is_fenced
     member.place.close()
     other.place.close()

@@ -23,6 +23,7 @@ from pipeline.spark.engine.failures import spark_failures
 from pipeline.transfers import exports, jdbc
 from pipeline.transfers.exports import ExportSpec, ExportSummary, run_export
 from pipeline.transfers.imports import ImportSpec, run_import
+from tests.presence import present
 from tests.spark_sessions import session_with
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def no_spark() -> Any:
 
 
 def values(broker: Broker, topic: str) -> list[dict[str, Any]]:
-    return sorted((json.loads(r.value) for r in broker.read(topic)), key=lambda row: row["id"])
+    return sorted((json.loads(present(r.value)) for r in broker.read(topic)), key=lambda row: row["id"])
 
 
 def test_files_are_imported_once_with_keys_times_and_producers_partitions(
@@ -72,7 +73,7 @@ def test_files_are_imported_once_with_keys_times_and_producers_partitions(
     assert run_import(spec, broker.admin(), spark).written == 50
     assert values(broker, unique) == rows(0, 50)
     for record in broker.read(unique):
-        row = json.loads(record.value)
+        row = json.loads(present(record.value))
         assert (record.key, record.timestamp) == (row["user"].encode(), row["at"])
     ends = broker.admin().end_offsets([TopicPartition(unique, number) for number in range(3)])
     assert {tp.partition for tp, end in ends.items() if end} == {partition_for(b"u%d" % n, 3) for n in range(5)}
@@ -96,7 +97,7 @@ def test_the_records_of_a_partition_keep_the_order_of_the_source(
     broker.create(3, unique)
     write_lines(tmp_path / "in" / "a.json", rows(0, 200))
     run_import(ImportSpec(unique, str(tmp_path / "in"), "json", key=key), broker.admin(), spark)
-    ids = [json.loads(record.value)["id"] for record in broker.read(unique)]
+    ids = [json.loads(present(record.value))["id"] for record in broker.read(unique)]
     assert sorted(ids) == list(range(200))
     assert sum(later < earlier for earlier, later in pairwise(ids)) == 2, "where another partition begins, only"
 
@@ -231,10 +232,10 @@ def test_a_table_is_imported_by_a_column_that_rises(
     insert(rows(20, 25))
     assert run_import(spec, broker.admin(), spark).written == 5
     written = broker.read(unique)
-    assert sorted(json.loads(r.value)["ID"] for r in written) == list(range(25))
+    assert sorted(json.loads(present(r.value))["ID"] for r in written) == list(range(25))
     assert written[0].key == b'{"ID":%d,"NAME":"%s"}' % (
-        json.loads(written[0].value)["ID"],
-        json.loads(written[0].value)["NAME"].encode(),
+        json.loads(present(written[0].value))["ID"],
+        json.loads(present(written[0].value))["NAME"].encode(),
     )
 
 
@@ -252,7 +253,8 @@ def test_records_are_added_to_a_table_once_whenever_an_export_dies(
         broker.write(unique, [(b"%d" % n, b'{"id": %d}' % n, 1) for n in range(first, last)])
 
     def found(table: str) -> list[Any]:
-        return spark.read.format("jdbc").options(**with_driver(options)).option("dbtable", table).load().collect()
+        frame = spark.read.format("jdbc").options(**with_driver(options)).option("dbtable", table).load()
+        return list(frame.collect())
 
     write(0, 20)
     with monkeypatch.context() as patched:  # rows are moved, but nobody hears of it
@@ -464,7 +466,7 @@ def test_times_of_databases_are_imported_to_the_microsecond_and_numbers_as_ms(
     spec = ImportSpec(unique, str(tmp_path / "in"), "parquet", key=("t", "d"), timestamp="at")
     run_import(spec, broker.admin(), spark)
     (record,) = broker.read(unique)
-    row, key = json.loads(record.value), json.loads(record.key)
+    row, key = json.loads(present(record.value)), json.loads(present(record.key))
     assert datetime.fromisoformat(row["t"]) == datetime(2026, 1, 1, microsecond=123456, tzinfo=UTC)
     assert (row["n"], key["t"], record.timestamp) == ("2026-01-01T00:00:00.000001", row["t"], 1767225600123)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import socket
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
 from pipeline.errors import BrokerError, ConfigError, MissingOffsetError, RangeError, TaskMigratedError, TopicError
@@ -25,9 +25,10 @@ from pipeline.kafka.ranges import offsets_at_time, read_range
 from pipeline.partitioning import partition_for
 from pipeline.records import RAW_OFFSET, OffsetRange, RawRecord, TopicPartition
 from tests.integration.late_leader import late_leader
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tests.brokers import Broker
 
@@ -139,12 +140,12 @@ def test_committed_offsets_are_not_read_from_below_an_open_transaction(broker: B
     producer = owner(broker, unique)
     producer.commit({tp: (100, "")}, unique)
     send(producer, tp, "x")
-    client, group = producer._client.producer, admin_module.ClientTopicPartition(unique, 0, 200)
+    client, group = producer._client.producer, ClientTopicPartition(unique, 0, 200)
     client.send_offsets_to_transaction([group], group_metadata(unique), 10)
     with ThreadPoolExecutor() as threads:
         asked = threads.submit(broker.admin().committed, unique, [tp])
         client.commit_transaction(10)
-        assert asked.result(60)[tp].offset == 200
+        assert asked.result(DEADLINE_S)[tp].offset == 200
 
 
 def test_a_record_the_broker_refuses_is_named_and_aborts_its_transaction(broker: Broker, unique: str) -> None:
@@ -226,7 +227,7 @@ def test_a_batch_refused_by_a_broker_that_begins_to_lead_is_written_first(
             producer = TransactionalProducer(leader.kafka, unique)
             producer.init()
         send(producer, tp, "first")
-        assert leader.has_first.wait(60)
+        assert leader.has_first.wait(DEADLINE_S)
         send(producer, tp, "second")
         producer.flush()
         if is_transactional:
@@ -419,9 +420,8 @@ def test_a_time_passes_over_the_ends_of_transactions(broker: Broker, unique: str
         for at in times:
             producer.send(tp.topic, b"k", b"v", at, (), 0)
         producer.commit({tp: (1, "")}, unique)
-    admin, deadline = broker.admin(), time.monotonic() + 60
-    while admin.end_offsets([tp]) != {tp: 8} and time.monotonic() < deadline:  # the second one's end is written later
-        time.sleep(0.01)
+    admin = broker.admin()
+    until(lambda: admin.end_offsets([tp]) == {tp: 8}, "wrote the second one's end")
     assert offsets_at_time(admin, {tp: OffsetRange(0, 8)}, time_ms) == {tp: expected}
 
 
@@ -512,7 +512,11 @@ def test_a_group_with_members_is_neither_set_nor_deleted(broker: Broker, unique:
     member.subscribe([unique])
     while not member.assignment():
         member.poll(0.1)
-    for call in (lambda: admin.alter_offsets(unique, {tp: 5}), lambda: admin.delete_group(unique)):
+    calls: list[Callable[[], object]] = [
+        lambda: admin.alter_offsets(unique, {tp: 5}),
+        lambda: admin.delete_group(unique),
+    ]
+    for call in calls:
         with pytest.raises(
             BrokerError, match=f"{unique} at {broker.bootstrap_servers}: .*group is not empty"
         ) as refused:
@@ -564,7 +568,7 @@ def test_who_listens_and_never_answers_is_given_up_when_asked_about_groups(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = f"127.0.0.1:{silent.getsockname()[1]}"
         admin = Admin({"bootstrap.servers": server, "security.protocol": protocol})
-        calls = [
+        calls: list[Callable[[], object]] = [
             lambda: admin.group("g"),
             lambda: admin.delete_group("g"),
             lambda: admin.alter_offsets("g", {TopicPartition("t", 0): 1}),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +13,7 @@ from pipeline.hosting.tasks.standby_tasks import StandbyTasks
 from pipeline.records import TaskId, TopicPartition
 from pipeline.worker.worker import Worker
 from tests.read_only_stores import looking_up
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,10 +57,8 @@ def test_a_standby_of_a_read_only_store_has_what_is_committed_and_no_more(
     standbys = StandbyTasks(ConnectedApplication(application, broker.admin()), SystemClock())
 
     def follow_until(**expected: str) -> None:
-        deadline = time.monotonic() + 60
-        while dict(standbys.task(task).store("kept").all()) != expected:
-            assert time.monotonic() < deadline
-            standbys.run_once(0.1)
+        store = standbys.task(task).store("kept")
+        until(lambda: dict(store.all()) == expected, f"had {expected}", turn=lambda: standbys.run_once(0.1))
 
     try:
         standbys.follow(task)

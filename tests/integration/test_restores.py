@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +15,7 @@ from pipeline.kafka.producer import TransactionalProducer
 from pipeline.records import TaskId, TopicPartition
 from pipeline.worker.queries.queries import KeyQuery, Page, Question, Reason, Refusal
 from pipeline.worker.stream_thread.stream_thread import StreamThread
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,10 +54,7 @@ class Case:
         self.broker.write(f"{self.name}.in", [(b"word", b"x", 1)] * count, partition=0)
 
     def until(self, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 120
-        while not holds():
-            assert time.monotonic() < deadline, "it did not come to that"
-            self.tasks.run_once()
+        until(holds, "came to that", turn=self.tasks.run_once)
 
     def is_restored(self) -> bool:
         return RESTORED in self.tasks.figures.active and RESTORED not in self.tasks.figures.restoring
@@ -96,7 +93,9 @@ def test_a_task_goes_on_while_another_one_is_restored(case: Case) -> None:
         assert (answer.reason, answer.missing) == (Reason.RESTORING, missing)
     assert case.shown[-1] == (LOGGED, LOGGED)
     assert len(case.shown) > 1
-    (row,) = case.ask(b"w1", RESTORED).rows
+    answer = case.ask(b"w1", RESTORED)
+    assert isinstance(answer, Page)
+    (row,) = answer.rows
     assert (row.value, row.timestamp) == ((2).to_bytes(8, "big"), 2)
 
 
@@ -128,17 +127,14 @@ def test_a_task_that_is_sent_away_is_let_go_of_even_if_nothing_is_processed(case
     case.tasks.assign(frozenset({RESTORED}), frozenset())
     case.tasks.assign(frozenset(), frozenset())
     assert case.tasks.is_closing_tasks
-    deadline = time.monotonic() + 120
-    while case.tasks.is_closing_tasks:
-        assert time.monotonic() < deadline, "it is held on to"
-        case.tasks.rest()
+    until(lambda: not case.tasks.is_closing_tasks, "let go of it", turn=case.tasks.rest)
     assert case.tasks.figures.active == frozenset()
 
 
 def test_a_task_that_is_sent_away_may_be_followed_at_once(case: Case) -> None:
     case.tasks.assign(frozenset({RESTORED}), frozenset())
     case.tasks.assign(frozenset(), frozenset({RESTORED}))
-    assert (case.tasks.figures.active, case.tasks.figures.standby) == (frozenset(), {RESTORED})
+    assert (case.tasks.figures.active, case.tasks.figures.standby) == (frozenset(), frozenset({RESTORED}))
     case.until(lambda: case.tasks.figures.lags() == {RESTORED: 0})
     case.tasks.assign(frozenset({RESTORED}), frozenset())
     case.until(case.is_restored)

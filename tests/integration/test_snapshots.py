@@ -7,7 +7,6 @@ import logging
 import os
 import shutil
 import threading
-import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from pipeline.spark.session import spark_session
 from pipeline.worker.worker import Worker
 from tests.conformance.hosts import on_executor
 from tests.presence import present
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,15 +95,16 @@ class Case:
 
     def until_published(self, holds: Callable[[dict[str, int]], bool]) -> Any:
         """The newest snapshot as soon as something holds for its inputs."""
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
+        found: list[Any] = []
+
+        def is_published() -> bool:
             for path in self.manifests()[-1:]:
                 with suppress(FileNotFoundError):  # too old meanwhile
-                    manifest = json.loads(path.read_text())
-                    if holds(manifest["inputs"]):
-                        return manifest
-            time.sleep(0.02)
-        pytest.fail("no snapshot was published in time")
+                    found.append(json.loads(path.read_text()))
+            return bool(found) and holds(found[-1]["inputs"])
+
+        until(is_published, "published a snapshot")
+        return found[-1]
 
 
 @pytest.fixture

@@ -144,7 +144,7 @@ def merges_below_one_change_of_keys(builder: StreamsBuilder) -> None:
 
 
 def merge_joined_with_a_table(builder: StreamsBuilder) -> None:
-    retried = (
+    retried: KStream[str, str] = (
         builder.stream("retryTopic", TEXTS)
         .process(Forget)
         .group_by_key(BY_TEXT)
@@ -153,8 +153,8 @@ def merge_joined_with_a_table(builder: StreamsBuilder) -> None:
         .to_stream()
         .flat_map(lambda _k, _v: [])
     )
-    ids = builder.stream("id-table-topic", TEXTS).flat_map(lambda _k, _v: []).peek(print).group_by_key(BY_TEXT)
-    table = ids.aggregate(str, lambda _k, v, a: a + v, TEXT_STORE)
+    ids: KStream[str, str] = builder.stream("id-table-topic", TEXTS).flat_map(lambda _k, _v: []).peek(print)
+    table = ids.group_by_key(BY_TEXT).aggregate(str, lambda _k, v, a: a + v, TEXT_STORE)
     commands = builder.stream("internal-topic-command", TEXTS).peek(print).map_values(lambda _k, v: v).merge(retried)
     joined = commands.left_join(table, both, joined=Joined(STRING, STRING))
 

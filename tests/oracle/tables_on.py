@@ -104,9 +104,8 @@ GROUPS: dict[str, Callable[[str, str], Any]] = {
 def of_a_grouped_table(builder: StreamsBuilder, operator: str, options: Options) -> Watched:
     """A table, grouped and aggregated."""
     grouped = builder.table("in", TEXTS, stored(options, "source")).group_by(GROUPS[options["by"]], BY_TEXT)
-    kept = Materialized("kept", STRING)
     if operator == "count":
-        grouped.count(kept).to_stream().map_values(str).to("out", TO_TEXTS)
+        grouped.count(Materialized("kept", STRING)).to_stream().map_values(str).to("out", TO_TEXTS)
         return {}
     texts: Materialized[str, str] = Materialized("kept", STRING, STRING)
     table = {

@@ -107,7 +107,7 @@ def grouped_anew(builder: StreamsBuilder) -> None:
 
 
 def used_twice(builder: StreamsBuilder) -> None:
-    cogrouped = together(rekeyed(*streams(builder, "one"), name="foo"))
+    cogrouped = together(rekeyed(builder.stream("one", TEXTS), name="foo"))
     cogrouped.aggregate(empty, UNNAMED)
     cogrouped.aggregate(empty, UNNAMED)
 

@@ -47,6 +47,7 @@ from tests.oracle.tables_on import (
     watch,
 )
 from tests.oracle.topologies import TEXTS, TO_TEXTS, both, flat, ms
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -168,7 +169,7 @@ def follow(driver: TopologyTestDriver, lines: Sequence[str]) -> None:
         fields = [row_of(line) for line in group]
         if sign == "<":
             for key, value, timestamp in fields:
-                driver.input_topic(topic, STRING, STRING).pipe_input(key, value, timestamp=int(timestamp))
+                driver.input_topic(topic, STRING, STRING).pipe_input(key, value, timestamp=int(present(timestamp)))
         elif sign == "=":
             assert timed_as(fields, [held(driver, topic, row) for row in fields]) == fields
         else:

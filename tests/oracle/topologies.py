@@ -227,7 +227,7 @@ def aggregate_that_deletes(builder: StreamsBuilder, _say: Say) -> None:
         return None if len(known) > 8 else known + value
 
     grouped = texts(builder).group_by_key()
-    grouped.aggregate(nothing, add, Materialized(value_serde=STRING)).to_stream().to("out")  # type: ignore[arg-type]
+    grouped.aggregate(nothing, add, Materialized(value_serde=STRING)).to_stream().to("out")
 
 
 def flat_map_count(builder: StreamsBuilder, _say: Say) -> None:
@@ -314,7 +314,7 @@ def windowed_aggregate_unnamed(builder: StreamsBuilder, _say: Say) -> None:
         return None if len(known) > 3 else known + first(value)
 
     windowed = texts(builder).group_by_key().windowed_by(TimeWindows.of(ms(50)))
-    windowed.aggregate(nothing, add, Materialized(value_serde=STRING)).to_stream().to("out")  # type: ignore[arg-type]
+    windowed.aggregate(nothing, add, Materialized(value_serde=STRING)).to_stream().to("out")
 
 
 def windowed_retention(builder: StreamsBuilder, _say: Say) -> None:
@@ -353,7 +353,7 @@ def stream_table_join_repartition(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def stream_table_left_join_repartition(builder: StreamsBuilder, _say: Say) -> None:
-    stream = texts(builder).map(lambda k, v: (None if k == "a" else first(v), both(k, v)))
+    stream: KStream[Any, str] = texts(builder).map(lambda k, v: (None if k == "a" else first(v), both(k, v)))
     stream.left_join(builder.table("table", TEXTS), both, joined=Joined(STRING, STRING)).to("out", TO_TEXTS)
 
 
@@ -518,12 +518,12 @@ def process_to_named_children(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def process_with_window_store(builder: StreamsBuilder, _say: Say) -> None:
-    times = {"retention": ms(300), "window_size": ms(100)}
+    times: dict[str, Any] = {"retention": ms(300), "window_size": ms(100)}
     builder.add_state_store(Stores.window_store("seen", STRING, STRING, **times, logging=False))
     texts(builder).process(LookingBack, "seen").to("out", TO_TEXTS)
 
 
 def process_with_logged_window_store(builder: StreamsBuilder, _say: Say) -> None:
-    times = {"retention": timedelta(minutes=10), "window_size": ms(100)}
+    times: dict[str, Any] = {"retention": timedelta(minutes=10), "window_size": ms(100)}
     builder.add_state_store(Stores.window_store("seen", STRING, STRING, **times))
     texts(builder).process(LookingBack, "seen").to("out", TO_TEXTS)

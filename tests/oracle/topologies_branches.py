@@ -50,8 +50,8 @@ def branches(builder: StreamsBuilder, _say: Say) -> None:
 
 def branches_named(builder: StreamsBuilder, _say: Say) -> None:
     split = texts(builder).split(named=Named("by-")).branch(lambda k, _v: k == "a", Branched("a"))
-    marked = Branched("b", function=lambda stream: stream.map_values(lambda v: "b" + text(v)))
-    written = Branched("c", consumer=lambda stream: stream.to("third"))
+    marked: Branched[str, str] = Branched("b", function=lambda stream: stream.map_values(lambda v: "b" + text(v)))
+    written: Branched[str, str] = Branched("c", consumer=lambda stream: stream.to("third"))
     split = split.branch(lambda k, _v: k == "b", marked).branch(lambda k, _v: k == "c", written)
     streams = split.no_default_branch()
     streams["by-a"].merge(streams["by-b"]).to("out", TO_TEXTS)

@@ -69,7 +69,7 @@ def stream_join_repartition(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def stream_left_join_repartition_named(builder: StreamsBuilder, _say: Say) -> None:
-    left = texts(builder).map(lambda k, v: (None if k == "a" else first(v), v))
+    left: KStream[Any, str] = texts(builder).map(lambda k, v: (None if k == "a" else first(v), v))
     right = texts(builder, "other").select_key(lambda k, _v: k)
     windows = JoinWindows.of(ms(50), grace=ms(50))
     left.left_join(right, both, windows, joined=joined(name="meet")).to("out", TO_TEXTS)
@@ -103,6 +103,6 @@ def stream_joined_twice_repartition(builder: StreamsBuilder, _say: Say) -> None:
 
 def null_keys_for_a_later_left_join(builder: StreamsBuilder, _say: Say) -> None:
     table = builder.table("table", TEXTS)
-    stream = texts(builder).map(lambda k, v: (None if k == "a" else first(v), v))
+    stream: KStream[Any, str] = texts(builder).map(lambda k, v: (None if k == "a" else first(v), v))
     stream = stream.repartition(Repartitioned(STRING, STRING)).filter(lambda _k, v: v is not None)
     stream.left_join(table, both, joined=Joined(name="lookup")).to("out", TO_TEXTS)

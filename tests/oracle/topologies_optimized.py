@@ -92,7 +92,7 @@ def optimized_merge(builder: StreamsBuilder, _say: Say) -> None:
 
 def optimized_table_joins(builder: StreamsBuilder, _say: Say) -> None:
     looked_up = table(builder, "table")
-    stream: KStream[str, str] = texts(builder).map(
+    stream: KStream[Any, str] = texts(builder).map(
         lambda k, v: (None if k == "a" else first(v), "x" if v is None else v)
     )
     stream.left_join(looked_up, both, joined=Joined(STRING, STRING, "lookup")).to("out", TO_TEXTS)

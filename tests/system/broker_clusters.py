@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from pipeline.kafka.embedded.broker import EmbeddedBroker
 from tests.brokers import HOME
-from tests.system.spark_clusters import until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,8 +59,10 @@ class Cluster:
         client = AdminClient({"bootstrap.servers": self.bootstrap_servers})
 
         def is_whole() -> bool:
-            topics = client.list_topics().topics.values()
-            return all(len(found.isrs) == len(self.brokers) for topic in topics for found in topic.partitions.values())
+            partitions = [
+                found for topic in client.list_topics().topics.values() for found in topic.partitions.values()
+            ]
+            return bool(partitions) and all(len(found.isrs) == len(self.brokers) for found in partitions)
 
         until(is_whole, "had all records everywhere")
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import DEADLINE_S
+
 KAFKA = "kafka-4.3.1"
 _BLOCK = re.compile(
     r"(?:^(?P<lead>[^\n]*`(?P<file>[\w.]+)`[^\n]*):\n\n)?^```(?P<kind>console|python|toml|json|sql)\n(?P<text>.*?)^```$",
@@ -100,7 +102,7 @@ def follow(page: str, shell: Shell) -> None:
     for block in _BLOCK.finditer(page):
         if worker is not None and "Ctrl-C" in page[end : block.start()]:
             worker.send_signal(signal.SIGINT)
-            assert worker.wait(60) == 0
+            assert worker.wait(DEADLINE_S) == 0
             worker = None
         end = block.end()
         if block["kind"] != "console":

@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import LONG
 from tests.presence import present
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,7 +157,6 @@ topology = "{name}_app:{build}"
 """
 WORDS = [f"w{n}" for n in range(23)]
 PARTITIONS = 4
-DEADLINE_S = 240.0
 
 
 @dataclass
@@ -243,7 +242,7 @@ class Group:
             env=self.environ,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=DEADLINE_S,
             check=False,
         )
 
@@ -275,11 +274,11 @@ class Group:
         return sum(dict(self.counts()).values())
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            logs = "\n".join(f"--- {n}\n{self.log(n)[-3000:]}" for n in range(len(self.instances)))
-            assert time.monotonic() < deadline, f"never {what}\n{logs}"
-            time.sleep(0.1)
+        """Wait until a condition holds; else the ends of all logs are told."""
+        until(condition, what, self.logs)
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {n}\n{self.log(n)[-3000:]}" for n in range(len(self.instances)))
 
     def until_done(self) -> None:
         self.until(lambda: self.total() >= self.written, f"counted {self.written}, but {self.total()}")
@@ -294,7 +293,7 @@ class Group:
 
     def stop(self, instance: subprocess.Popen[str]) -> int:
         instance.send_signal(signal.SIGTERM)
-        return instance.wait(60)
+        return instance.wait(DEADLINE_S)
 
 
 def tasks_taken(log: str) -> set[str]:

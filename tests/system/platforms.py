@@ -22,6 +22,7 @@ from pipeline.releases.registry import Step
 from pipeline.releases.releaser import Releaser
 from pipeline.spark.session import spark_session
 from tests.presence import present
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pipeline.releases.registry import Release
     from tests.brokers import Broker
 
-PARTITIONS, WORDS, WINDOW_MS, DEADLINE_S = 2, 7, 10_000, 180.0
+PARTITIONS, WORDS, WINDOW_MS = 2, 7, 10_000
 FAULTS = int(os.environ.get("RELEASE_FAULTS", "6"))
 """How many cases of a fault are tried; all there are with a large number."""
 STEPS = ("prepared", "marked", "kept", "cutting", "corrected", "switched")
@@ -116,7 +117,7 @@ v2 = "{name}_app:build_v2"
     def rest(self) -> None:
         """Write nothing for now."""
         self._paused.set()
-        assert self._rests.wait(60)
+        assert self._rests.wait(DEADLINE_S)
 
     def go_on(self) -> None:
         self._rests.clear()
@@ -181,11 +182,11 @@ v2 = "{name}_app:build_v2"
         return n // PARTITIONS
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not _holds(condition):
-            logs = "\n".join(f"--- {n}\n{self.log(n)[-3000:]}" for n in range(len(self.workers)))
-            assert time.monotonic() < deadline, f"never {what}\n{logs}"
-            time.sleep(0.1)
+        """Wait until a condition holds; else the ends of all logs are told."""
+        until(lambda: _holds(condition), what, self.logs)
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {n}\n{self.log(n)[-3000:]}" for n in range(len(self.workers)))
 
     def until_complete(self, version: str) -> None:
         """The writer rests; wait until all it has written is counted."""

@@ -28,6 +28,8 @@ from pipeline.releases.registry import Registry, Step
 from pipeline.releases.releaser import Releaser
 from pipeline.releases.versions import processing_application
 from pipeline.worker.stream_thread.stream_thread import StreamThread
+from tests.presence import present
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from pipeline.releases.history import Change
     from tests.brokers import Broker
 
-PARTITIONS, DEADLINE_S = 2, 120.0
+PARTITIONS = 2
 WEIGHTS: Mapping[str, Mapping[str, int]] = {
     "v1": {"same": 1, "changed": 1, "gone": 1},
     "v2": {"same": 1, "changed": 3, "new": 2},
@@ -344,6 +346,10 @@ v2 = "{name}_app:build_v2"
     def _of(self, version: str) -> list[Host]:
         return [host for host in self.hosts if host.version == version]
 
+    def restart(self, version: str) -> None:
+        self.crash(version)
+        self.start(version)
+
     def fault(self, name: str) -> None:
         """Have something happen, by its name."""
         kind, _, version = name.partition(" ")
@@ -351,7 +357,7 @@ v2 = "{name}_app:build_v2"
             "nothing": lambda: None,
             "coordinator": self._die,
             "crash": lambda: self.crash(version),
-            "restart": lambda: (self.crash(version), self.start(version))[0],
+            "restart": lambda: self.restart(version),
             "start": lambda: self.start(version),
             "sleep": lambda: self.pause(version, is_long=True),
             "doze": lambda: self.pause(version, is_long=False),
@@ -432,12 +438,13 @@ v2 = "{name}_app:build_v2"
 
     def until(self, condition: Callable[[], bool], what: str, more: Callable[[], str] = lambda: "") -> None:
         """Wait for a condition."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
+
+        def holds() -> bool:
             if self.failures:
                 raise self.failures[0]
-            assert time.monotonic() < deadline, "\n".join([f"never {what}", more(), *self.happened])
-            time.sleep(0.05)
+            return condition()
+
+        until(holds, what, lambda: "\n".join([more(), *self.happened]))
 
     def switches(self) -> list[Change]:
         """The switches of versions, first to last, as the history has them."""
@@ -476,8 +483,8 @@ v2 = "{name}_app:build_v2"
         """By the partition of the input; sorted stably, as the alerts of one input partition are in several."""
         found: dict[int, list[tuple[int, str]]] = {partition: [] for partition in range(PARTITIONS)}
         for record in self.broker.read(f"{self.name}.alerts"):
-            n = int(record.key)
-            found[n % PARTITIONS].append((n, record.value.decode()))
+            n = int(present(record.key))
+            found[n % PARTITIONS].append((n, present(record.value).decode()))
         return {partition: sorted(alerts) for partition, alerts in found.items()}
 
     def _counts(self, segments: list[tuple[str, dict[int, int]]]) -> dict[str, list[int | None]]:
@@ -516,7 +523,7 @@ v2 = "{name}_app:build_v2"
         found: dict[str, list[int | None]] = {word: [] for word in WORDS}
         for record in self.broker.read(f"{self.name}.counts"):
             value = None if record.value is None else LONG.deserialize(record.value)
-            found[record.key.decode()].append(value)
+            found[present(record.key).decode()].append(value)
         return found
 
 

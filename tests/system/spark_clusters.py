@@ -7,26 +7,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
 
+from tests.waiting import DEADLINE_S, until
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 SPARK_HOME = Path(pyspark.__file__).parent
-DEADLINE_S = 240.0
 SMALL_HEAP = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"never {what}"
-        time.sleep(0.1)
 
 
 def processes_with(text: str) -> list[int]:
@@ -103,7 +96,7 @@ class SparkCluster:
         for process in self.processes:
             process.terminate()
         for process in self.processes:
-            process.wait(30)
+            process.wait(DEADLINE_S)
         for pid in self.executors():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -19,10 +19,10 @@ from pipeline import (
     STRING,
     Consumed,
     FixedKeyProcessor,
+    FixedKeyProcessorContext,
     FixedKeyRecord,
     Grouped,
     Materialized,
-    ProcessorContext,
     Produced,
     StreamsBuilder,
     TimeWindows,
@@ -41,8 +41,9 @@ from pipeline.spark.session import spark_session
 from pipeline.worker.worker import Worker
 from tests.brokers import HOME, Broker
 from tests.conformance.hosts import on_executor
+from tests.presence import present
 from tests.repeating import Repeating
-from tests.system.spark_clusters import until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +65,7 @@ READ = "stream-orders-metrics:read-total{orders-id=all}"
 class Counting(FixedKeyProcessor[str, Any]):
     """Counts what it sees."""
 
-    def init(self, context: ProcessorContext) -> None:
+    def init(self, context: FixedKeyProcessorContext) -> None:
         self.context = context
         self.sensor = context.metrics.add_rate_total_sensor("orders", "all", operation_name="read")
 
@@ -104,9 +105,9 @@ def sales(
 def write_inputs(broker: Broker, name: str) -> None:
     broker.create(2, f"{name}.orders", f"{name}.limits")
     broker.write(f"{name}.limits", [(f"u{n}".encode(), LONG.serialize(1000 * n), 1) for n in range(USERS)])
-    orders = ({"n": n, "item": f"i{n % ITEMS}"} for n in range(3000))
+    orders = ((n, {"n": n, "item": f"i{n % ITEMS}"}) for n in range(3000))
     broker.write(
-        f"{name}.orders", [(f"u{o['n'] % USERS}".encode(), JSON.serialize(o), 1 + 200 * o["n"]) for o in orders]
+        f"{name}.orders", [(f"u{n % USERS}".encode(), JSON.serialize(order), 1 + 200 * n) for n, order in orders]
     )
 
 
@@ -133,7 +134,7 @@ def run_reference(broker: Broker, name: str, state: Path, chosen: RunRange | Non
 
 
 def table(broker: Broker, topic: str) -> dict[bytes, tuple[int, int]]:
-    return {r.key: (LONG.deserialize(r.value), r.timestamp) for r in broker.read(topic)}
+    return {present(r.key): (LONG.deserialize(present(r.value)), r.timestamp) for r in broker.read(topic)}
 
 
 @pytest.mark.parametrize("grace", [timedelta(0), timedelta(hours=1)])
@@ -410,8 +411,8 @@ def test_a_run_over_an_input_that_grows_ends_where_it_was_to_end(broker: Broker,
 
     def grow() -> None:
         nonlocal written
-        orders = [{"n": n, "item": f"i{n % ITEMS}"} for n in range(written, written + 20)]
-        records = [(f"u{o['n'] % USERS}".encode(), JSON.serialize(o), 1 + 200 * int(o["n"])) for o in orders]
+        orders = [(n, {"n": n, "item": f"i{n % ITEMS}"}) for n in range(written, written + 20)]
+        records = [(f"u{n % USERS}".encode(), JSON.serialize(order), 1 + 200 * n) for n, order in orders]
         broker.write(f"{unique}.orders", records)
         broker.write(f"{unique}.limits", [(b"u%d" % (written % USERS), LONG.serialize(7), 1 + 200 * written)])
         written += 20

@@ -17,7 +17,7 @@ from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, St
 from pipeline.config import AppConfig
 from pipeline.errors import BrokerError
 from pipeline.hosting.application import Application
-from pipeline.hosting.tasks.owned_task import transactional_id
+from pipeline.hosting.ownership.fencing import transactional_id
 from pipeline.kafka import groups
 from pipeline.kafka.membership import GroupMember
 from pipeline.records import TaskId, TopicPartition
@@ -26,9 +26,10 @@ from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from tests.brokers import Broker
 from tests.conformance.hosts import on_executor
+from tests.presence import present
 from tests.system.groups import PARTITIONS, Group
 from tests.system.load import check, loading
-from tests.system.spark_clusters import until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,7 +140,8 @@ def test_groups_are_described_set_and_deleted_though_a_coordinator_died(
 def test_a_member_asks_calmly_for_a_coordinator_that_has_died(
     cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked_at, ask, plans = [], BaseCoordinator._send_group_coordinator_request, []
+    ask = BaseCoordinator._send_group_coordinator_request
+    asked_at, plans = list[float](), list[bytes]()
 
     async def counted(coordinator: Any) -> Any:
         asked_at.append(time.monotonic())
@@ -215,8 +217,8 @@ def test_a_bounded_run_goes_on_when_its_coordinators_die(cluster: Cluster, uniqu
         )
         killer.result()
     assert (done.slices, sum(task.read for task in done.tasks)) == (3, records)
-    counts = [(record.key, LONG.deserialize(record.value)) for record in broker.read(f"{unique}.out")]
+    counts = [(record.key, LONG.deserialize(present(record.value))) for record in broker.read(f"{unique}.out")]
     assert dict(counts) == {b"w%d" % n: len(range(n, records, 7)) for n in range(7)}
     for word in dict(counts):
         own = [count for key, count in counts if key == word]
-        assert own == sorted(set(own)), f"{word} went back or came twice"
+        assert own == sorted(set(own)), f"{word!r} went back or came twice"

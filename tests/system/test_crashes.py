@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline import LONG
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +56,7 @@ def test_kill_9_at_any_moment_loses_and_duplicates_nothing(broker: Broker, uniqu
             latest = {r.key: LONG.deserialize(r.value or b"") for r in broker.read(f"{unique}.out")}
             total = sum(latest.values())
         process.send_signal(signal.SIGTERM if kill == 3 else signal.SIGKILL)
-        assert process.wait(60) == (0 if kill == 3 else -signal.SIGKILL)
+        assert process.wait(DEADLINE_S) == (0 if kill == 3 else -signal.SIGKILL)
     written = broker.read(f"{unique}.out")
     assert {r.key: LONG.deserialize(r.value or b"") for r in written} == {
         word.encode(): len(range(n, records, 7)) for n, word in enumerate(words)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.presence import present
 from tests.system.groups import PARTITIONS, WORDS, tasks_taken
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from tests.system.groups import Group
@@ -54,7 +56,7 @@ def test_instances_come_and_go_under_load(group: Group) -> None:
 
 
 def test_an_instance_that_is_stopped_commits_before_others_get_its_tasks(group: Group) -> None:
-    longest = {"build": "build_flushed_slowly", "commit_interval_ms": 3_600_000}
+    longest: dict[str, Any] = {"build": "build_flushed_slowly", "commit_interval_ms": 3_600_000}
     first = group.start(**longest)
     group.start(**longest)
     group.until(lambda: all(len(tasks_taken(group.log(number))) >= 2 for number in range(2)), "shared the tasks")
@@ -111,7 +113,7 @@ def test_an_instance_of_another_topology_is_refused(group: Group) -> None:
     group.write(1000)
     group.until_done()
     other = group.start(build="build_other")
-    assert other.wait(60) == 1
+    assert other.wait(DEADLINE_S) == 1
     assert "another topology" in group.log(1)
     assert "Traceback" not in group.log(1)
     assert group.instances[0].poll() is None
@@ -135,7 +137,7 @@ def test_a_static_member_that_comes_back_with_another_topology_is_refused(group:
     group.until(lambda: all(shared in group.log(number) for number in range(2)), "shared the tasks")
     assert group.stop(members[1]) == 0
     other = group.start("--state-dir", str(group.directory / "state-1"), build="build_copied", settings=static("two"))
-    assert other.wait(60) == 1
+    assert other.wait(DEADLINE_S) == 1
     assert "another topology" in group.log(2)
     assert not tasks_taken(group.log(2))
     group.start("--state-dir", str(group.directory / "state-1"), **built, settings=static("two"))
@@ -150,7 +152,7 @@ def test_a_second_instance_in_the_same_state_directory_is_refused(group: Group) 
     group.start()
     group.until(lambda: "Worker is running" in group.log(0), "ran")
     same = group.start("--state-dir", str(group.directory / "state-0"))
-    assert same.wait(60) == 1
+    assert same.wait(DEADLINE_S) == 1
     assert "Another worker uses the state directory" in group.log(1)
 
 
@@ -178,12 +180,12 @@ def test_an_instance_stopped_for_long_finds_its_tasks_gone_and_is_silent(group: 
     children = subprocess.run(
         ["pgrep", "-P", str(first.pid)], capture_output=True, text=True, check=True
     ).stdout.split()
-    for pid in [*children, first.pid]:
-        os.kill(int(pid), signal.SIGSTOP)
+    for pid in [*map(int, children), first.pid]:
+        os.kill(pid, signal.SIGSTOP)
     group.write(10_000)
     group.until_done()
-    for pid in [*children, first.pid]:
-        os.kill(int(pid), signal.SIGCONT)
+    for pid in [*map(int, children), first.pid]:
+        os.kill(pid, signal.SIGCONT)
     group.write(10_000)
     group.until_done()
     for instance in group.instances:
@@ -197,6 +199,6 @@ def test_a_group_fills_global_tables_that_have_rows_before_it_processes(group: G
     group.write(100)
     instance = group.start(build="build_named")
     group.until(lambda: len(group.broker.read(f"{group.name}.out")) == 100, "named all words")
-    named = {int(record.key): record.value.decode() for record in group.broker.read(f"{group.name}.out")}
+    named = {int(present(r.key)): present(r.value).decode() for r in group.broker.read(f"{group.name}.out")}
     assert named == {n: f"name of {WORDS[n % len(WORDS)]}" for n in range(100)}
     assert group.stop(instance) == 0

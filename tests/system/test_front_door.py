@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,7 @@ from pipeline.releases.registry import Step
 from pipeline.spark.session import spark_session
 from pipeline.windows import Window, Windowed
 from pipeline.worker.states import WorkerState
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,15 +97,8 @@ def write(broker: Broker, app: App, values: str, start_ms: int = 60_000) -> None
     broker.write(f"{app.name}.in", [record for record in records if record[0] == b"d"], 1)
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"nothing {what}"
-        time.sleep(0.05)
-
-
 def until_done(app: App) -> None:
-    until(lambda: not sum(each.lag for each in app.lag()), "was processed to its end")
+    until(lambda: {each.lag for each in app.lag()} == {0}, "processed all")
 
 
 def test_a_worker_runs_in_a_program_and_its_stores_are_read_there(broker: Broker, app: App) -> None:
@@ -151,10 +144,10 @@ def test_a_worker_is_paused_scaled_and_cleaned_up_as_kafka_streams_is(broker: Br
         with pytest.raises(TimeoutError):
             worker.wait(0)
         worker.pause()
-        until(lambda: worker.status().paused, "has paused")
+        until(lambda: worker.status().paused, "paused")
         worker.resume()
         worker.scale(2)
-        until(lambda: worker.status().threads == 2, "has been scaled")
+        until(lambda: worker.status().threads == 2, "was scaled")
     assert app.local_state()
     worker.clean_up()
     assert app.local_state() == []
@@ -167,7 +160,7 @@ def test_two_workers_of_a_program_share_the_tasks_and_know_of_each_other(
     first = app.worker(server="127.0.0.1:0", state_dir=tmp_path / "first")
     second = app.worker(server="127.0.0.1:0", state_dir=tmp_path / "second")
     with first, second:
-        until(lambda: len(first.metadata()) == len(second.metadata()) == 2, "has given both a task")
+        until(lambda: len(first.metadata()) == len(second.metadata()) == 2, "gave both a task")
         for worker in (first, second):
             worker.wait_for(timeout_s=_SECONDS)
         until_done(app)
@@ -216,7 +209,7 @@ def test_what_is_wrong_is_said_when_it_is_asked_for(broker: Broker, app: App, tm
         project.application("clicks", 5)  # type: ignore[arg-type]
     lock = threading.Lock()
     with pytest.raises(ConfigError, match="cannot be sent to other processes: TypeError: cannot pickle"):
-        project.application("clicks", lambda builder: builder.build(lock))
+        project.application("clicks", lambda builder: builder.build(optimization=str(lock)))
     with pytest.raises(ConfigError, match="at least one stream thread, not 0"):
         app.worker(threads=0)
     with pytest.raises(ConfigError, match="has no version 'v9'"):

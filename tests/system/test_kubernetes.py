@@ -6,15 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 import yaml
+
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +32,6 @@ POD = WORKERS["template"]["spec"]
 RUN = OBJECTS["cron-job"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
 PROJECT = MANIFESTS / "application" / "streams.toml"
 SECRETS = ("token", "read-token")
-DEADLINE_S = 240.0
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -126,14 +127,14 @@ class Pod:
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         address = {"Host": f"10.1.2.3:{ports[asked['port']]}"}
         try:
-            answer = httpx.get(f"http://127.0.0.1:{self.port}{asked['path']}", headers=address, timeout=30)
+            answer = httpx.get(f"http://127.0.0.1:{self.port}{asked['path']}", headers=address, timeout=DEADLINE_S)
         except httpx.TransportError:
             return False
         return 200 <= answer.status_code < 400
 
     def status(self) -> Any:
         shown = {"Authorization": "Bearer the read-token"}
-        return httpx.get(f"http://127.0.0.1:{self.port}/status", headers=shown, timeout=30).json()
+        return httpx.get(f"http://127.0.0.1:{self.port}/status", headers=shown, timeout=DEADLINE_S).json()
 
     def terminate(self) -> int:
         """End it as the kubelet does, which kills it after the grace period."""
@@ -174,25 +175,23 @@ def pod(number: int, app: str, broker: Broker, port: int, directory: Path) -> Po
     return made
 
 
-def until(condition: Callable[[], bool], pods: list[Pod]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "\n".join(f"--- {each.name}\n{each.log()[-3000:]}" for each in pods)
-        time.sleep(0.1)
+def logs(pods: list[Pod]) -> str:
+    return "\n".join(f"--- {each.name}\n{each.log()[-3000:]}" for each in pods)
 
 
 @pytest.mark.broker
 def test_a_replaced_pod_finds_its_tasks_and_its_state(pods: list[Pod]) -> None:
     for each in pods:
         each.start()
-    until(lambda: all(each.passes("startupProbe") for each in pods), pods)
-    until(lambda: all(each.passes("readinessProbe") for each in pods) and are_settled(pods), pods)
+    told = partial(logs, pods)
+    until(lambda: all(each.passes("startupProbe") for each in pods), "started", told)
+    until(lambda: all(each.passes("readinessProbe") for each in pods) and are_settled(pods), "shared the tasks", told)
     assert all(each.passes("livenessProbe") for each in pods)
     before = [each.status()["active"] for each in pods]
     assert pods[1].terminate() == 0
     assert pods[0].passes("readinessProbe")
     pods[1].start()
-    until(lambda: pods[1].passes("readinessProbe") and are_settled(pods), pods)
+    until(lambda: pods[1].passes("readinessProbe") and are_settled(pods), "had its tasks again", told)
     assert [each.status()["active"] for each in pods] == before
     assert [each.terminate() for each in pods] == [0, 0]
 

@@ -26,6 +26,7 @@ from tests.system.platforms import (
     signalled,
     surviving,
 )
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,11 +67,14 @@ def answers(platform: Platform, *, live: str, other: str) -> bool:
         return False
     store = f"http://{servers[other][0]}/stores/counts"
     try:
-        sent_away, named = httpx.get(store), httpx.get(store, params={"version": other})
+        sent_away, named = (
+            httpx.get(store, timeout=DEADLINE_S),
+            httpx.get(store, params={"version": other}, timeout=DEADLINE_S),
+        )
         there = sent_away.json().get("server")
         if sent_away.status_code != 421 or there not in servers[live] or named.status_code != 200:
             return False
-        return httpx.get(f"http://{there}/stores/counts").status_code == 200
+        return httpx.get(f"http://{there}/stores/counts", timeout=DEADLINE_S).status_code == 200
     except httpx.HTTPError:  # a machine that is busy
         return False
 

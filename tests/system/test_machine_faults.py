@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.records import TopicPartition
 from tests.system.groups import PARTITIONS, tasks_taken
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     import subprocess
@@ -72,7 +73,7 @@ def test_a_directory_that_turns_read_only_under_an_instance_loses_nothing(group:
 
 def ended_with_words(group: Group, instance: subprocess.Popen[str]) -> str:
     """The last words of an instance: an error with a hint, and no traceback."""
-    assert instance.wait(60) == 1
+    assert instance.wait(DEADLINE_S) == 1
     log = group.log(group.instances.index(instance))
     assert "Error: State in" in log, log
     assert "Traceback" not in log, log

@@ -21,9 +21,10 @@ from pipeline.releases.tables import create_staging
 from pipeline.worker.stream_thread.stream_thread import StreamThread
 from pipeline.worker.worker import Worker
 from tests.system.groups import WORDS, tasks_taken
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pipeline.hosting.application import Application
@@ -32,15 +33,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-DEADLINE_S = 120.0
 LONG_MS = 600_000
-
-
-def until(condition: Callable[[], bool], what: str, turn: Callable[[], None] = lambda: time.sleep(0.02)) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"never {what}"
-        turn()
 
 
 class Case:
@@ -108,7 +101,7 @@ class Case:
             said = [acknowledged_mark(committed[tp].metadata) for tp in tps if tp in committed]
             return len(said) == len(tps) and all(mark is not None and mark >= ("m", phase) for mark in said)
 
-        until(have_said, f"acknowledged phase {phase}", self.turn)
+        until(have_said, f"acknowledged phase {phase}", turn=self.turn)
 
     def committed(self, app: Application | None = None) -> dict[TopicPartition, int]:
         return {tp: c.offset for tp, c in self.admin.committed((app or self.app).id, self.external()).items()}
@@ -137,7 +130,7 @@ class Case:
         return {WORDS[n].encode(): len(range(n, count, 7)) for n in range(7)}
 
     def until_counted(self, count: int, topic: str | None = None) -> None:
-        until(lambda: self.totals(topic) == self.expected(count), f"counted {count}", self.turn)
+        until(lambda: self.totals(topic) == self.expected(count), f"counted {count}", turn=self.turn)
 
 
 @contextmanager
@@ -158,7 +151,7 @@ def running(app: Application) -> Iterator[Worker]:
         yield worker
     finally:
         worker.stop()
-        thread.join(60)
+        thread.join(DEADLINE_S)
     assert not failed, failed
 
 
@@ -268,12 +261,12 @@ def test_what_a_task_writes_after_a_switch_goes_where_its_version_writes_by_then
     case.deaf = [below]
     case.note(mark=None, live="v2", epoch=1)
     ends = case.admin.end_offsets(case.external())
-    until(lambda: case.committed() == ends, "went on above", case.turn)
+    until(lambda: case.committed() == ends, "went on above", turn=case.turn)
     for _ in range(20):
         case.turn()
     assert case.totals() == case.expected(50), "who does not know yet which version is live holds"
     case.deaf = []
-    until(lambda: sum(case.totals(staging_name(case.app.id, case.out)).values()) > 0, "went on below", case.turn)
+    until(lambda: sum(case.totals(staging_name(case.app.id, case.out)).values()) > 0, "went on below", turn=case.turn)
     assert case.totals() == case.expected(50)
     for tasks in case.driven:
         tasks.close()

@@ -14,6 +14,8 @@ import httpx
 import pytest
 import yaml
 
+from tests.waiting import DEADLINE_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -76,8 +78,8 @@ def test_dashboards_and_alerts_ask_for_what_a_worker_serves(
     tokens = '"server.token" = "open sesame"\n"server.read.token" = "only look"'
     group.start("--server", "127.0.0.1:0", build="build_queried", settings=tokens)
     url = group.url(0)
-    group.until(lambda: httpx.get(f"{url}/ready").status_code == 200, "was ready")
-    shown = httpx.get(f"{url}/metrics", headers={"Authorization": "Bearer only look"}).text
+    group.until(lambda: httpx.get(f"{url}/ready", timeout=DEADLINE_S).status_code == 200, "was ready")
+    shown = httpx.get(f"{url}/metrics", headers={"Authorization": "Bearer only look"}, timeout=DEADLINE_S).text
     served = set(re.findall(r"^# TYPE (\w+)", shown, re.MULTILINE)) | LATER
     asked = {name for each in (*TARGETS, *RULES) for name in METRIC.findall(each["expr"])}
     assert asked <= served
@@ -117,7 +119,7 @@ def prometheus(worker: str, token: str, port: int, directory: Path) -> Iterator[
 
         def ask(path: str, **parameters: str) -> Any:
             try:
-                answer = httpx.get(f"http://127.0.0.1:{port}/api/v1/{path}", params=parameters)
+                answer = httpx.get(f"http://127.0.0.1:{port}/api/v1/{path}", params=parameters, timeout=DEADLINE_S)
             except httpx.TransportError:
                 answer = httpx.Response(503)
             if answer.status_code == 503:  # it just starts

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.kafka.requests import REQUEST_SECONDS
 from pipeline.records import TopicPartition
 from tests.brokers import Broker
 from tests.system.groups import PARTITIONS
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,7 +140,7 @@ def test_an_instance_that_is_told_to_end_while_it_starts_ends_and_says_so(
     group.until(has_come[moment], f"came to where it {moment}")
     for pid in [instance.pid, *group.children(instance)]:  # as Ctrl-C and systemd do
         os.kill(pid, number)
-    assert instance.wait(60) == 0, group.log(0)
+    assert instance.wait(DEADLINE_S) == 0, group.log(0)
     assert group.log(0).strip().endswith(("Told to stop before it ran: nothing was processed", "dropped: none"))
     assert "Traceback" not in group.log(0)
     assert "stream thread 1 ended" not in group.log(0)
@@ -152,7 +152,7 @@ def test_an_instance_that_waits_for_brokers_to_start_ends_when_it_is_told_to(gro
         instance = group.start()
         asks, _ = silent.accept()
         instance.send_signal(signal.SIGTERM)
-        assert instance.wait(REQUEST_SECONDS / 2) == 0, "it does not wait for the answer first"
+        assert instance.wait(DEADLINE_S) == 0
         asks.close()
     said = group.log(0).strip().splitlines()
     assert said[-1] == "Told to stop before it ran: nothing was processed"
@@ -167,14 +167,14 @@ def test_an_instance_that_fills_global_tables_ends_when_it_is_told_to(group: Gro
     group.until(lambda: "stuck" in group.log(0), "filled its global table")
     for pid in [instance.pid, *group.children(instance)]:
         os.kill(pid, signal.SIGINT)
-    assert instance.wait(60) == 0, group.log(0)
+    assert instance.wait(DEADLINE_S) == 0, group.log(0)
     assert "0 records processed" in group.log(0) or "nothing was processed" in group.log(0)
     assert "Traceback" not in group.log(0)
 
 
 def test_what_clients_do_not_understand_ends_an_instance_before_it_takes_tasks(group: Group) -> None:
     instance = group.start(settings='"producer.linger.ms" = "soon"')
-    assert instance.wait(60) == 1
+    assert instance.wait(DEADLINE_S) == 1
     assert 'Invalid value for configuration property "queue.buffering.max.ms"' in group.log(0)
     assert "producer.* of the application" in group.log(0)
     assert "taken over" not in group.log(0)

@@ -14,6 +14,7 @@ from pipeline.serde.primitives import LONG
 from pipeline.worker.worker import Worker
 from tests.presence import present
 from tests.system.groups import PARTITIONS, tasks_taken
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,7 +95,7 @@ def test_an_input_that_outgrows_the_state_of_its_keys_ends_the_application(group
     group.write(230)
     group.until_done()
     grow(group)
-    assert instance.wait(60) == 1
+    assert instance.wait(DEADLINE_S) == 1
     assert "partitions, not 6" in group.log(0)
     assert "release a new version" in group.log(0)
     assert "Traceback" not in group.log(0)
@@ -105,7 +106,7 @@ def test_an_instance_whose_input_is_gone_ends_and_says_so(group: Group) -> None:
     group.write(230)
     group.until_done()
     group.broker.admin().delete_topics([f"{group.name}.in"])
-    assert instance.wait(60) == 1
+    assert instance.wait(DEADLINE_S) == 1
     assert f"Source topics do not exist: {group.name}.in" in group.log(0)
     assert "Traceback" not in group.log(0)
 
@@ -118,11 +119,11 @@ def test_an_instance_whose_repartition_topic_is_gone_ends_and_says_so(group: Gro
     (topic,) = [name for name in admin.list_topics(f"{group.name}-v1-") if name.endswith("-repartition")]
     admin.delete_topics([topic])
     group.write(230)
-    assert instance.wait(120) == 1
+    assert instance.wait(DEADLINE_S) == 1
     assert f"the brokers know no topic {topic}" in group.log(0)
     assert "Traceback" not in group.log(0)
     again = group.start(settings=SETTINGS)
-    assert again.wait(60) == 1
+    assert again.wait(DEADLINE_S) == 1
     assert f"internal topics are missing: {topic}" in group.log(1)
     assert admin.list_topics(topic) == []
 

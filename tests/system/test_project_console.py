@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.releases.registry import Registry, Release, Step
 from pipeline.spark.planning.runs import DONE, RunLog, RunRecord
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,10 +49,10 @@ def test_one_page_shows_workers_lag_runs_and_releases_of_a_project(group: Group)
     Registry.at(admin, "bob").write(Release(group.name, "v1", Step.PLANNED, "v2"))
     console, address = started(group.directory / "0.toml", group)
     try:
-        assert httpx.get(f"{address}status", timeout=30).status_code == 401
+        assert httpx.get(f"{address}status", timeout=DEADLINE_S).status_code == 401
 
         def seen() -> dict[str, Any]:
-            found: dict[str, Any] = httpx.get(f"{address}status", headers=SHOWN, timeout=30).json()
+            found: dict[str, Any] = httpx.get(f"{address}status", headers=SHOWN, timeout=DEADLINE_S).json()
             return found
 
         def is_settled() -> bool:
@@ -75,11 +76,11 @@ def test_one_page_shows_workers_lag_runs_and_releases_of_a_project(group: Group)
         assert (candidate["version"], candidate["members"], candidate["lag"]) == ("v2", 0, 100)
         assert (app["release"]["step"], app["history"][0]["by"]) == ("planned", "bob")
         assert [(run["id"], run["records_in"]) for run in state["runs"]] == [("r1", 7)]
-        refused = httpx.get(f"{address}apps/{group.name}/difference", headers=SHOWN, timeout=60)
+        refused = httpx.get(f"{address}apps/{group.name}/difference", headers=SHOWN, timeout=DEADLINE_S)
         assert refused.status_code == 409, refused.text
     finally:
         console.terminate()
-        assert console.wait(60) == 0
+        assert console.wait(DEADLINE_S) == 0
         assert console.stdout is not None
         console.stdout.close()
 
@@ -91,12 +92,12 @@ def test_a_console_whose_brokers_are_away_says_so(group: Group) -> None:
     try:
 
         def error() -> str:
-            return str(httpx.get(f"{address}status", timeout=30).json().get("error", ""))
+            return str(httpx.get(f"{address}status", timeout=DEADLINE_S).json().get("error", ""))
 
         group.until(lambda: "nothing listens at 127.0.0.1:1" in error(), "was told")
-        assert httpx.get(address, timeout=30).status_code == 200
+        assert httpx.get(address, timeout=DEADLINE_S).status_code == 200
     finally:
         console.terminate()
-        assert console.wait(60) == 0
+        assert console.wait(DEADLINE_S) == 0
         assert console.stdout is not None
         console.stdout.close()

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.system.groups import PARTITIONS, WORDS
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from tests.system.groups import Group
@@ -19,7 +20,7 @@ LOCAL = ("--server", "127.0.0.1:0")
 
 
 def get(url: str, **params: Any) -> httpx.Response:
-    return httpx.get(url, params=params, timeout=30)
+    return httpx.get(url, params=params, timeout=DEADLINE_S)
 
 
 def rows(url: str, **params: Any) -> list[Any]:
@@ -94,7 +95,7 @@ def test_a_key_that_lives_elsewhere_is_fetched_from_there(group: Group) -> None:
         assert {row["key"]: row["value"] for row in rows(f"{url}/stores/counts", limit=7)} == counted(group)
         assert [get(f"{url}/stores/counts/{word}").json()["value"] for word in WORDS] == [100] * len(WORDS)
     passed_on = {"X-Millrace-Forwarded": "1"}
-    answers = [httpx.get(f"{first}/stores/counts/{word}", headers=passed_on, timeout=30) for word in WORDS]
+    answers = [httpx.get(f"{first}/stores/counts/{word}", headers=passed_on, timeout=DEADLINE_S) for word in WORDS]
     refused = [answer.json() for answer in answers if answer.status_code == 421]
     assert refused
     assert {(body["error"], body["server"]) for body in refused} == {("not-owned-here", second.removeprefix("http://"))}
@@ -120,7 +121,7 @@ def test_a_standby_answers_whoever_does_not_mind_its_age(group: Group) -> None:
 
     def standbys_answer() -> bool:
         answers = [
-            httpx.get(f"{second}/stores/counts/{word}", params={"stale": "true"}, headers=passed_on, timeout=30)
+            httpx.get(f"{second}/stores/counts/{word}", params={"stale": "true"}, headers=passed_on, timeout=DEADLINE_S)
             for word in WORDS
         ]
         assert {answer.headers["X-Millrace-Role"] for answer in answers} == {"active", "standby"}
@@ -136,12 +137,12 @@ def test_an_instance_says_whether_it_is_ready_and_can_be_scaled_and_paused(group
     group.until(lambda: get(f"{url}/ready").status_code == 200, "was ready")
     assert get(f"{url}/status").json()["recovery_s"] > 0
     assert get(f"{url}/health").status_code == 200
-    assert httpx.post(f"{url}/scale", params={"threads": 2}).json() == {"threads": 2}
+    assert httpx.post(f"{url}/scale", params={"threads": 2}, timeout=DEADLINE_S).json() == {"threads": 2}
     group.until(lambda: get(f"{url}/status").json()["threads"] == 2, "had two threads")
-    assert httpx.post(f"{url}/scale", params={"threads": 0}).status_code == 422
-    assert httpx.post(f"{url}/pause").json() == {"paused": True}
+    assert httpx.post(f"{url}/scale", params={"threads": 0}, timeout=DEADLINE_S).status_code == 422
+    assert httpx.post(f"{url}/pause", timeout=DEADLINE_S).json() == {"paused": True}
     group.write(100)
-    assert httpx.post(f"{url}/resume").json() == {"paused": False}
+    assert httpx.post(f"{url}/resume", timeout=DEADLINE_S).json() == {"paused": False}
     group.until_done()
 
 
@@ -153,15 +154,15 @@ def test_a_paused_instance_has_committed_and_goes_on_answering(group: Group) -> 
     group.write(2300)
     group.until(lambda: get(f"{url}/status").json()["processed"] == 2300, "processed the first half of the way")
     assert "2300 offsets behind" in group.command("lag", group.name).stdout, "nothing is committed"
-    httpx.post(f"{url}/pause")
+    httpx.post(f"{url}/pause", timeout=DEADLINE_S)
     group.until(lambda: "\n0 offsets behind" in group.command("lag", group.name).stdout, "committed it")
     assert get(f"{url}/stores/counts").json() == {"rows": [], "next": None}
     shown = [get(f"{url}/{path}").json() for path in ("health", "ready", "status")]
     assert [(body["state"], body["paused"]) for body in shown] == [("running", True)] * 3
-    httpx.post(f"{url}/resume")
+    httpx.post(f"{url}/resume", timeout=DEADLINE_S)
     group.until(lambda: get(f"{url}/status").json()["processed"] == 4600, "went on")
     assert get(f"{url}/stores/counts/w3").json()["value"] == 100, "what is not committed is seen as well"
-    httpx.post(f"{url}/pause")
+    httpx.post(f"{url}/pause", timeout=DEADLINE_S)
     group.until(lambda: group.total() == group.written, "committed all")
     assert group.stop(group.instances[0]) == 0
 
@@ -214,12 +215,12 @@ def test_metrics_are_what_prometheus_reads(group: Group) -> None:
 
 def test_others_need_a_token(group: Group) -> None:
     refused = group.start("--server", "0.0.0.0:0", build="build_queried")
-    assert refused.wait(60) == 1
+    assert refused.wait(DEADLINE_S) == 1
     assert "asks for no token" in group.log(0)
     group.start("--server", "0.0.0.0:0", build="build_queried", settings='"server.token" = "open sesame"')
     url = group.url(1)
     assert get(f"{url}/health").status_code == 200
     assert get(f"{url}/status").status_code == 401
     shown = {"Authorization": "Bearer open sesame"}
-    assert httpx.get(f"{url}/status", headers=shown).json()["application"] == f"{group.name}-v1"
+    assert httpx.get(f"{url}/status", headers=shown, timeout=DEADLINE_S).json()["application"] == f"{group.name}-v1"
     assert "sesame" not in group.log(1)

@@ -46,6 +46,7 @@ from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.worker.worker import Worker
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -99,7 +100,7 @@ choosing_nothing = "{unique}:build"
         self.broker.write(f"{self.unique}.payments", [(b"eve/0", text, 9) for text in texts])
 
     def letters(self, prefix: str = "") -> list[bytes]:
-        return [record.value for record in self.broker.read(f"{prefix}{self.unique}.letters")]
+        return [present(record.value) for record in self.broker.read(f"{prefix}{self.unique}.letters")]
 
     def run(self, version: str) -> None:
         application = load_application(self.config, self.unique, StreamsBuilder, version=version)
@@ -112,12 +113,12 @@ choosing_nothing = "{unique}:build"
 
     def sums(self) -> dict[str, int]:
         records = self.broker.read(f"{self.unique}.sums")
-        return {r.key.decode(): LONG.deserialize(r.value) for r in records}
+        return {present(r.key).decode(): LONG.deserialize(present(r.value)) for r in records}
 
     def receipts(self, prefix: str = "") -> list[tuple[str, int]]:
         """All receipts; those of one user may have come in another order."""
         records = self.broker.read(f"{prefix}{self.unique}.receipts")
-        return sorted((r.key.decode(), LONG.deserialize(r.value)) for r in records)
+        return sorted((present(r.key).decode(), LONG.deserialize(present(r.value))) for r in records)
 
     def releaser(self) -> Releaser:
         return Releaser(self.config, self.unique, self.broker.admin(), spark_session)
@@ -443,10 +444,9 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
             pytest.raises(UnderWayError, match=r"-v1 is being processed by a run of another"),
         ):
             take(releaser)
-    follows = versions_module.run
 
     def overtaken(*arguments: Any, **options: Any) -> Any:
-        summary = follows(*arguments, **options)
+        summary = run(*arguments, **options)
         project.pay(("ann", 10), ("ann", -20), ("bob", 1))
         project.run("v1")
         return summary

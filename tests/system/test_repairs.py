@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import time
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -33,9 +33,10 @@ from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from tests.presence import present
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.brokers import Broker
@@ -123,7 +124,7 @@ v2 = "{unique}:build"
                 yield
             finally:
                 process.terminate()
-                assert process.wait(60) == 0
+                assert process.wait(DEADLINE_S) == 0
 
     def table(self, topic: str) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
@@ -161,13 +162,6 @@ def project(broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.Mon
 def scope(first: int, last: int, *, keys: tuple[str, ...] = ()) -> Scope:
     """Whole minutes."""
     return Scope(first * MINUTE, last * MINUTE, frozenset(keys))
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def check_commands(project: Project) -> None:
@@ -289,15 +283,11 @@ def test_a_repair_that_died_while_it_held_is_completed_by_its_command(
 def test_a_worker_goes_on_after_a_repair_and_nothing_is_lost_or_doubled(project: Project) -> None:
     project.view(*VIEWS)
     with project.worker():
-        until(lambda: row("bob", 9) in project.table("counts"))
-        whole = project.table("counts")
+        whole = {row(*view): LONG.serialize(count) for view, count in Counter(VIEWS).items()}
+        until(lambda: project.table("counts") == whole, "counted all views")
         project.damage("counts", (row("ann", 3), LONG.serialize(99), 0), (row("bob", 4), None, 0))
         assert project.repairer().repair(scope(2, 6)).corrections == 2
         assert project.table("counts") == whole
         project.view(*((user, minute) for minute in range(10, 14) for user in ("ann", "bob")))
-        until(lambda: row("bob", 13) in project.table("counts"))
-    expected = {
-        **whole,
-        **{row(user, minute): LONG.serialize(1) for user in ("ann", "bob") for minute in range(10, 14)},
-    }
-    assert project.table("counts") == expected
+        more = {row(user, minute): LONG.serialize(1) for user in ("ann", "bob") for minute in range(10, 14)}
+        until(lambda: project.table("counts") == {**whole, **more}, "counted all views")

@@ -6,13 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pipeline.cli.exit_codes import REFUSED
-from tests.system.spark_clusters import processes_with, search_path, spark_cluster, until
+from tests.system.spark_clusters import processes_with, search_path, spark_cluster
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,6 +35,10 @@ def on_spark(cluster: SparkCluster, **more: str) -> str:
     """The settings with which a project's runs and workers are on the cluster."""
     settings = {**cluster.settings, **{name.replace("_", "."): value for name, value in more.items()}}
     return "[spark]\n" + "\n".join(f'"{name}" = "{value}"' for name, value in settings.items())
+
+
+def is_running(group: Group, number: int) -> bool:
+    return "is running" in group.log(number)
 
 
 def begin_run(group: Group, *options: str) -> subprocess.Popen[str]:
@@ -150,7 +156,7 @@ def test_instances_of_two_deployments_on_a_machine_have_own_directories(group: G
     drivers = []
     for number in (0, 1):
         drivers.append(group.start("--on", "spark", "--state-dir", str(state), settings=settings))
-        group.until(lambda number=number: "is running" in group.log(number), "ran the instance")
+        group.until(partial(is_running, group, number), "ran the instance")
     group.write(1_000)
     group.until_done()
     assert sorted(path.name for path in state.iterdir()) == ["instance-0", "instance-1"]

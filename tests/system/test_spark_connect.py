@@ -17,7 +17,8 @@ from pipeline.transfers.imports import ImportSpec, run_import
 from tests.presence import present
 from tests.spark_sessions import session_of
 from tests.system.groups import PARTITIONS
-from tests.system.spark_clusters import SMALL_HEAP, SPARK_HOME, search_path, until
+from tests.system.spark_clusters import SMALL_HEAP, SPARK_HOME, search_path
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,7 +65,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]
     until(lambda: "Spark Connect server started" in (directory / "server.log").read_text(), "started a server")
     yield f"sc://127.0.0.1:{port}"
     server.terminate()
-    server.wait(60)
+    server.wait(DEADLINE_S)
 
 
 def test_runs_dry_runs_and_workers_go_through_a_spark_connect_server(group: Group, server: str) -> None:

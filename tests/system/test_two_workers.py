@@ -11,8 +11,10 @@ import pytest
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.errors import TaskMigratedError, UnknownOutcomeError
 from pipeline.records import TaskId
+from pipeline.worker.states import WorkerState
 from pipeline.worker.stream_thread.stream_thread import StreamThread
-from pipeline.worker.worker import Worker, WorkerState
+from pipeline.worker.worker import Worker
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,16 +88,16 @@ def test_the_older_worker_ends_with_a_clear_error_and_nothing_is_duplicated(
     older = InThread(application(broker, unique, tmp_path / "older"))
     read_until(broker, unique, 1000 if moment == "at work" else 40_000, older)
     younger = InThread(application(broker, unique, tmp_path / "younger"))
-    assert younger.is_running.wait(60)
+    assert younger.is_running.wait(DEADLINE_S)
     write(broker, unique, 40_000, 80_000)
     records = read_until(broker, unique, 80_000, younger)
-    older.thread.join(60)
+    older.thread.join(DEADLINE_S)
     assert isinstance(older.error, TaskMigratedError), older.error
     assert older.worker.state is WorkerState.ERROR
     assert f"{unique}-v1-" in older.error.message
     assert "another owner has taken over" in older.error.message
     younger.worker.stop()
-    younger.thread.join(60)
+    younger.thread.join(DEADLINE_S)
     assert younger.error is None
     assert younger.worker.state is WorkerState.NOT_RUNNING
     assert_as_if_one(records, 80_000)

@@ -89,7 +89,7 @@ def test_a_name_that_cannot_be_resolved_and_a_port_without_listener_are_told_apa
 
 
 def test_who_waits_for_brokers_hears_of_it_and_then_why_they_do_not_answer(serve: Callable[[bytes], str]) -> None:
-    server, waited = serve(_HTTP), []
+    server, waited = serve(_HTTP), list[str]()
     with pytest.raises(BrokerError, match=f"No broker can be reached: {server} is an HTTP server") as refused:
         require_answer({"bootstrap.servers": server}, waited.append)
     assert waited == [server]

@@ -50,8 +50,8 @@ def results(
     builder = StreamsBuilder()
     operate(builder, builder.stream("in", STRINGS)).to("out", Produced(key, value))
     with TopologyTestDriver(builder.build()) as driver:
-        for topic, record_key, record_value, at in before:
-            driver.input_topic(topic, STRING, STRING).pipe_input(record_key, record_value, timestamp=at)
+        for topic, other_key, other_value, at in before:
+            driver.input_topic(topic, STRING, STRING).pipe_input(other_key, other_value, timestamp=at)
         source = driver.input_topic("in", STRING, STRING)
         for record_key, record_value, at in given:
             source.pipe_input(record_key, record_value, timestamp=at)
@@ -193,7 +193,10 @@ TABLE = [("table", "a", "A", 0), ("table", "b", "B", 0), ("table", "b", None, 1)
 )
 def test_a_stream_is_joined_with_the_present_value_of_a_table(join: str, expected: list[Any]) -> None:
     def operate(builder: StreamsBuilder, stream: KStream[str, str]) -> KStream[str, str]:
-        return getattr(stream, join)(builder.table("table", STRINGS), lambda value, other: f"{value}{other}")
+        found: KStream[str, str] = getattr(stream, join)(
+            builder.table("table", STRINGS), lambda value, other: f"{value}{other}"
+        )
+        return found
 
     assert results(operate, [("a", "1", 5), ("b", "2", 6), (None, "3", 7)], before=TABLE) == expected
 
@@ -205,7 +208,10 @@ def test_a_global_table_is_looked_up_by_any_key(join: str, expected: list[Any]) 
     def operate(builder: StreamsBuilder, stream: KStream[str, str]) -> KStream[str, str]:
         table = builder.global_table("table", STRINGS)
         keys = {"1": "a", "2": "b"}
-        return getattr(stream, join)(table, lambda value, other: f"{value}{other}", key=lambda _k, v: keys[v])
+        found: KStream[str, str] = getattr(stream, join)(
+            table, lambda value, other: f"{value}{other}", key=lambda _k, v: keys[v]
+        )
+        return found
 
     assert results(operate, [("k", "1", 5), ("k", "2", 6)], before=TABLE) == expected
 

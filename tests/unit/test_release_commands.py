@@ -227,6 +227,7 @@ def test_the_log_shows_who_did_what(shell: Shell) -> None:
 def test_a_chain_of_steps_stops_where_a_person_is_asked(shell: Shell) -> None:
     shell.at(Step.ABORTED, verdict=None)
     taken: list[str] = []
+    has_workers, warnings = False, tuple[str, ...](("rows",))
 
     def reprocess(releaser: Releaser) -> RunSummary:
         taken.append("reprocess")
@@ -249,7 +250,6 @@ def test_a_chain_of_steps_stops_where_a_person_is_asked(shell: Shell) -> None:
     shell.monkeypatch.setattr(Releaser, "is_followed", lambda _releaser: has_workers)
     for step in (reprocess, wait_ready, gate, cut):
         shell.monkeypatch.setattr(Releaser, step.__name__, step)
-    has_workers, warnings = False, ("rows",)
     code, out, err = shell("start", "clicks", "--to", "v2", "--through", "cut", "--json")
     assert (code, taken) == (NEEDS_APPROVAL, ["reprocess", "gate"])
     assert "release approve clicks --verdict 7f3a, and millrace release cut clicks" in json.loads(out)["hint"]
@@ -321,7 +321,11 @@ def test_a_control_topic_that_cannot_be_read_is_refused_by_every_command(shell: 
 
 def test_of_two_operators_at_once_the_second_is_told_and_changes_nothing(shell: Shell) -> None:
     gated = shell.at(Step.GATED)
-    shell.notes.before_write = lambda: shell.registry("bob@desk").write(gated.to(Step.ABORTED)) and None
+
+    def abort() -> None:
+        shell.registry("bob@desk").write(gated.to(Step.ABORTED))
+
+    shell.notes.before_write = abort
     code, _, err = shell("approve", "clicks", "--verdict", "7f3a")
     assert code == REFUSED
     assert "revision 2 was written meanwhile, 1 expected" in err

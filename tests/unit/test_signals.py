@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 
 from pipeline.cli.exit_codes import INTERRUPTED
 from pipeline.spark.session import spark_session
+from tests.presence import present
+from tests.waiting import DEADLINE_S
 
 _HANGING = """
 import signal
@@ -27,14 +29,15 @@ while True:
 
 
 def test_a_worker_that_hangs_is_asked_by_the_first_signal_and_ended_by_the_second() -> None:
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", _HANGING], **pipes) as hanging:
-        assert hanging.stdout.readline() == "hangs\n"
+    command, pipe = [sys.executable, "-c", _HANGING], subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as hanging:
+        shown, errors = present(hanging.stdout), present(hanging.stderr)
+        assert shown.readline() == "hangs\n"
         hanging.send_signal(signal.SIGINT)
-        assert hanging.stdout.readline() == "is told to stop\n"
+        assert shown.readline() == "is told to stop\n"
         hanging.send_signal(signal.SIGINT)
-        assert hanging.wait(60) == INTERRUPTED
-        assert hanging.stderr.read().startswith("Told to stop twice: ended at once")
+        assert hanging.wait(DEADLINE_S) == INTERRUPTED
+        assert errors.read().startswith("Told to stop twice: ended at once")
 
 
 def test_ctrl_c_while_spark_starts_is_an_interrupt_and_no_error_of_sparks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ from pipeline.state.backends.memory import MemoryBackend
 from pipeline.testing import TopologyTestDriver
 from pipeline.testing.driver import MemoryTopics, MockClock
 from tests.changelogs import Batch
+from tests.presence import present
 from tests.read_only_stores import looking_up
 
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)
@@ -126,7 +127,7 @@ class Where(Processor[str, str]):
         self.context = context
 
     def process(self, record: Record[str, str]) -> None:
-        self.context.forward(Record(record.key, self.context.record_metadata.topic, record.timestamp))
+        self.context.forward(Record(record.key, present(self.context.record_metadata).topic, record.timestamp))
 
 
 def test_a_pattern_reads_every_topic_that_it_matches_as_a_whole() -> None:

@@ -28,6 +28,7 @@ from pipeline.service.server import bound, serving
 from pipeline.spark.planning.runs import RunRecord
 from tests.browsers import animated, emulate, foreign, nameless, overflow, pale
 from tests.presence import present
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -146,7 +147,7 @@ class Page:
         return str(self.page.find_element(By.ID, name).text)
 
     def wait_for(self, name: str, text: str) -> None:
-        WebDriverWait(self.page, 60).until(lambda _: text in self.text(name), f"{text!r} in {name}")
+        WebDriverWait(self.page, DEADLINE_S).until(lambda _: text in self.text(name), f"{text!r} in {name}")
 
     def open(self) -> None:
         for summary in self.page.find_elements(By.CSS_SELECTOR, "summary"):

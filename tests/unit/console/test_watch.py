@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -11,31 +10,21 @@ import msgspec
 
 from pipeline.console import watch as watching
 from pipeline.console.watch import Watch
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 class Counting:
-    """Counts looks; fails at some."""
+    """Counts looks; fails as long as it is told to."""
 
-    looks = 0
-
-    def __init__(self, *failing: int) -> None:
-        self._failing = failing
+    def __init__(self, *, fails: bool = False) -> None:
+        self.looks, self.fails = 0, fails
 
     def __call__(self) -> dict[str, Any]:
         self.looks += 1
-        if self.looks in self._failing:
+        if self.fails:
             message = "out of order"
             raise RuntimeError(message)
         return {"at": self.looks, "error": None}
@@ -46,7 +35,7 @@ def test_nothing_is_looked_at_before_somebody_asks() -> None:
     with closing(Watch(look, 0.01)) as watch:
         assert look.looks == 0
         assert watch.latest == {"at": None}
-        until(lambda: watch.latest["at"] is not None)
+        until(lambda: watch.latest["at"] is not None, "looked")
         said = asyncio.run(watch.event()).decode()
     assert said.startswith("event: state\ndata: ")
     assert msgspec.json.decode(said.split("data: ")[1])["at"] >= 1
@@ -56,21 +45,16 @@ def test_looks_end_when_nobody_asks_any_more_and_go_on_when_somebody_does(monkey
     monkeypatch.setattr(watching, "_UNWATCHED_SECONDS", 0.2)
     look = Counting()
     with closing(Watch(look, 0.01)) as watch:
-        until(lambda: watch.latest["at"] is not None)
-        until(lambda: not watch._is_wanted.is_set())
+        until(lambda: watch.latest["at"] is not None, "looked")
+        until(lambda: not watch._is_wanted.is_set(), "rested")
         seen = look.looks
-        until(lambda: watch.latest["at"] > seen)
+        until(lambda: watch.latest["at"] > seen, "looked again")
 
 
 def test_a_look_that_fails_is_told_and_not_the_last(caplog: pytest.LogCaptureFixture) -> None:
-    look = Counting(2)
-    told = set()
+    look = Counting(fails=True)
     with closing(Watch(look, 0.05)) as watch:
-
-        def goes_on() -> bool:
-            told.add(watch.latest.get("error"))
-            return look.looks > 3
-
-        until(goes_on)
-    assert "RuntimeError: out of order" in told
+        until(lambda: watch.latest.get("error") == "RuntimeError: out of order", "told the error")
+        look.fails = False
+        until(lambda: watch.latest["at"] is not None and watch.latest.get("error") is None, "went on")
     assert "the project cannot be looked at" in caplog.text

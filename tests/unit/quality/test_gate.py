@@ -17,7 +17,11 @@ from pipeline.quality.reports import Report
 if TYPE_CHECKING:
     import pytest
 
-ROWS = [{"flights": 3, "_key": "ann"}, {"flights": 500, "_key": "bob"}, {"flights": None, "_key": "cy"}]
+ROWS: list[dict[str, Any]] = [
+    {"flights": 3, "_key": "ann"},
+    {"flights": 500, "_key": "bob"},
+    {"flights": None, "_key": "cy"},
+]
 
 
 def judged(directory: Path, *expectations: Any, rows: list[dict[str, Any]] = ROWS, **options: Any) -> Verdict:
@@ -101,7 +105,7 @@ def test_data_docs_have_a_page_of_each_check_and_actions_are_taken(
     actions = [Told(path=str(tmp_path / "gone" / "told")), Told(path=str(tmp_path / "told"))]
     expectation = gxe.ExpectColumnValuesToBeBetween(column="flights", max_value=200, severity="warning")
     misspelt = gxe.ExpectColumnValuesToNotBeNull(column="flihgts", severity="warning")
-    pages = []
+    pages = list[str]()
     for check in ("c1", "c2"):
         report = Report(check, docs, actions)
         verdict = judged(tmp_path / check, expectation, misspelt, report=report, keys=["_key"])

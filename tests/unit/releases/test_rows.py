@@ -10,7 +10,7 @@ import pytest
 
 from pipeline import JSON, LONG, STRING, Windowed, windowed
 from pipeline.errors import DeserializationError, ReleaseError
-from pipeline.records import TopicPartition
+from pipeline.records import RawFields, TopicPartition
 from pipeline.releases.difference import Pair, Row
 from pipeline.releases.rows import difference_rows, log_rows, table_rows
 from pipeline.topology.nodes import SinkNode
@@ -81,7 +81,7 @@ def test_old_rows_that_cannot_be_read_are_counted_and_new_ones_are_refused() -> 
 
 def test_records_of_a_log_need_no_key_and_no_value_and_tell_how_late_they_are() -> None:
     tp, value = TopicPartition("alerts", 3), LONG.serialize(5)
-    records = [
+    records: list[RawFields] = [
         (None, value, 1, 0, ()),
         (b"ann", None, 2, 1, ()),
         (b"ann", value, 2**60, 2, ()),

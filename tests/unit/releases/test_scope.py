@@ -16,6 +16,7 @@ from pipeline import (
     JoinWindows,
     Materialized,
     Processor,
+    ProcessorContext,
     Produced,
     SessionWindows,
     SlidingWindows,
@@ -87,6 +88,9 @@ def test_rows_of_a_stretch_of_time_are_computed_from_records_of_about_that_time(
 
 
 class Remembering(Processor[str, str]):
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
     def process(self, record: Any) -> None:
         self.context.forward(record)
 

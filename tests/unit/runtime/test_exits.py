@@ -12,6 +12,7 @@ from pipeline import (
     STRING,
     Consumed,
     Grouped,
+    KTable,
     Materialized,
     Named,
     ProcessingError,
@@ -22,6 +23,7 @@ from pipeline import (
     Serde,
     StreamsBuilder,
     StreamsError,
+    ValueTransformerWithKey,
 )
 from pipeline.state.api import StoreBuilder, StoreKind
 from pipeline.testing import TopologyTestDriver
@@ -112,7 +114,7 @@ def test_a_handler_is_asked_about_an_exit_as_about_any_error(case: str) -> None:
     assert "sys.exit('enough') was called" in str(exception)
 
 
-class Leaving(Processor[str, str]):
+class Leaving(Processor[str, str], ValueTransformerWithKey[str, str, str]):
     """Ends the program in one of its methods."""
 
     def __init__(self, where: str) -> None:
@@ -126,7 +128,7 @@ class Leaving(Processor[str, str]):
     def close(self) -> None:
         self._end("close")
 
-    def transform(self, _key: str, value: str) -> str:
+    def transform(self, _key: str, value: str | None) -> str | None:
         return value
 
     def _end(self, method: str) -> None:
@@ -140,7 +142,7 @@ def processing(supplier: Callable[[], Any]) -> Topology:
 
 def transforming(where: str) -> Topology:
     builder = StreamsBuilder()
-    table = builder.table("in", STRINGS).transform_values(lambda: Leaving(where), named=Named("own"))
+    table: KTable[str, str] = builder.table("in", STRINGS).transform_values(lambda: Leaving(where), named=Named("own"))
     table.to_stream().to("out", TO_STRINGS)
     return builder.build()
 

@@ -6,7 +6,7 @@ import gc
 import linecache
 import traceback
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -32,6 +32,7 @@ from pipeline.processor.fused import NotFused, block
 from pipeline.processor.handlers import ErrorHandlers, Response
 from pipeline.runtime.fused_code import fused_code
 from pipeline.testing import TopologyTestDriver
+from tests.presence import present
 
 if TYPE_CHECKING:
     from pipeline.processor.fused import Site
@@ -99,7 +100,7 @@ def listed() -> set[str]:
 def test_a_traceback_through_a_generated_loop_shows_its_line() -> None:
     with TopologyTestDriver(failing_topology()) as driver, pytest.raises(StreamsError) as raised:
         driver.input_topic("in", STRING, STRING).pipe_input("a", "b")
-    frames = traceback.extract_tb(raised.value.__cause__.__traceback__)
+    frames = traceback.extract_tb(present(raised.value.__cause__).__traceback__)
     (frame,) = [frame for frame in frames if frame.filename.startswith(MARK)]
     assert frame.filename.startswith("<millrace fused: 0/KSTREAM-SOURCE-0000000000")
     assert "_mapper(" in (frame.line or "")
@@ -151,7 +152,7 @@ def test_the_code_of_a_topology_is_told_with_what_was_not_fused_and_why() -> Non
 @pytest.mark.parametrize("operator", [Twice, Never])
 def test_an_operator_is_fused_because_it_says_lines_whatever_its_class(operator: type[Twice]) -> None:
     builder, stream = built()
-    stream.process(operator).to("out", STRINGS)
+    stream.process(cast("Any", operator)).to("out", STRINGS)
     topology = builder.build()
     (code,) = fused_code(topology)
     with TopologyTestDriver(topology) as driver:
@@ -185,7 +186,7 @@ class Anything:
 
 def test_an_attribute_of_a_users_function_makes_no_lines_of_it() -> None:
     builder, stream = built()
-    stream.map_values(Anything()).to("out", Produced(STRING, Serde("any", Anything(), bytes.decode)))
+    stream.map_values(Anything()).to("out", Produced(STRING, Serde("any", cast("Any", Anything()), bytes.decode)))
     (code,) = fused_code(builder.build())
     (loop,) = [text for name, text in code.functions.items() if name.startswith("KSTREAM-SOURCE")]
     assert "_mapper(value)" in loop

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pipeline import ConsumerRecord, KStream, ProcessorContext
 
 STRINGS = Produced(STRING, STRING)
+SOME_STRINGS: Produced[str, str | None] = Produced(STRING, cast("Serde[str | None]", STRING))
 
 
 _SWAP = {"a": "b", "b": "a"}
@@ -163,8 +164,9 @@ def look_ups(stream: KStream[str, str]) -> None:
     left = both.left_join(words, lambda key, value, word: f"{key} {value} {word}").filter(
         lambda key, _value: key != "a"
     )
-    left.join(words, lambda key, value, word: None if word == "never" else f"{key} {value} {word}").to("left", STRINGS)
-    stream.left_join(words, lambda _value, word: word).to("words", STRINGS)
+    joined = left.join(words, lambda key, value, word: None if word == "never" else f"{key} {value} {word}")
+    joined.to("left", SOME_STRINGS)
+    stream.left_join(words, lambda _value, word: word).to("words", SOME_STRINGS)
 
 
 def without_caches(stream: KStream[str, str]) -> None:
@@ -229,7 +231,7 @@ def cogrouped(stream: KStream[str, str]) -> None:
 
 
 def unwritable(stream: KStream[str, str]) -> None:
-    stream.map_values(lambda value: 5 if value == "five" else value).to("out", STRINGS)
+    stream.map_values(lambda value: cast("str", 5) if value == "five" else value).to("out", STRINGS)
 
 
 def unwritable_keys(stream: KStream[str, str]) -> None:
@@ -241,9 +243,11 @@ def unwritable_keys(stream: KStream[str, str]) -> None:
 
 def unwritable_windows(stream: KStream[str, str]) -> None:
     windows = TimeWindows.of_size_with_no_grace(timedelta(milliseconds=20))
-    longest = Materialized("longest", caching=False)
+    longest: Materialized[str, str] = Materialized("longest", caching=False)
     reduced = stream.group_by_key(Grouped(STRING, STRING)).windowed_by(windows).reduce(higher, longest)
-    named = reduced.to_stream().map(lambda key, value: (Windowed(0, key.window) if value == "five" else key, value))
+    named = reduced.to_stream().map(
+        lambda key, value: (Windowed(cast("str", 0), key.window) if value == "five" else key, value)
+    )
     named.to("out", Produced(windowed(STRING), STRING))
 
 
@@ -255,7 +259,7 @@ def exiting(stream: KStream[str, str]) -> None:
     """Ends the process, as it means to: at some values, and where some are written."""
 
     def leaving(value: str) -> str:
-        return sys.exit(3) if value == "never" else value  # type: ignore[no-any-return]
+        return sys.exit(3) if value == "never" else value
 
     written = Serde("leaving", lambda value: leaving(value).encode(), bytes.decode)
     reduced = stream.filter(lambda _key, value: leaving(value or "") != "a").group_by_key(Grouped(STRING, STRING))

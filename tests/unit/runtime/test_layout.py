@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 THIRTY_SECONDS = timedelta(seconds=30)
-WINDOWS = {"retention": THIRTY_SECONDS, "window_size": THIRTY_SECONDS}
+WINDOWS: dict[str, Any] = {"retention": THIRTY_SECONDS, "window_size": THIRTY_SECONDS}
 LOG_CONFIG = {"min.insync.replicas": "2"}
 
 
@@ -194,7 +194,7 @@ def test_settings_of_a_changelog_come_on_top_of_those_of_its_kind(store: StoreBu
 def test_internal_topics_have_the_settings_of_kafka_streams() -> None:
     topology = read(Topology().add_repartition_topic(RepartitionTopic("foo", 1)), "source", "foo")
     topology.add_processor("processor", Ignore, "source")
-    times = {"retention": THIRTY_SECONDS}
+    times: dict[str, Any] = {"retention": THIRTY_SECONDS}
     for store in (
         Stores.window_store("windows", STRING, STRING, window_size=timedelta(seconds=10), **times),
         Stores.session_store("sessions", STRING, STRING, **times),

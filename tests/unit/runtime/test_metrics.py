@@ -21,7 +21,17 @@ from pipeline import (
     TopologyError,
     ValueTransformerWithKey,
 )
-from pipeline.processor.stats import Avg, CumulativeCount, CumulativeSum, Max, Min, Rate, Value, WindowedSum
+from pipeline.processor.stats import (
+    Avg,
+    CumulativeCount,
+    CumulativeSum,
+    Max,
+    MeasurableStat,
+    Min,
+    Rate,
+    Value,
+    WindowedSum,
+)
 from pipeline.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
@@ -80,7 +90,7 @@ def test_a_latency_sensor_has_rate_total_average_and_maximum() -> None:
 
 
 def test_sampled_figures_forget_and_cumulative_ones_do_not() -> None:
-    stats = {"avg": Avg(), "max": Max(), "min": Min(), "sum": WindowedSum(), "rate": Rate()}
+    stats: dict[str, MeasurableStat] = {"avg": Avg(), "max": Max(), "min": Min(), "sum": WindowedSum(), "rate": Rate()}
 
     def begin(metrics: StreamsMetrics) -> Any:
         sensor = metrics.add_sensor("sizes")

@@ -160,7 +160,7 @@ def summed_in_windows(_builder: StreamsBuilder, stream: KStream[str, Any]) -> An
     return grouped.reduce(lambda one, two: one + two, numbers()).to_stream()
 
 
-def numbers() -> Materialized:
+def numbers() -> Materialized[str, int]:
     return Materialized("kept", STRING, LONG)
 
 

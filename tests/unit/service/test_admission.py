@@ -196,7 +196,7 @@ def test_a_signature_holds_for_one_question() -> None:
     assert [served.get(target, headers={SIGNATURE: shown}).status_code for target in targets] == [200, 401, 401, 401]
     assert served.post(targets[0], headers={SIGNATURE: shown}).status_code == 401
     for forged in ("", "x", f"{NOW_MS}..", "9" * 5000, "é.é.é", f"{NOW_MS}.1.{'0' * 64}"):
-        assert served.get(targets[0], headers={SIGNATURE: forged.encode()}).status_code == 401
+        assert served.get(targets[0], headers={SIGNATURE.encode(): forged.encode()}).status_code == 401
 
 
 def test_answers_of_members_without_the_token_are_not_believed_or_repeated() -> None:
@@ -227,8 +227,8 @@ def test_an_answer_that_was_changed_on_the_way_is_not_believed(change: dict[str,
 
     def carry(request: httpx.Request) -> httpx.Response:
         answer = served.get(str(request.url), headers=request.headers)
-        given = {"status_code": answer.status_code, "content": answer.content} | change
-        return httpx.Response(**given | {"headers": {**answer.headers, **change.get("headers", {})}})
+        given: dict[str, Any] = {"status_code": answer.status_code, "content": answer.content, **change}
+        return httpx.Response(**{**given, "headers": {**answer.headers, **change.get("headers", {})}})
 
     with pytest.raises(NoAnswerError, match="does not show"):
         Peers(SIGNED, Clock(), transport=httpx.MockTransport(carry)).get("there:1", "/stores/counts", {})

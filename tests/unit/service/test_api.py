@@ -314,7 +314,7 @@ def test_a_token_opens_everything_and_health_is_open_without() -> None:
     ],
 )
 def test_how_the_scheme_of_a_token_is_spelled_does_not_matter_but_the_token_does(shown: str, status: int) -> None:
-    header = {"Authorization": shown.encode()}
+    header = {b"Authorization": shown.encode()}
     assert client(FakeInstance(), "secret").get("/status", headers=header).status_code == status
 
 
@@ -452,9 +452,9 @@ def partitioned_by(partitioner: StreamPartitioner) -> FakeInstance:
 
 
 def test_a_key_is_looked_up_where_the_topologys_own_partitioner_has_put_it() -> None:
-    called = []
+    called = list[tuple[str, str, str | None, int]]()
 
-    def last(topic: str, key: str, value: str, partitions: int) -> Partitions:
+    def last(topic: str, key: str, value: str | None, partitions: int) -> Partitions:
         called.append((topic, key, value, partitions))
         return {partitions - 1}
 

@@ -23,13 +23,15 @@ from pipeline.service.api import new_api
 from pipeline.service.console.files import FILES, content
 from pipeline.service.server import bound, serving
 from pipeline.worker.group.protocol import Orders
-from pipeline.worker.queries.queries import Page, Row
+from pipeline.worker.queries.queries import Page, Refusal, Row
 from pipeline.worker.states import WorkerState, WorkerSummary
 from pipeline.worker.stream_thread.protocol import Report
 from pipeline.worker.task_figures import InputProgress, LastCommit, TaskFigures
 from tests.browsers import animated, emulate, foreign, nameless, overflow, pale
+from tests.presence import present
 from tests.unit.service.test_api import FakeInstance, client, row
 from tests.unit.service.test_events import Working
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -157,7 +159,7 @@ class Shown:
         return str(self.page.find_element(By.ID, name).text)
 
     def wait_for(self, name: str, text: str) -> None:
-        WebDriverWait(self.page, 60).until(lambda _: text in self.text(name), f"{text!r} in {name}")
+        WebDriverWait(self.page, DEADLINE_S).until(lambda _: text in self.text(name), f"{text!r} in {name}")
 
     def type(self, name: str, text: str) -> None:
         field = self.page.find_element(By.ID, name)
@@ -216,7 +218,9 @@ def test_odd_keys_and_values_are_shown_exactly_and_as_text(page: Chrome) -> None
     instance = FakeInstance(application=kept(ODD))
     huge, lossless = "x" * 100_000, 9_007_199_254_740_993
     rows = {HOSTILE: lossless, "\u0000\u202e": float("nan"), "huge": huge, "nested": {"a": [float("-inf"), lossless]}}
-    pages = [Page(tuple(Row(STRING.serialize(key), ODD.serialize(value)) for key, value in rows.items()))]
+    pages: list[Page | Refusal] = [
+        Page(tuple(Row(STRING.serialize(key), ODD.serialize(value)) for key, value in rows.items()))
+    ]
     instance.answers = {TaskId(0, n): pages if n == 0 else [Page(())] for n in range(3)}
     with shown(instance, page) as console:
         console.wait_for("serdes", "key-value")
@@ -249,7 +253,7 @@ def test_a_store_is_asked_with_what_its_kind_takes(page: Chrome) -> None:
 def test_ten_thousand_tasks_leave_the_page_usable(page: Chrome) -> None:
     many = frozenset(TaskId(0, n) for n in range(10_000))
     servers = {str(task): f"host-{task.partition % 100}:8090" for task in many}
-    instance = FakeInstance(active=many, orders=Orders({}, {}, servers=servers))
+    instance = FakeInstance(active=many, orders=Orders([], [], servers=servers))
     with shown(instance, page) as console:
         console.wait_for("tasks-found", "10,000 tasks, the first 200 shown")
         assert len(page.find_elements(By.CSS_SELECTOR, "#tasks tr")) == 200
@@ -267,7 +271,7 @@ def test_a_topology_too_large_for_a_picture_is_shown_as_a_text(page: Chrome) -> 
     large = Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
     with shown(FakeInstance(active=frozenset(), application=large), page) as console:
         console.wait_for("graph", "too large for a picture")
-        assert "out-1199" in page.find_element(By.ID, "description").get_attribute("textContent")
+        assert "out-1199" in present(page.find_element(By.ID, "description").get_attribute("textContent"))
 
 
 class Starting(FakeInstance):

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -97,7 +97,10 @@ def test_a_handshake_that_does_not_come_ends_the_connection(streams: StreamsConf
     "key", ["server_ssl_certificate_location", "server_ssl_key_location", "server_ssl_ca_location"]
 )
 def test_files_that_cannot_be_used_are_named_before_anything_runs(streams: StreamsConfig, key: str) -> None:
-    wrong, makes = replace(streams, **{key: "/nowhere.pem"}), client_tls if "ca" in key.split("_") else server_tls
+    wrong, makes = (
+        replace(streams, **dict[str, Any]({key: "/nowhere.pem"})),
+        client_tls if "ca" in key.split("_") else server_tls,
+    )
     with pytest.raises(ConfigError, match=r"server\.ssl\.(certificate|ca)\.location .* cannot be used") as refused:
         makes(wrong)
     assert PASSWORD not in str(refused.value)

@@ -46,9 +46,14 @@ def test_an_instance_that_is_not_live_names_one_that_is() -> None:
 
 
 def test_brokers_are_not_asked_again_for_each_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, asked = [0.0], []
+    now, asked = [0.0], list[str]()
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    live = LiveVersion(instance("v1", "v2"), lambda group: asked.append(group) or ["there:1"])
+
+    def find(group: str) -> list[str]:
+        asked.append(group)
+        return ["there:1"]
+
+    live = LiveVersion(instance("v1", "v2"), find)
     for now[0] in (10.0, 11.0, 14.0, 16.0):
         refused(live)
     assert len(asked) == 2, "once, and once more after five seconds"
@@ -59,7 +64,10 @@ def test_the_live_version_is_told_if_no_instance_of_it_is_known() -> None:
         message = "away"
         raise BrokerError(message)
 
-    for find in (fail, lambda _group: []):
+    def nobody(_group: str) -> Sequence[str]:
+        return []
+
+    for find in (fail, nobody):
         assert refused(LiveVersion(instance("v1", "v2"), find)) == (
             "v2 of clicks is live, and this is an instance of v1",
             None,

@@ -113,11 +113,11 @@ def test_each_topic_and_store_of_the_picture_has_its_rate_and_lag() -> None:
 
 def test_a_version_that_writes_to_staging_topics_has_its_rates_at_the_public_ones() -> None:
     instance = Reported(application=shop({"page-counts": "shop-v2-staging-page-counts"}))
-    measuring = Measuring(instance)
+    measuring, measured = Measuring(instance), list[Any]()
     for sent in (10, 30):
         instance.tasks = {SECOND: figures(sent, None, {"shop-v2-staging-page-counts": sent})}
-        found = measuring.figures(float(sent), {})
-    assert found["sub_topologies"]["1"]["writes"] == {"page-counts": {"rate": 0}}, "too long ago to compare with"
+        measured.append(measuring.figures(float(sent), {}))
+    assert measured[-1]["sub_topologies"]["1"]["writes"] == {"page-counts": {"rate": 0}}, "too long ago to compare with"
     instance.tasks = {SECOND: figures(50, None, {"shop-v2-staging-page-counts": 50})}
     assert measuring.figures(31.0, {})["sub_topologies"]["1"]["writes"] == {"page-counts": {"rate": 20}}
 

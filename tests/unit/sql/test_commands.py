@@ -19,7 +19,7 @@ from pipeline.testing import TopologyTestDriver
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from click.testing import Result
+    from typer.testing import Result
 
 STATEMENTS = """
 CREATE TYPE address AS STRUCT<street STRING, city STRING>;

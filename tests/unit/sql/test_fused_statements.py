@@ -22,7 +22,7 @@ from pipeline.state.backends.memory import MemoryBackend
 from pipeline.testing.driver import MockClock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pipeline import Topology
 
@@ -104,7 +104,7 @@ def failing(*_failure: Any) -> Response:
     return Response.fail()
 
 
-def outcome(topology: Topology, inputs: dict[str, Sequence[RawRecord]], batch: int, *, fused: bool) -> list[Any]:
+def outcome(topology: Topology, inputs: Mapping[str, Sequence[RawRecord]], batch: int, *, fused: bool) -> list[Any]:
     """The records, drops and errors of the first sub-topology's task."""
     sub = topology.sub_topologies()[0]
     tps = {topic: TopicPartition(topic, 0) for topic in sorted(sub.source_topics)}
@@ -185,5 +185,5 @@ def test_names_and_texts_of_users_never_stand_in_code(text: str) -> None:
     code = "".join(text_ for each in fused_code(topology) for text_ in each.functions.values())
     assert "SystemExit" not in code
     assert not any(
-        "SystemExit" in line for name, entry in linecache.cache.items() if "millrace" in name for line in entry[2]
+        "SystemExit" in line for name in linecache.cache if "millrace" in name for line in linecache.getlines(name)
     )

@@ -257,7 +257,9 @@ def test_a_topology_of_statements(name: str) -> None:
     with TopologyTestDriver(build_sql(case.statements, StreamsBuilder())) as driver:
         topic = driver.input_topic("s", BYTES, BYTES)
         for key, value in case.inputs:
-            topic.pipe_input(key and key.encode(), None if value is None else json.dumps(value).encode())
+            topic.pipe_input(
+                None if key is None else key.encode(), None if value is None else json.dumps(value).encode()
+            )
         found = driver.output_topic("O", BYTES, BYTES).read_key_values_to_list()
     assert [(key, value and json.loads(value)) for key, value in found] == case.outputs
 

@@ -34,7 +34,7 @@ class Full:
 def test_a_table_that_cannot_be_made_on_a_full_disk_says_so(tmp_path: Path) -> None:
     backend = RocksDbBackend(tmp_path / "0_0")
     database = backend._db
-    backend._db = Full(database)  # type: ignore[assignment]
+    backend._db = Full(database)
     with pytest.raises(StateError, match="No space left on device") as raised:
         backend.write({"counts": {b"k": b"v"}}, {})
     assert raised.value.hint is not None

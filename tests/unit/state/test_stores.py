@@ -277,6 +277,7 @@ def test_segments_of_any_length_hold_what_lives_and_little_that_expired(
 ) -> None:
     backend = reopen()
     store: Any = open_store(window(caching=caching, retention_ms=retention * MINUTE), backend, Context())
+    kept = list[int]()
     for minute in range(0, 3 * retention + 200, 3):
         for key in ("a", "b"):
             store.put(key, vt(minute), minute * MINUTE)
@@ -471,7 +472,8 @@ def test_a_commit_that_was_torn_is_made_whole_out_of_the_changelog(
     torn = RocksDbBackend(tmp_path / "0_0")
     restored: Any = open_store(builder, torn, Context())
     torn.write(restored.restore(Batch(log)), {CHANGELOG: 2})
-    assert list(open_store(builder, torn, Context()).all()) == list(stores[0].all())
+    opened: Any = open_store(builder, torn, Context())
+    assert list(opened.all()) == list(stores[0].all())
     torn.close()
 
 
@@ -493,7 +495,9 @@ def test_only_what_may_be_torn_is_written_in_parts(tmp_path: Path, in_parts: boo
 
 @pytest.mark.parametrize("kind", [StoreKind.KEY_VALUE, StoreKind.WINDOW, StoreKind.SESSION, StoreKind.JOIN_WINDOW])
 def test_held_back_bytes_are_estimated_from_the_last_write_without_a_cache(kind: StoreKind) -> None:
-    store = open_store(StoreBuilder("store", kind, STRING, STRING, retention_ms=MINUTE), MemoryBackend(), Context())
+    store: Any = open_store(
+        StoreBuilder("store", kind, STRING, STRING, retention_ms=MINUTE), MemoryBackend(), Context()
+    )
     assert store.held_back_bytes() == 0
     for number in range(100):
         key: Any = str(number) if kind is not StoreKind.SESSION else Windowed(str(number), Window(0, 0))
@@ -508,7 +512,7 @@ def test_what_a_cache_holds_back_is_estimated_as_it_is(*, is_windowed: bool) -> 
     kind = StoreKind.TIMESTAMPED_WINDOW if is_windowed else StoreKind.TIMESTAMPED_KEY_VALUE
     builder = StoreBuilder("store", kind, STRING, LONG, caching=True, retention_ms=MINUTE)
     context = Context()
-    store = open_store(builder, MemoryBackend(), context)
+    store: Any = open_store(builder, MemoryBackend(), context)
     times = (0,) if is_windowed else ()
     tracemalloc.start()
     try:

@@ -55,7 +55,7 @@ def stream(builder: StreamsBuilder) -> KStream[str, Any]:
     return builder.stream("in", Consumed(STRING, JSON))
 
 
-def kept(name: str = "kept") -> Materialized:
+def kept(name: str = "kept") -> Materialized[str, Any]:
     return Materialized(name, STRING, JSON)
 
 
@@ -77,7 +77,7 @@ def changed(value: Any) -> Any:
 class Own(Processor[str, Any]):
     """Runs a test's function with the store."""
 
-    def __init__(self, work: Callable[[Any, Record[str, Any]], object], later: Callable[[Any], object] | None) -> None:
+    def __init__(self, work: Callable[[Any, Record[str, Any]], object], later: Callable[[Any], None] | None) -> None:
         self.work, self.later = work, later
 
     def init(self, context: ProcessorContext) -> None:
@@ -91,7 +91,7 @@ class Own(Processor[str, Any]):
         self.context.forward(record)
 
 
-def processed(work: Callable[[Any, Record[str, Any]], object], later: Callable[[Any], object] | None = None) -> Build:
+def processed(work: Callable[[Any, Record[str, Any]], object], later: Callable[[Any], None] | None = None) -> Build:
     def build(builder: StreamsBuilder) -> None:
         builder.add_state_store(Stores.key_value_store("kept", STRING, JSON))
         stream(builder).process(lambda: Own(work, later), "kept")

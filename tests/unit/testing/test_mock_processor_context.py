@@ -15,6 +15,7 @@ from pipeline import (
     STRING,
     ConfigError,
     FixedKeyProcessor,
+    FixedKeyProcessorContext,
     FixedKeyRecord,
     Processor,
     ProcessorContext,
@@ -217,7 +218,7 @@ def test_sensors_measure_by_the_clock_of_the_test_also_those_of_level_debug() ->
 
 def test_a_processor_with_fixed_keys_is_served_as_well() -> None:
     class Shouting(FixedKeyProcessor[str, str]):
-        def init(self, context: ProcessorContext) -> None:
+        def init(self, context: FixedKeyProcessorContext) -> None:
             self.context = context
 
         def process(self, record: FixedKeyRecord[str, str]) -> None:

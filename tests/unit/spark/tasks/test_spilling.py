@@ -14,6 +14,7 @@ from pipeline.errors import DeserializationError, StateError
 from pipeline.records import RawFields, RawRecord, TaskId, TopicPartition
 from pipeline.runtime.packs import pack_header, packed
 from pipeline.spark.tasks.spilling import WriterMerge
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -55,7 +56,7 @@ def merged_one_by_one(log: Iterable[Written]) -> list[RawFields]:
     """By definition: of the writers' next records the earliest comes first, of equally early ones the first writer's."""
     runs: dict[int, list[RawFields]] = {}
     for writer, members in log:
-        runs.setdefault(writer, []).extend(tuple(member) for member in members)
+        runs.setdefault(writer, []).extend((*member,) for member in members)
     heads = [(run[0][2], writer, 0) for writer, run in runs.items()]
     heapq.heapify(heads)
     found = []
@@ -152,7 +153,7 @@ def test_what_was_taken_of_the_first_pack_does_not_come_again(tmp_path: Path) ->
         merge.add(ONE, [pack(WRITERS[0], first), pack(WRITERS[0], first)], taken=3)
         merge.add(ONE, [pack(WRITERS[1], first)])
         keys = [key for key, *_ in read(merge)[ONE]]
-    assert sorted(key for key in keys if key) == sorted([b"3", b"4"] + 2 * [key for key, *_ in first])
+    assert sorted(key for key in keys if key) == sorted([b"3", b"4"] + 2 * [present(key) for key, *_ in first])
 
 
 def test_records_outside_packs_may_have_a_known_writer(tmp_path: Path) -> None:

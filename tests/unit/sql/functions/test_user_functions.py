@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import decimal
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 
@@ -12,10 +12,10 @@ from pipeline.sql import udaf, udf, udtf
 from pipeline.sql.functions import find_aggregate, find_scalar, find_table_function
 from pipeline.sql.functions.reference import reference
 from pipeline.sql.functions.registry import REGISTRY
-from pipeline.sql.types import Array, Decimal, Map, Primitive
+from pipeline.sql.types import Array, Decimal, Map, Primitive, SqlType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 Money = Annotated[decimal.Decimal, Decimal(10, 2)]
 
@@ -33,7 +33,7 @@ def test_annotations_become_types() -> None:
     def shown(a: int, b: float, c: str, d: bool, e: bytes, f: Money, g: list[int], h: dict[str, float]) -> list[str]:
         return [repr(each) for each in (a, b, c, d, e, f, g, h)]
 
-    given = [
+    given: list[SqlType] = [
         Primitive.INTEGER,
         Primitive.INTEGER,
         Primitive.STRING,
@@ -143,14 +143,15 @@ def test_what_cannot_be_typed_is_refused() -> None:
     class Half:
         pass
 
-    for decorate, declared, message in (
+    refused: tuple[tuple[Callable[[Any], Any], object, str], ...] = (
         (udf, bare, "bare has no annotation for value, return"),
         (udf, exact, "decimal.Decimal without precision"),
         (udtf, single, "returns no list"),
         (udaf, Half, "has no initial and no add and no merge"),
-    ):
+    )
+    for decorate, declared, message in refused:
         with pytest.raises(TopologyError, match=message):
-            decorate(declared)  # type: ignore[operator]
+            decorate(declared)
 
 
 def test_the_reference_lists_ksqldb_functions_only() -> None:

@@ -74,6 +74,7 @@ class Twin:
         if not scenario["cache"]:
             settings["statestore.cache.max.bytes"] = 0
         topics: dict[str, Log] = {}
+        self.said.clear()
         with (
             warnings.catch_warnings(),
             TopologyTestDriver(self.topology, settings, application_id=APPLICATION) as driver,

@@ -20,7 +20,7 @@ ON_BROKERS := tests/system tests/airflow tests/conformance tests/integration
 help:
 	@echo "setup  create the environment       demo   the main job, end to end"
 	@echo "test   everything                   unit   the everyday tests"
-	@echo "check  lint, types, layers          bench  against Java Kafka Streams"
+	@echo "check  lint, words, types           bench  against Java Kafka Streams"
 	@echo "docs   the site, into site/         clean  remove what was made"
 	@echo "coverage lines that tests in memory reach"
 	@echo "publish  the site of this version, beside earlier ones, on the branch gh-pages"
@@ -41,6 +41,7 @@ $(READY): requirements.lock pyproject.toml plugins/pyproject.toml
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/mypy tests/benchmarks/bench.py tests/benchmarks/processes/*.py
 	$(BIN)/mypy --config-file tests/mypy.toml tests

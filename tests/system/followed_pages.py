@@ -45,15 +45,16 @@ class Shell:
         directory: The directory, which is made.
         ports: What stands in the place of a page's ports, which somebody may use.
         home: Where downloads are, and the broker's data.
+        python: The Python whose packages are used.
     """
 
-    def __init__(self, directory: Path, ports: dict[str, str], home: Path) -> None:
+    def __init__(self, directory: Path, ports: dict[str, str], home: Path, python: Path = Path(sys.executable)) -> None:
         directory.mkdir()
         self.directory, self.ports = directory, ports
         commands = home / "bin"
         commands.mkdir()
         for name, words in ("millrace", "-m pipeline.cli"), ("python", ""):
-            (commands / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
+            (commands / name).write_text(f'#!/bin/sh\nexec {python} {words} "$@"\n')
             (commands / name).chmod(0o755)
         path = f"{commands}:{os.environ['PATH']}"
         self.environ = {**os.environ, "PATH": path, "MILLRACE_HOME": str(home), "COLUMNS": "200"}

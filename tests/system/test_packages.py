@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -16,12 +15,10 @@ import pytest
 
 from pipeline import LONG
 from tests.presence import present
+from tests.system.packages import UV, build_packages, install_wheels
 
 if TYPE_CHECKING:
     from tests.brokers import Broker
-
-ROOT = Path(__file__).parents[2]
-UV = Path(sys.executable).parent / "uv"
 
 pytestmark = pytest.mark.broker
 
@@ -40,8 +37,7 @@ def build(builder: StreamsBuilder) -> Topology:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the wheel and the sdist."""
     directory = tmp_path_factory.mktemp("built")
-    for project in (ROOT, ROOT / "plugins"):
-        subprocess.run([UV, "build", "--quiet", "--out-dir", directory, project], check=True)
+    build_packages(directory)
     return directory
 
 
@@ -95,12 +91,7 @@ def test_a_worker_runs_where_only_the_wheel_is_installed(
 
 
 def test_airflow_knows_connection_operators_and_plugin_of_the_provider(built: Path, tmp_path: Path) -> None:
-    environment = tmp_path / "environment"
-    subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, environment], check=True)
-    python = environment / "bin" / "python"
-    subprocess.run([UV, "pip", "install", "--quiet", "--no-deps", "--python", python, *built.glob("*.whl")], check=True)
-    (own,) = (environment / "lib").glob("python*/site-packages")
-    (own / "airflow-that-is-there.pth").write_text(sysconfig.get_path("purelib"))
+    python = install_wheels(built, tmp_path / "environment")
     code = """
 import json, millrace_airflow, pipeline
 from airflow.providers_manager import ProvidersManager
@@ -123,6 +114,6 @@ print(json.dumps([millrace_airflow.__file__, hook.hook_name, hook.package_name, 
     )
     assert done.returncode == 0, done.stderr[-3000:]
     file, name, package, fields, plugins, link = json.loads(done.stdout.splitlines()[-1])
-    assert Path(file).is_relative_to(environment)
+    assert Path(file).is_relative_to(tmp_path / "environment")
     assert (name, package, plugins, link) == ("Millrace", "millrace-airflow", 1, True)
     assert fields == ["extra__millrace__kafka", "extra__millrace__master", "extra__millrace__project"]

@@ -25,6 +25,7 @@ from millrace_airflow.sessions import (
     published_by,
     rehearse,
     releaser_of,
+    retired_by,
     run,
     spark_page,
     topics_of,
@@ -42,13 +43,16 @@ if TYPE_CHECKING:
     from millrace_airflow.hooks import Location
     from pipeline.config import ProjectConfig
     from pipeline.project.bounded import BoundedRun
+    from pipeline.releases.registry import Release
     from pipeline.releases.releaser import Releaser
     from pipeline.releases.verdicts import GateVerdict
     from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.spark.ranges import RunRange
 
-_RANGE, _WRITTEN, _TOLD = "range", "written", "told"
-"""Keys of a task's state: its range, the ends of its outputs before it began, whether readers have been notified."""
+_RANGE, _WRITTEN, _TOLD, _RETIRED = "range", "written", "told", "retired"
+"""Keys of a task's state: its range, the ends of its outputs before it began, whether readers have been notified, and the
+version that it retires.
+"""
 _TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no", ""})
 
 
@@ -288,13 +292,13 @@ class ReleaseOperator(BaseOperator):
 
     def execute(self, context: Context) -> str:
         """Take the step, and return the state of the release; for `gate`, its verdict. A failed gate is not retried."""
-        return acting(partial(self._take, f"airflow:{self.dag_id}/{context['run_id']}"))
+        return acting(partial(self._take, context))
 
     def on_kill(self) -> None:
         """End the task, and Spark with its process; the step may be taken again."""
         end_at_once()
 
-    def _take(self, by: str) -> str:
+    def _take(self, context: Context) -> str:
         steps: dict[str, Callable[[Releaser], object]] = {
             "plan": lambda r: r.plan(self.to),
             "start": lambda r: r.start(self.to),
@@ -303,14 +307,14 @@ class ReleaseOperator(BaseOperator):
             "approve": lambda r: r.approve(self.verdict) if self.verdict else "no approval was asked for",
             "cut": lambda r: r.cut(),
             "rollback": lambda r: r.rollback(),
-            "retire": lambda r: r.retire(),
+            "retire": partial(self._retire, context),
             "abort": lambda r: r.abort(),
         }
         if self.step not in steps:
             message = f"{self.step!r} is no step of a release: {', '.join(steps)}"
             raise AirflowFailException(message)
         project = located(self.config, self.millrace_conn_id).project()
-        releaser = releaser_of(project, self.app, self.master, by)
+        releaser = releaser_of(project, self.app, self.master, f"airflow:{self.dag_id}/{context['run_id']}")
         try:
             self.log.info("%s", steps[self.step](releaser))
         finally:
@@ -318,6 +322,13 @@ class ReleaseOperator(BaseOperator):
             if self.step == "gate" and release.verdict is not None:
                 self._judged(project, release.verdict)
         return release.verdict.id if self.step == "gate" and release.verdict is not None else release.step.value
+
+    def _retire(self, context: Context, releaser: Releaser) -> Release:
+        """Retire a version. A further attempt deletes what is left of that version, which is not the release's any more."""
+        store: Any = context["task_state_store"]
+        version = store.get(_RETIRED) or retired_by(releaser)
+        store.set(_RETIRED, version)
+        return releaser.retire(version)
 
     def _judged(self, project: ProjectConfig, verdict: GateVerdict) -> None:
         """Record the page of a verdict, and its lineage for OpenLineage."""

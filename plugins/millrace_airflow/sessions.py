@@ -131,6 +131,17 @@ def releaser_of(project: ProjectConfig, app: str, master: str, by: str) -> Relea
     return front_door(project, master, by).app(app).release().releaser
 
 
+def retired_by(releaser: Releaser) -> str:
+    """Return the version that an application would retire now.
+
+    Raises:
+        ReleaseError: If there is none.
+    """
+    from pipeline.releases.step_checks import retired_of
+
+    return retired_of(releaser.status(), None)
+
+
 def topics_of(application: Application) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the topics that an application reads, and those that it writes: staging topics if its version is not live."""
     published, topology = application.published or {}, application.topology

@@ -70,15 +70,9 @@ class Services:
 
     def drivers(self) -> list[int]:
         """Processes of Spark drivers' Java that work for tasks."""
-        found = []
-        for place in Path("/proc").glob("[0-9]*"):
-            try:
-                is_ours = f"AIRFLOW_HOME={self.directory}".encode() in (place / "environ").read_bytes().split(b"\0")
-                if is_ours and b"org.apache.spark" in (place / "cmdline").read_bytes():
-                    found.append(int(place.name))
-            except OSError:
-                continue  # it has ended meanwhile
-        return found
+        ours = f"AIRFLOW_HOME={self.directory}".encode()
+        found = [each for each in Path("/proc").glob("[0-9]*") if ours in _read(each / "environ").split(b"\0")]
+        return [int(each.name) for each in found if b"org.apache.spark" in _read(each / "cmdline")]
 
     def ask(self, user: str, method: str, path: str, content: Any = None) -> tuple[int, Any]:
         """Ask as a user; nobody is anonymous."""
@@ -145,6 +139,18 @@ class Services:
         """The errors shown of DAG files that cannot be read."""
         return "\n".join(error["stack_trace"] for error in self.done("/importErrors")["import_errors"])
 
+    def kill_task(self, dag: str, run: str, task: str) -> None:
+        """Kill the process of a task alone, unless it has just ended."""
+        self.await_task(dag, run, task, "running", "success")
+        process = self.done(f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}")["pid"]
+        if b"airflow worker" in _read(Path(f"/proc/{process}/cmdline")):
+            os.kill(process, signal.SIGKILL)
+
+    def clear(self, dag: str, run: str, task: str) -> None:
+        """Let a task that has ended be done again."""
+        only = {"dag_run_id": run, "task_ids": [task], "only_failed": False, "dry_run": False}
+        self.done(f"/dags/{dag}/clearTaskInstances", "POST", only)
+
     def await_task(self, dag: str, run: str, task: str, *states: str) -> None:
         """Wait until a task stands at one of some states."""
 
@@ -203,6 +209,14 @@ class Services:
         return code == 200 and {state["status"] for state in states.values()} == {"healthy"}
 
 
+def _read(file: Path) -> bytes:
+    """What a file about a process says; nothing if the process has ended."""
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
+
+
 @contextmanager
 def running_services(directory: Path, postgres: int, port: int, environ: dict[str, str]) -> Iterator[Services]:
     """Run an Airflow with a scheduler, a triggerer, a DAG processor and an API server.
@@ -236,7 +250,7 @@ def running_services(directory: Path, postgres: int, port: int, environ: dict[st
             "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
             "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "15",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "3",
-            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "120",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
             "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
             "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline import LONG
+from pipeline.releases.registry import Registry, Step
 from pipeline.spark.planning.runs import RunLog
 from tests.airflow.services import ROOT, running_services
 from tests.presence import present
@@ -72,6 +73,10 @@ def services(
 [apps.{SHOP}]
 topology = "{SHOP}:build"
 schedule = "0 */6 * * *"
+quality = "{SHOP}:expectations"
+[apps.{SHOP}.versions]
+v2 = "{SHOP}:build_v2"
+v4 = "{SHOP}:build_in_thousandths"
 [apps.unread]
 topology = "{SHOP}:build"
 quality = "suites/unread.json"
@@ -142,6 +147,53 @@ def test_a_backfill_of_what_is_processed_does_nothing(services: Services, broker
         assert "Nothing was processed: there are no new records" in services.log(dag, run, "run")
     assert {run.records_in for run in RunLog(broker.admin()).runs(SHOP) if run.id not in known} == {0}
     assert receipts(broker) == PAYMENTS
+
+
+def test_a_release_waits_for_approval_and_goes_on_whatever_is_killed(services: Services, broker: Broker) -> None:
+    dag, registry = f"{SHOP}__release", Registry.at(broker.admin())
+    run = services.trigger(dag, version="v2", then="retire")
+    services.await_task(dag, run, "reprocess", "running")
+    services.until(lambda: bool(services.drivers()), "Spark works")
+    services.kill_task(dag, run, "reprocess")
+    services.await_task(dag, run, "gate", "running")
+    services.kill("scheduler")
+    services.start("scheduler")
+    services.await_task(dag, run, "approve", "awaiting_input")
+    for server in ("scheduler", "triggerer"):
+        services.kill(server)
+        services.start(server)
+    verdict = registry.read(SHOP, "v1").verdict
+    assert verdict is not None
+    question = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
+    answer = {"chosen_options": ["Approve"]}
+    assert f"Verdict `{verdict.id}`" in services.ask("ann", "GET", question)[1]["body"]
+    assert [services.ask(user, "PATCH", question, answer)[0] for user in ("", "ann", "bob")] == [401, 403, 200]
+    services.until(lambda: registry.read(SHOP, "v1").step in {Step.CUTTING, Step.LIVE}, "the cut has begun")
+    services.kill_task(dag, run, "cut")
+    assert services.await_run(dag, run) == "success"
+    tries = {task: tries for task, (_, tries) in services.tasks(dag, run).items()}
+    assert tries["reprocess"] > 1
+    assert tries["gate"] > 1
+    settled = registry.read(SHOP, "v1")
+    assert settled.verdict is not None
+    assert (settled.live, settled.previous, settled.verdict.id) == ("v2", None, verdict.id)
+    assert settled.verdict.approved_by.startswith("airflow:bob ")
+    assert sums(broker) == 5 * (PAYMENTS - FORGOTTEN) - 2 * FORGOTTEN
+    assert receipts(broker) == PAYMENTS
+    services.clear(dag, run, "retire")
+    services.await_task(dag, run, "retire", "success")
+    assert services.tasks(dag, run)["retire"][1] > tries["retire"]
+
+
+def test_a_failed_gate_blocks_the_release_and_is_not_tried_again(services: Services, broker: Broker) -> None:
+    dag = f"{SHOP}__release"
+    blocked = services.trigger(dag, version="v4")
+    assert services.await_run(dag, blocked) == "failed"
+    tasks = services.tasks(dag, blocked)
+    assert tasks["gate"] == ("failed", 1)
+    assert {tasks[task][0] for task in ("verdict", "approve", "cut", "retire")} == {"upstream_failed"}
+    assert "expect_column_values_to_be_between" in services.log(dag, blocked, "gate")
+    assert Registry.at(broker.admin()).read(SHOP, "v1").live == "v2"
 
 
 def test_users_see_and_do_what_airflow_lets_them(services: Services) -> None:

@@ -210,7 +210,7 @@ class Services:
 
 
 def _read(file: Path) -> bytes:
-    """What a file about a process says; nothing if the process has ended."""
+    """Read a file about a process; it is empty if the process has ended."""
     try:
         return file.read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""The published packages, built and installed and installed as their users do."""
+"""The published packages, built and installed as their users do."""
 
 from __future__ import annotations
 

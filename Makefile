@@ -42,6 +42,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+	$(BIN)/hadolint docker/Dockerfile
 	$(BIN)/mypy
 	$(BIN)/mypy tests/benchmarks/bench.py tests/benchmarks/processes/*.py
 	$(BIN)/mypy --config-file tests/mypy.toml tests

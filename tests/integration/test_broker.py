@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from pipeline.errors import EmbeddedBrokerError
 from pipeline.kafka import groups as groups_module
@@ -121,6 +123,23 @@ def test_transactions_about_to_end_have_ended_when_a_killed_broker_is_back(runni
         producer.close()
     assert min(Admin(kafka).settled_end_offsets(outputs).values()) > 10
     assert Admin(kafka).committed("ending", inputs).keys() == set(inputs)
+
+
+def test_a_broker_that_stands_still_for_a_while_goes_on_leading(running: EmbeddedBroker) -> None:
+    kafka = {"bootstrap.servers": running.start().bootstrap_servers}
+    Admin(kafka).create_topics([TopicSpec("still", 1)])
+
+    asked = AdminClient(kafka)
+
+    def leader_epoch() -> int:
+        (found,) = asked.list_offsets({ClientTopicPartition("still", 0): OffsetSpec.latest()}).values()
+        return int(found.result(120).leader_epoch)
+
+    before = leader_epoch()
+    pid = running.status().pid
+    # Longer than sessions of brokers in a cluster. Without a leader, Kafka would lose the ends of transactions.
+    subprocess.run(["sh", "-c", f"kill -STOP {pid}; sleep 8; kill -CONT {pid}"], check=True)
+    assert leader_epoch() == before
 
 
 def test_a_broker_that_has_just_started_is_asked_about_groups_it_has_never_heard_of(

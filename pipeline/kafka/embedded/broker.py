@@ -33,6 +33,10 @@ _ARTIFACTS = (
 _CLUSTER_ID = "bWlsbHJhY2UtZW1iZWRkZQ"  # 16 bytes in base64, as StorageTool requires
 _START_SECONDS = 120
 _STOP_SECONDS = 60
+_SESSION_MS = 60_000
+"""A lone broker goes on leading if its machine stands still for a while and it misses heartbeats (see `_fence`)."""
+_CLUSTER_SESSION_MS = 5_000
+"""In a cluster, other brokers take over soon."""
 _ACTIVE = b"Performing controller activation"
 _FENCED = b"Fencing broker 1 at epoch"
 """Lines of the controller's log: it starts, and it ends the session of the earlier broker."""
@@ -69,7 +73,7 @@ transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor={replicas}
 share.coordinator.state.topic.min.isr={in_sync}
 # A crashed broker may register again after its session has ended.
-broker.session.timeout.ms=5000
+broker.session.timeout.ms={session_ms}
 broker.heartbeat.interval.ms=500
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
@@ -331,6 +335,7 @@ class EmbeddedBroker:
             port=self._port,
             controller_port=self._port + 1,
             data=self._data,
+            session_ms=_SESSION_MS if len(self._cluster) == 1 else _CLUSTER_SESSION_MS,
         )
         self._properties_file.write_text(settings)
         return self._write_logging(controller="warn")

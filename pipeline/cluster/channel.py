@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pipeline.decoders import json_decoder
 from pipeline.errors import RangeError, StreamsError
 from pipeline.hosting.clock import SystemClock
 from pipeline.kafka.admin import TopicSpec
@@ -64,7 +65,7 @@ class Channel:
     def __init__(self, admin: Admin, deployment: str) -> None:
         self._admin = admin
         self._key = deployment.encode()
-        self._decode = msgspec.json.Decoder(Message).decode
+        self._decode = json_decoder(Message).decode
         self._consumer: RecordConsumer | None = None
         self._producer: IdempotentProducer | None = None
 

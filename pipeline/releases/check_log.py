@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pipeline.decoders import json_decoder
 from pipeline.errors import BrokerError
 from pipeline.hosting.control.control_topic import ControlTopic
 from pipeline.releases.worker_quality import TaskWork  # noqa: TC001 - msgspec reads the annotations
@@ -77,7 +78,7 @@ class CheckLog:
             BrokerError: If brokers do not answer.
         """
         found = [
-            msgspec.json.decode(value, type=CheckRecord)
+            json_decoder(CheckRecord).decode(value)
             for name, value in self._topic.read().items()
             if name.startswith(f"{app}/")
         ]

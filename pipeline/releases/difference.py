@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from pipeline.decoders import msgpack_decoder
 from pipeline.errors import ReleaseError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ RANGES = 16
 _DIFFERING, _NOTES = "differing", "notes"
 _PARTITION = struct.Struct(">I")
 _ROW = struct.Struct(">qI")
-_HEADERS = msgspec.msgpack.Decoder(type=tuple[tuple[str, bytes | None], ...])
+_HEADERS = msgpack_decoder(tuple[tuple[str, bytes | None], ...])
 _ENCODED = msgspec.msgpack.Encoder()
 _WHOLE = (1 << 64) - 1
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pipeline.decoders import json_decoder
 from pipeline.errors import ReleaseError
 from pipeline.hosting.control.publication import CONTROL_TOPIC
 
@@ -103,7 +104,7 @@ def last_revision(app: str, notes: Mapping[str, bytes]) -> int:
 
 def _decoded(name: str, value: bytes) -> Change:
     try:
-        return msgspec.json.decode(value, type=Change)
+        return json_decoder(Change).decode(value)
     except msgspec.DecodeError as error:
         message = f"The control topic {CONTROL_TOPIC} holds a record {name} that cannot be read: {error}"
         raise ReleaseError(message, hint="Was it written by a newer version of Millrace?") from error

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from pipeline.decoders import json_decoder
 from pipeline.errors import (
     ReleaseError,
     TaskMigratedError,
@@ -346,7 +347,7 @@ def _change(before: Release | None, after: Release) -> Change:
 
 def _decoded(value: bytes) -> Release:
     try:
-        return msgspec.json.decode(value, type=Release)
+        return json_decoder(Release).decode(value)
     except msgspec.DecodeError as error:
         message = f"The control topic {CONTROL_TOPIC} holds a record that this release cannot read: {error}"
         raise ReleaseError(message, hint="Was it written by a newer release?") from error

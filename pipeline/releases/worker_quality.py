@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from pipeline.decoders import converter
 from pipeline.processor.drops import DropReason
 from pipeline.quality.gate import Verdict
 from pipeline.quality.suites import WORKERS
@@ -64,7 +63,7 @@ class InstanceWork:
         Raises:
             ValueError: If it is no such answer.
         """
-        return msgspec.convert(answer, cls)
+        return converter(cls)(answer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from pipeline.decoders import msgpack_decoder
 from pipeline.errors import DeserializationError
 from pipeline.records import RAW_HEADERS, RAW_OFFSET, RAW_VALUE, Headers, TaskId
 
@@ -33,7 +34,7 @@ Columns: TypeAlias = tuple[list[bytes | None], list[bytes | None], list[int], li
 """Keys, values, event times and headers of a pack's records; headers are None if no record has any."""
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Columns).decode
+_decode = msgpack_decoder(Columns).decode
 
 
 def packed(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
+from pipeline.decoders import converter
 from pipeline.errors import ConfigError
 from pipeline.extras import require_extra
 from pipeline.schemas.avro_reading import NotGenerated, generated_reader
@@ -205,10 +206,10 @@ def _fastest(written: Any, wanted: Any, plain: Read) -> Read:
 
 def _typed(type_: Any, written: Any, wanted: Any, plain: Read) -> Read:
     """Return a function that reads values of a type; its objects are made directly if no value has to be converted."""
-    convert, read = msgspec.convert, _fastest(written, wanted, plain)
+    convert, read = converter(type_), _fastest(written, wanted, plain)
 
     def converted(data: bytes) -> Any:
-        return convert(read(data), type_)
+        return convert(read(data))
 
     try:
         return generated_reader(written, wanted, struct_of(type_, written if wanted is None else wanted), converted)

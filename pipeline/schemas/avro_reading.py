@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pipeline.decoders import converter
 from pipeline.generated import generated
 from pipeline.schemas.framed import HEAD_BYTES
 
@@ -316,7 +317,7 @@ class _Reader:
         if name not in made.parts:
             return {}
         try:
-            return {name: self._named(msgspec.convert(wanted["default"], made.parts[name].type_))}
+            return {name: self._named(converter(made.parts[name].type_)(wanted["default"]))}
         except msgspec.ValidationError as error:
             raise NotGenerated(str(error)) from error
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
+from pipeline.decoders import json_decoder
 from pipeline.errors import ConfigError
 from pipeline.extras import require_extra
 from pipeline.schemas.framed import HEAD_BYTES, framed
@@ -164,7 +165,7 @@ class JsonFormat:
     def reader(self, schema: Any, registry: Registry) -> Read:
         """Return the function that reads values written with a schema."""
         if self.type_ is not None:
-            decode = msgspec.json.Decoder(self.type_).decode
+            decode = json_decoder(self.type_).decode
             return lambda data: decode(data[HEAD_BYTES:])
         check, plain = _checker(schema, registry), msgspec.json.decode
 

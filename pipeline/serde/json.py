@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from pipeline.decoders import json_decoder
 from pipeline.serde.api import Serde
 from pipeline.serde.immutable import PLAIN, immutable_types
 
@@ -80,7 +81,7 @@ class JsonSerde(Serde[Any]):
         return Serde(
             f"json[{name}]",
             _serialize,
-            msgspec.json.Decoder(type_).decode,
+            json_decoder(type_).decode,
             remake=(_typed, (type_,)),
             value_type=type_,
             immutable_types=immutable_types(type_),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from pipeline.decoders import json_decoder
 from pipeline.records import OffsetVector
 from pipeline.service.peers import NoAnswerError
 from pipeline.service.rendering import row_object
@@ -102,7 +103,7 @@ class Bookmark:
         """
         try:
             data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-            partition, after = msgspec.json.decode(data, type=tuple[int, Place | None])
+            partition, after = json_decoder(tuple[int, Place | None]).decode(data)
         except (ValueError, msgspec.MsgspecError) as error:
             message = f"{text!r} is not the `next` of a page"
             raise ValueError(message) from error

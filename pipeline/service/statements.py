@@ -11,6 +11,7 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.decoders import json_decoder
 from pipeline.dsl.builder import StreamsBuilder
 from pipeline.errors import StreamsError
 from pipeline.service.admission import QUERY_PATH, refused
@@ -122,7 +123,7 @@ class _Mark:
     @classmethod
     def parse(cls, text: str) -> _Mark:
         try:
-            return cls(*msgspec.json.decode(from_base64(text), type=tuple[int, int | None, str | None]))
+            return cls(*json_decoder(tuple[int, int | None, str | None]).decode(from_base64(text)))
         except (ValueError, msgspec.MsgspecError) as error:
             message = f"{text!r} is not the `next` of a page"
             raise ValueError(message) from error

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pipeline.decoders import json_decoder
 from pipeline.errors import ConfigError, DeserializationError, RangeError
 from pipeline.hosting.control.control_topic import ControlTopic
 from pipeline.hosting.progress import is_followed, looked_at
@@ -106,7 +107,7 @@ def _check_spec(spec: ExportSpec) -> None:
 
 def _last(topic: ControlTopic, name: str) -> ExportBatch:
     found = topic.read().get(name)
-    return ExportBatch() if found is None else msgspec.json.decode(found, type=ExportBatch)
+    return ExportBatch() if found is None else json_decoder(ExportBatch).decode(found)
 
 
 def _check(topic: ControlTopic, name: str, expected: ExportBatch) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pipeline.decoders import json_decoder
 from pipeline.errors import RangeError, TaskMigratedError
 from pipeline.hosting.control.control_topic import ControlTopic
 
@@ -150,7 +151,7 @@ class Progress:
 
     def _last(self, found: Mapping[str, bytes]) -> Batch:
         last = found.get(self._name)
-        return Batch() if last is None else msgspec.json.decode(last, type=Batch)
+        return Batch() if last is None else json_decoder(Batch).decode(last)
 
     def _check(self, expected: Batch) -> None:
         found = self.last()

@@ -22,6 +22,7 @@ import msgspec
 
 from millrace_airflow.hooks import Location
 from millrace_airflow.sessions import Look, Wish, bounded, notes_of_drivers, now_ms, run
+from pipeline.decoders import json_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -137,7 +138,7 @@ def look_at(project: ProjectConfig, driver: str, since_ms: int) -> Look:
         BrokerError: If brokers do not answer.
     """
     value = notes_of_drivers(project).read().get(driver)
-    note = Note(RUNNING, since_ms) if value is None else msgspec.json.decode(value, type=Note)
+    note = Note(RUNNING, since_ms) if value is None else json_decoder(Note).decode(value)
     if note.state == RUNNING and now_ms() - note.at_ms > _SILENT_MS:
         note = Note(DIED, note.at_ms, "the driver was not heard of any more")
     is_over = note.state != RUNNING
@@ -176,7 +177,7 @@ def drive(order: Order) -> None:
 def _forgotten(topic: ControlTopic) -> dict[str, None]:
     """Return notes that no task waits for any more."""
     notes = {name: value for name, value in topic.read().items() if not name.endswith(_END)}
-    old = [name for name, value in notes.items() if now_ms() - msgspec.json.decode(value, type=Note).at_ms > _KEPT_MS]
+    old = [name for name, value in notes.items() if now_ms() - json_decoder(Note).decode(value).at_ms > _KEPT_MS]
     return dict.fromkeys(each for name in old for each in (name, f"{name}{_END}"))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pipeline.decoders import json_decoder
 from pipeline.errors import NotLiveError, ReleaseError, UnderWayError
 from pipeline.hosting.control.control_topic import ControlTopic
 from pipeline.runtime.offset_metadata import OffsetMetadata
@@ -143,7 +144,7 @@ def decoded(value: bytes, app: str) -> LiveVersion:
         ReleaseError: If the record cannot be read.
     """
     try:
-        return msgspec.json.decode(value, type=LiveVersion)
+        return json_decoder(LiveVersion).decode(value)
     except msgspec.DecodeError as error:
         message = f"The control topic {CONTROL_TOPIC} holds a record of {app} that cannot be read: {error}"
         raise ReleaseError(message, hint="Was it written by a newer version of Millrace?") from error

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pipeline.decoders import json_decoder
 from pipeline.hosting.actor import this_user
 from pipeline.hosting.clock import SystemClock
 
@@ -123,4 +124,4 @@ def decided(members: Mapping[str, bytes]) -> bytes:
 
 def chosen_in(plan: bytes) -> str:
     """Return the name in a plan (`decided`); empty if nothing is decided."""
-    return msgspec.json.decode(plan, type=str)
+    return json_decoder(str).decode(plan)

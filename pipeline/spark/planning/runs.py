@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pipeline.decoders import json_decoder
 from pipeline.errors import BrokerError
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control.control_topic import ControlTopic
@@ -212,4 +213,4 @@ def _with_end(run: RunRecord, living: Collection[str]) -> RunRecord:
 
 def _decoded(value: bytes) -> RunRecord:
     """Decode a record; fields added by newer releases are ignored."""
-    return msgspec.json.decode(value, type=RunRecord)
+    return json_decoder(RunRecord).decode(value)

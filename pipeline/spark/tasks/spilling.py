@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 import msgspec
 
 from pipeline.config.directories import make_directory
+from pipeline.decoders import msgpack_decoder
 from pipeline.errors import StateError
 from pipeline.records import RAW_HEADERS, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE
 from pipeline.runtime.packs import opened, packed, records_of, rest_of, writer_of
@@ -43,7 +44,7 @@ _RECORD: Final = 3
 _TIME = itemgetter(RAW_TIMESTAMP)
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_singles = msgspec.msgpack.Decoder(tuple[list[int], bytes]).decode
+_decode_singles = msgpack_decoder(tuple[list[int], bytes]).decode
 
 
 class _Block(NamedTuple):
@@ -110,7 +111,7 @@ class _Writer:
             yield self.kept.popleft()
 
 
-_decode_frame = msgspec.msgpack.Decoder(list[_Block]).decode
+_decode_frame = msgpack_decoder(list[_Block]).decode
 
 
 class WriterMerge:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from pipeline.decoders import json_decoder
 from pipeline.sql.columns.requests import Found
 from pipeline.sql.columns.written_schemas import WrittenSchema  # noqa: TC001 - msgspec reads the annotation
 from pipeline.sql.errors import SqlError
@@ -87,7 +88,7 @@ class ColumnsFile:
             SqlError: If it cannot be read.
         """
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=tuple[Entry, ...])
+            return json_decoder(tuple[Entry, ...]).decode(self.path.read_bytes())
         except FileNotFoundError:
             return ()
         except (OSError, msgspec.DecodeError) as error:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pipeline.decoders import json_decoder
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -117,7 +119,7 @@ class ObjectReader:
         except ValueError:  # a name that msgspec does not allow
             self._classes = _MOST_CLASSES
             return None
-        decode: Callable[[bytes], Any] = msgspec.json.Decoder(made, **self.options).decode
+        decode: Callable[[bytes], Any] = json_decoder(made, **self.options).decode
         return decode
 
     def _finish(self) -> Callable[[tuple[Any, ...]], Any] | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pipeline.decoders import json_decoder
 from pipeline.serde.api import Serde
 from pipeline.sql.formats.json_objects import ObjectReader, Part
 from pipeline.sql.operators import cast, scaled
@@ -159,7 +160,7 @@ def _again(columns: Columns, wrapped: bool) -> Serde[Any]:  # noqa: FBT001 - pic
 def json_functions(columns: Columns, *, wrapped: bool) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     """Return the functions that write and read rows as JSON."""
     options: dict[str, Any] = {"float_hook": decimal.Decimal} if "DECIMAL" in types_text(columns) else {}
-    decode = msgspec.json.Decoder(**options).decode
+    decode = json_decoder(Any, **options).decode
     if not wrapped:
         read_one, write_one = reader_of(columns[0][1]), writer_of(columns[0][1]) or _itself
         return (lambda row: _encode(write_one(row[0]))), (lambda data: (read_one(decode(data)),))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pipeline.decoders import msgpack_decoder
 from pipeline.serde.api import Serde
 from pipeline.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
 
@@ -67,7 +68,7 @@ def row_serde(types: Sequence[SqlType], *, is_exact: bool = False) -> Serde[Any]
         is_exact: Whether values have exactly these types, so that stores may return the written rows: a DOUBLE is never an int.
     """
     kinds = tuple(types)
-    decoder: Any = msgspec.msgpack.Decoder(tuple[tuple(_python_type(each) for each in kinds)] if kinds else tuple[()])  # type: ignore[misc]
+    decoder: Any = msgpack_decoder(tuple[tuple(_python_type(each) for each in kinds)] if kinds else tuple[()])  # type: ignore[misc]
     finish = {number: made for number, each in enumerate(kinds) if (made := _restored(each))}
     encode = msgspec.msgpack.Encoder().encode
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from pipeline.config.directories import make_directory
+from pipeline.decoders import json_decoder
 from pipeline.errors import ConfigError, SnapshotError
 from pipeline.extras import require_extra
 from pipeline.records import TopicPartition
@@ -109,7 +110,7 @@ class Manifest:
             SnapshotError: If the bytes are no manifest, or name files outside of the store.
         """
         try:
-            found = msgspec.json.decode(data, type=cls)
+            found = json_decoder(cls).decode(data)
             for file in found.files:
                 file.check()
             for changelog in found.changelogs:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pipeline.decoders import json_decoder
 from pipeline.records import TaskId
 from pipeline.worker.group.assignment import assign, withhold
 from pipeline.worker.group.instances import AssignmentConfig, Instance, Plan
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Introduction).decode
+_decode = json_decoder(Introduction).decode
 
 
 def give_orders(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pipeline.config.address import ServerAddress
+from pipeline.decoders import json_decoder
 from pipeline.records import TaskId
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Orders(msgspec.Struct, frozen=True):
     fingerprint: str = ""
 
 
-_decoded = msgspec.json.Decoder(Orders).decode
+_decoded = json_decoder(Orders).decode
 
 
 def orders_of(data: bytes) -> Orders:

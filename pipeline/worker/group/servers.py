@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pipeline.decoders import json_decoder
 from pipeline.worker.group.protocol import Introduction
 
 if TYPE_CHECKING:
     from pipeline.kafka.admin import Admin
 
 _PAUSE_SECONDS = 0.1
-_decode = msgspec.json.Decoder(Introduction).decode
+_decode = json_decoder(Introduction).decode
 
 
 def servers_of(admin: Admin, group: str, *, within_s: float = 0.0) -> list[str]:

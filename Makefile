@@ -10,8 +10,9 @@ VERSION = $(shell sed -n 's/^version = "\([0-9]*\.[0-9]*\).*/\1/p' pyproject.tom
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 READY := $(VENV)/.ready
-# A process that crashes ends the run, with the name of the test: another one would run its tests anew.
-PYTEST := $(BIN)/python -m pytest --max-worker-restart 0
+PYTEST := $(BIN)/python -m pytest
+# A process that crashes ends the run, with the name of the test.
+IN_MEMORY_PYTEST := $(PYTEST) --numprocesses $(PROCESSES) --dist worksteal --max-worker-restart 0
 IN_MEMORY := tests/oracle tests/unit tests/architecture
 ON_BROKERS := tests/system tests/airflow tests/conformance tests/integration
 
@@ -52,20 +53,21 @@ check: setup
 # Everyday: without brokers, and with part of the oracle's scenarios.
 unit: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline
-	$(PYTEST) --numprocesses $(PROCESSES) --dist worksteal $(IN_MEMORY) tests/conformance -m "not broker and not slow"
+	$(IN_MEMORY_PYTEST) $(IN_MEMORY) tests/conformance -m "not broker and not slow"
 
 # What runs in memory keeps both cores busy. The rest waits more, for brokers that die and sessions that end: files are taken
 # in turn, long ones first, and those that one of the processes takes share its broker and its Spark session. Two cores and ten
 # JVMs can be too slow for a deadline: failed tests run once more, alone. Both reports are printed; a second failure is final.
+# A process that crashes is reported with its trace and replaced once, and its test runs again: pytest ends with 5 if that was all.
 test: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline
-	$(PYTEST) --numprocesses $(PROCESSES) --dist worksteal $(IN_MEMORY)
-	$(PYTEST) --numprocesses $(BROKERS) --dist loadfile --no-loadscope-reorder --durations 20 $(ON_BROKERS) \
-		|| { test $$? = 1 && $(PYTEST) --last-failed --last-failed-no-failures none --maxfail 1 $(ON_BROKERS); }
+	$(IN_MEMORY_PYTEST) $(IN_MEMORY)
+	$(PYTEST) --numprocesses $(BROKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --durations 20 $(ON_BROKERS) \
+		|| { test $$? = 1 && { $(PYTEST) --last-failed --last-failed-no-failures none --maxfail 1 $(ON_BROKERS) || test $$? = 5; }; }
 
 # By hand: lines that tests in memory reach, and which they do not. Tests with brokers reach most of the others.
 coverage: setup
-	$(PYTEST) --numprocesses $(PROCESSES) --dist worksteal tests/unit tests/conformance -m "not broker and not slow" \
+	$(IN_MEMORY_PYTEST) tests/unit tests/conformance -m "not broker and not slow" \
 		--cov=pipeline --cov-report=term:skip-covered --cov-report=html:site/coverage
 
 bench: setup

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from pipeline.config import AppConfig, StreamsConfig
+from pipeline.errors import BrokerError
 from pipeline.hosting.application import Application
 from pipeline.hosting.connected import ConnectedApplication
 from pipeline.kafka.admin import Admin, TopicSpec
@@ -78,7 +80,16 @@ class Broker:
         producer.flush()
 
     def read(self, topic: str) -> list[RawRecord]:
-        """All committed records, partition by partition."""
+        """All committed records, partition by partition. Waits for a broker that the machine leaves no time to answer."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                return self._read(topic)
+            except BrokerError as error:
+                if not error.retriable or time.monotonic() > deadline:
+                    raise
+
+    def _read(self, topic: str) -> list[RawRecord]:
         admin = self.admin()
         tps = [TopicPartition(topic, n) for n in range(admin.partitions([topic])[topic])]
         first, last = admin.beginning_offsets(tps), admin.settled_end_offsets(tps)

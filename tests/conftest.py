@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import statistics
@@ -13,9 +14,11 @@ from hypothesis import settings
 
 from pipeline.kafka.embedded.broker import EmbeddedBroker
 from tests.brokers import HOME, Broker, free_port
+from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from xdist.workermanage import WorkerController
 
@@ -27,7 +30,7 @@ settings.load_profile("millrace")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-CRASHED = pytest.StashKey[bool]()
+CRASHES = pytest.StashKey[int]()
 
 
 @pytest.fixture(scope="session")
@@ -49,14 +52,29 @@ def unique() -> str:
     return f"t{uuid.uuid4().hex[:10]}"
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the trace of a process that crashes: what it prints itself is easily lost among the output of others."""
+    if process := getattr(config, "workerinput", None):
+        faulthandler.enable(crash_file(config, process["workerid"]).open("w"))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: WorkerController, error: object) -> None:
-    node.config.stash[CRASHED] = error is not None or node.config.stash.get(CRASHED, False)
+    if error is not None:
+        config = node.config
+        config.stash[CRASHES] = config.stash.get(CRASHES, 0) + 1
+        trace = crash_file(config, node.gateway.id).read_text() or "It has left no trace: was it killed?"
+        print(f"\nprocess {node.gateway.id} has crashed: {error}\n{trace}")
+
+
+def crash_file(config: pytest.Config, process: str) -> Path:
+    return present(config.cache).mkdir("crashes") / f"{process}.txt"
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End with the code of an interruption if a process has crashed: its other tests have not run, and pytest says `failed`."""
-    if session.config.stash.get(CRASHED, False):
+    """End with the code of an interruption if crashed processes were not replaced: their other tests have not run."""
+    if session.config.stash.get(CRASHES, 0) > int(session.config.getoption("maxworkerrestart", None) or 0):
         session.exitstatus = pytest.ExitCode.INTERRUPTED
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.worker.group.servers import servers_of
 from tests.presence import present
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,18 +58,11 @@ def tables(broker: Broker, name: str) -> dict[str, dict[bytes, Any]]:
     return found
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def check_pull_queries(config: Path, name: str, broker: Broker) -> None:
     """Both instances have a part of each table; each answers for all of it, and so does the shell, which finds one itself."""
-    until(lambda: len(servers_of(broker.admin(), f"{name}-v1")) == 2)
+    until(lambda: len(servers_of(broker.admin(), f"{name}-v1")) == 2, "answered at two places")
     servers = servers_of(broker.admin(), f"{name}-v1", within_s=120)
-    until(lambda: all(httpx.get(f"http://{each}/ready").is_success for each in servers))
+    until(lambda: all(httpx.get(f"http://{each}/ready").is_success for each in servers), "were ready")
     for server in servers:
         for number in range(30):
             query = f"SELECT total, customer FROM spent WHERE customer = '{number}';"
@@ -85,7 +78,7 @@ def check_pull_queries(config: Path, name: str, broker: Broker) -> None:
         assert (refused.status_code, refused.json()["error"]) == (400, "bad-statement")
         assert "Column 'NOTHING' cannot be resolved. (query:1:8)" in refused.json()["message"]
         assert posted(server, "SELECT * FROM orders;").status_code == 400
-        shown = httpx.get(f"http://{server}/stores/SPENT/7").json()
+        shown = answered(lambda: httpx.get(f"http://{server}/stores/SPENT/7", timeout=30)).json()  # noqa: B023 - asked at once
         assert (shown["key"], len(shown["value"])) == ("7", 1)
     told = shell(config, name, "SELECT customer, total FROM spent WHERE customer IN ('3', '11', 'nobody');")
     assert told.stdout.splitlines() == ["CUSTOMER | TOTAL", "3 | 3.50", "11 | 11.50"]
@@ -95,7 +88,18 @@ def check_pull_queries(config: Path, name: str, broker: Broker) -> None:
 
 
 def posted(server: str, statement: str) -> httpx.Response:
-    return httpx.post(f"http://{server}/query", json={"sql": statement}, timeout=30)
+    return answered(lambda: httpx.post(f"http://{server}/query", json={"sql": statement}, timeout=30))
+
+
+def answered(ask: Callable[[], httpx.Response]) -> httpx.Response:
+    """Ask until tasks neither move to the other instance (421) nor are restored there (503)."""
+    answers = [ask()]
+
+    def has_answered() -> bool:
+        return answers[-1].status_code not in {421, 503}
+
+    until(has_answered, "answered", lambda: answers[-1].text, turn=lambda: answers.append(ask()))
+    return answers[-1]
 
 
 def shell(config: Path, name: str, statement: str, *options: str) -> Any:
@@ -121,7 +125,7 @@ def test_a_worker_and_a_bounded_run_give_what_the_statements_say(broker: Broker,
     with ExitStack() as running:
         for number in (1, 2):
             running.enter_context(live.worker(server="127.0.0.1:0", state_dir=tmp_path / f"state{number}"))
-        until(lambda: all(each.lag == 0 for each in live.lag()))
+        until(lambda: all(each.lag == 0 for each in live.lag()), "caught up")
         check_pull_queries(config, names[0], broker)
     run(broker.connected(batch), resolve(broker.connected(batch)), spark_session(), build_topology)
     found = tables(broker, names[0])

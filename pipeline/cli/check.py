@@ -10,7 +10,7 @@ from pipeline.cli.exit_codes import GATE_FAILED
 from pipeline.cli.project import App, Master, settings_of
 
 if TYPE_CHECKING:
-    from pipeline.releases.check_log import CheckRecord
+    from pipeline.releases.quality.check_log import CheckRecord
 
 
 def check(

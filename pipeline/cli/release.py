@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.project.release import AppRelease
-    from pipeline.releases.registry import Release
-    from pipeline.releases.release_plan import ReleasePlan
-    from pipeline.releases.releaser import Releaser
+    from pipeline.releases.control_topic.registry import Release
+    from pipeline.releases.steps.release_plan import ReleasePlan
+    from pipeline.releases.steps.releaser import Releaser
 
 app = typer.Typer(
     help="Release a new version of an application: check it, switch over to it, switch back.", no_args_is_help=True
@@ -66,7 +66,7 @@ def start(
     as_json: AsJson = False,
 ) -> None:
     """Start a release. From then on, the release before it cannot be rolled back."""
-    from pipeline.releases.chain import Through, take_through
+    from pipeline.releases.steps.chain import Through, take_through
 
     if through not in {each.value for each in Through}:
         message = f"{through!r} is none of {', '.join(each.value for each in Through)}"
@@ -209,7 +209,7 @@ def repair(
     """Recompute a time range of the live tables, check it, and publish the rows that differ. No version is switched."""
 
     def mend() -> Outcome:
-        from pipeline.releases.scope import scope_of
+        from pipeline.releases.differences.scope import scope_of
 
         scope, repairer = scope_of(start, end, key or (), topic or ()), _release(context, app).repairer
         if dry_run:
@@ -259,7 +259,7 @@ def _step(
 
 
 def _rehearsed(releaser: Releaser, step: str, argument: str = "") -> Outcome:
-    from pipeline.releases.rehearsal import rehearsed
+    from pipeline.releases.steps.rehearsal import rehearsed
 
     release = releaser.check(step, argument)
     text = rehearsed(step, release, argument)

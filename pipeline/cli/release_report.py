@@ -14,7 +14,7 @@ from pipeline.errors import StreamsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pipeline.releases.registry import Release
+    from pipeline.releases.control_topic.registry import Release
 
 NEXT: Mapping[str, str] = {
     "none": "millrace release start {app} --to VERSION",

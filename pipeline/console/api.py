@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pipeline.console.watch import Watch
-    from pipeline.releases.differing import DifferentRow
+    from pipeline.releases.differences.differing import DifferentRow
     from pipeline.service.admission import Access
 
 _EVENT_SECONDS = 1.0

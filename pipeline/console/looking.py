@@ -19,7 +19,7 @@ from pipeline.hosting.control.control_topic import ControlTopic
 from pipeline.hosting.control.publication import CONTROL_TOPIC
 from pipeline.hosting.inputs.lags import input_lags
 from pipeline.kafka.reaching import require_answer
-from pipeline.releases.registry import Registry, Step, known_release
+from pipeline.releases.control_topic.registry import Registry, Step, known_release
 from pipeline.spark.planning.runs import RunLog
 from pipeline.worker.group.servers import servers_of
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.project.millrace import Millrace
-    from pipeline.releases.registry import Release
+    from pipeline.releases.control_topic.registry import Release
 
 _AT_ONCE = 4
 """Maximum number of applications that are read concurrently."""

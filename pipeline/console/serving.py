@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pipeline.project.millrace import Millrace
-    from pipeline.releases.differing import DifferentRow
+    from pipeline.releases.differences.differing import DifferentRow
 
 
 @contextmanager

@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline.hosting.inputs.lags import InputLag
-    from pipeline.releases.differing import DifferentRow
-    from pipeline.releases.history import Change
-    from pipeline.releases.registry import Release
-    from pipeline.releases.verdicts import GateVerdict
+    from pipeline.releases.control_topic.history import Change
+    from pipeline.releases.control_topic.registry import Release
+    from pipeline.releases.control_topic.verdicts import GateVerdict
+    from pipeline.releases.differences.differing import DifferentRow
     from pipeline.spark.planning.runs import RunRecord
 
 _MOST_PARTITIONS = 200

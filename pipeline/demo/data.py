@@ -10,7 +10,7 @@ from pipeline.errors import ConfigError
 from pipeline.kafka.admin import TopicSpec
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import TopicPartition
-from pipeline.releases.registry import Registry
+from pipeline.releases.control_topic.registry import Registry
 from pipeline.serde.json import JSON
 from pipeline.serde.primitives import STRING
 

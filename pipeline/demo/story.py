@@ -27,7 +27,7 @@ from pipeline.demo.data import load, reset
 from pipeline.errors import ProcessingError
 from pipeline.kafka.admin import Admin
 from pipeline.records import TopicPartition
-from pipeline.releases.registry import Registry
+from pipeline.releases.control_topic.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

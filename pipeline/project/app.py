@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pipeline.project.status import AppStatus
     from pipeline.project.worker import AppWorker
     from pipeline.records import TopicPartition
-    from pipeline.releases.check_log import CheckRecord
-    from pipeline.releases.live_quality import LiveVerdict
+    from pipeline.releases.quality.check_log import CheckRecord
+    from pipeline.releases.quality.live_quality import LiveVerdict
     from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.spark.planning.runs import RunRecord
     from pipeline.spark.ranges import RunRange

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from pipeline.hosting.progress import LOOK_SECONDS, telling
-from pipeline.releases.build import build_topology
+from pipeline.releases.versions.build import build_topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.errors import ConfigError
-from pipeline.releases.releaser import Releaser
+from pipeline.releases.differences.scope import scope_of
 from pipeline.releases.repair import Repairer
-from pipeline.releases.scope import scope_of
+from pipeline.releases.steps.releaser import Releaser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pipeline.config import ProjectConfig
     from pipeline.project.cluster import Cluster
-    from pipeline.releases.chain import Through
-    from pipeline.releases.registry import Release
-    from pipeline.releases.release_plan import ReleasePlan
+    from pipeline.releases.control_topic.registry import Release
     from pipeline.releases.repair import Repair
+    from pipeline.releases.steps.chain import Through
+    from pipeline.releases.steps.release_plan import ReleasePlan
 
 
 class AppRelease:
@@ -95,7 +95,7 @@ class AppRelease:
         Raises:
             ReleaseError: If no release is under way.
         """
-        from pipeline.releases.chain import await_workers
+        from pipeline.releases.steps.chain import await_workers
 
         await_workers(self.releaser, on_wait)
         return self
@@ -192,13 +192,13 @@ class AppRelease:
             ApprovalNeededError: If the gate has warnings: a person approves them, and cuts.
             StreamsError: If a step fails; the earlier ones are done.
         """
-        from pipeline.releases.chain import take_through
+        from pipeline.releases.steps.chain import take_through
 
         take_through(self.releaser, self._candidate(), last, tell)
         return self
 
     def _is_new(self) -> bool:
-        from pipeline.releases.registry import Step
+        from pipeline.releases.control_topic.registry import Step
 
         release = self.status
         begun = {Step.PLANNED, Step.REPROCESSED, Step.GATED}

@@ -17,17 +17,17 @@ from pipeline.hosting.control.publication import staging_name
 from pipeline.kafka.ranges import offsets_at_time
 from pipeline.quality.suites import declared
 from pipeline.records import OffsetRange, TopicPartition, counted
-from pipeline.releases.build import build_topology
-from pipeline.releases.corrections import Corrections
-from pipeline.releases.differ import Differ
-from pipeline.releases.differing import DifferentRow, row_of
-from pipeline.releases.gating import Gate, Point
-from pipeline.releases.registry import SETTLED, Registry, Release, known_release
-from pipeline.releases.rows import difference_rows
-from pipeline.releases.scope import require_repairable
-from pipeline.releases.switch import Switch
-from pipeline.releases.verdicts import GateVerdict, suite_digest
-from pipeline.releases.versions import Versions, require_declared
+from pipeline.releases.control_topic.registry import SETTLED, Registry, Release, known_release
+from pipeline.releases.control_topic.verdicts import GateVerdict, suite_digest
+from pipeline.releases.differences.differ import Differ
+from pipeline.releases.differences.differing import DifferentRow, row_of
+from pipeline.releases.differences.rows import difference_rows
+from pipeline.releases.differences.scope import require_repairable
+from pipeline.releases.quality.gating import Gate, Point
+from pipeline.releases.switching.corrections import Corrections
+from pipeline.releases.switching.switch import Switch
+from pipeline.releases.versions.build import build_topology
+from pipeline.releases.versions.versions import Versions, require_declared
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import COMMITTED, RunRange, resolve
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pipeline.config import ProjectConfig
     from pipeline.hosting.connected import ConnectedApplication
     from pipeline.kafka.admin import Admin
-    from pipeline.releases.difference import Pair
-    from pipeline.releases.scope import Reach, Scope
+    from pipeline.releases.differences.difference import Pair
+    from pipeline.releases.differences.scope import Reach, Scope
 
 _VERSION = "repair-"
 _SHOWN = 20

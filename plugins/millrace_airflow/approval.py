@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from pipeline.releases.differing import DifferentRow
-    from pipeline.releases.registry import Release
-    from pipeline.releases.releaser import Releaser
-    from pipeline.releases.verdicts import GateVerdict
+    from pipeline.releases.control_topic.registry import Release
+    from pipeline.releases.control_topic.verdicts import GateVerdict
+    from pipeline.releases.differences.differing import DifferentRow
+    from pipeline.releases.steps.releaser import Releaser
 
 APPROVE, REJECT = "Approve", "Reject"
 RETIRE, ROLL_BACK, KEEP = "Retire the version before", "Roll back", "Keep both"

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from millrace_airflow.hooks import Location
     from pipeline.config import ProjectConfig
     from pipeline.project.bounded import BoundedRun
-    from pipeline.releases.registry import Release
-    from pipeline.releases.releaser import Releaser
-    from pipeline.releases.verdicts import GateVerdict
+    from pipeline.releases.control_topic.registry import Release
+    from pipeline.releases.control_topic.verdicts import GateVerdict
+    from pipeline.releases.steps.releaser import Releaser
     from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.spark.ranges import RunRange
 

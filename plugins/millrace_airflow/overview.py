@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from pipeline.config import ProjectConfig
     from pipeline.records import OffsetRange, TopicPartition
-    from pipeline.releases.check_log import CheckRecord
-    from pipeline.releases.registry import Release
+    from pipeline.releases.control_topic.registry import Release
+    from pipeline.releases.quality.check_log import CheckRecord
     from pipeline.spark.planning.runs import RunRecord
 
 _RUNS, _SHOWN = 50, 10
@@ -94,7 +94,7 @@ def overview(project: ProjectConfig, app: str) -> Overview:
     Raises:
         StreamsError: If brokers do not answer, or it cannot be loaded.
     """
-    from pipeline.releases.registry import release_of  # not the releaser: a page loads no engine
+    from pipeline.releases.control_topic.registry import release_of  # not the releaser: a page loads no engine
     from pipeline.spark.ranges import RunRange
 
     millrace = front_door(project)
@@ -116,7 +116,7 @@ def overview(project: ProjectConfig, app: str) -> Overview:
 def _judged(release: Release) -> Mapping[TopicPartition, int]:
     """Return the offsets up to which the last gate has judged a candidate that may still be cut."""
     from pipeline.records import OffsetVector
-    from pipeline.releases.registry import Step
+    from pipeline.releases.control_topic.registry import Step
 
     if release.verdict is None or release.step not in {Step.GATED, Step.CUTTING}:
         return {}

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pipeline.project.bounded import BoundedRun
     from pipeline.project.millrace import Millrace
     from pipeline.records import TopicPartition
-    from pipeline.releases.live_quality import LiveVerdict
-    from pipeline.releases.releaser import Releaser
+    from pipeline.releases.quality.live_quality import LiveVerdict
+    from pipeline.releases.steps.releaser import Releaser
     from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.spark.ranges import RunRange
 
@@ -137,7 +137,7 @@ def retired_by(releaser: Releaser) -> str:
     Raises:
         ReleaseError: If there is none.
     """
-    from pipeline.releases.step_checks import retired_of
+    from pipeline.releases.steps.step_checks import retired_of
 
     return retired_of(releaser.status(), None)
 
@@ -274,7 +274,7 @@ def lags_of(project: ProjectConfig, app: str) -> dict[str, int]:
     Raises:
         StreamsError: If brokers do not answer, or it cannot be loaded.
     """
-    from pipeline.releases.registry import SETTLED, release_of
+    from pipeline.releases.control_topic.registry import SETTLED, release_of
 
     millrace = front_door(project)
     release = release_of(millrace.cluster.admin, project.app(app))

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from millrace_airflow.overview import Overview, Partition, Stretch
     from pipeline.config import AppConfig
-    from pipeline.releases.check_log import CheckRecord
-    from pipeline.releases.registry import Release
+    from pipeline.releases.control_topic.registry import Release
+    from pipeline.releases.quality.check_log import CheckRecord
     from pipeline.spark.planning.runs import RunRecord
 
 _STYLE = """

@@ -18,7 +18,7 @@ from pipeline import LONG
 from pipeline.config import ProjectConfig
 from pipeline.kafka.admin import Admin
 from pipeline.project.sessions import SparkSessions
-from pipeline.releases.registry import Registry
+from pipeline.releases.control_topic.registry import Registry
 from pipeline.spark.planning.runs import RunLog
 from pipeline.spark.ranges import RunRange
 from tests.airflow.command_line import running_command_line

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline import LONG
-from pipeline.releases.registry import Registry, Step
+from pipeline.releases.control_topic.registry import Registry, Step
 from pipeline.spark.planning.runs import RunLog
 from tests.airflow.services import ROOT, running_services
 from tests.presence import present

@@ -25,9 +25,9 @@ from millrace_airflow import approval, operators, triggers, waiting
 from millrace_airflow.approval import ApprovalOperator, SettlementOperator, said_of, verdict_of
 from millrace_airflow.sessions import Look
 from pipeline.errors import BrokerError, ReleaseError, UnderWayError
-from pipeline.releases.differing import DifferentRow
-from pipeline.releases.registry import Release
-from pipeline.releases.verdicts import GateVerdict
+from pipeline.releases.differences.differing import DifferentRow
+from pipeline.releases.control_topic.registry import Release
+from pipeline.releases.control_topic.verdicts import GateVerdict
 
 def tell(value):
     print("=" + json.dumps(value))

@@ -26,7 +26,7 @@ from pipeline.config import ProjectConfig
 from pipeline.hosting.control.publication import staging_name
 from pipeline.kafka.admin import TopicSpec
 from pipeline.kafka.producer import IdempotentProducer
-from pipeline.releases.releaser import Releaser
+from pipeline.releases.steps.releaser import Releaser
 from pipeline.serde.primitives import LONG
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from pipeline import LONG, STRING, windowed
 from pipeline.config import ProjectConfig
 from pipeline.errors import BrokerError, StreamsError
 from pipeline.records import OffsetVector
-from pipeline.releases.registry import Step
-from pipeline.releases.releaser import Releaser
+from pipeline.releases.control_topic.registry import Step
+from pipeline.releases.steps.releaser import Releaser
 from pipeline.spark.session import spark_session
 from tests.presence import present
 from tests.waiting import DEADLINE_S, until
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pipeline.releases.registry import Release
+    from pipeline.releases.control_topic.registry import Release
     from tests.brokers import Broker
 
 PARTITIONS, WORDS, WINDOW_MS = 2, 7, 10_000

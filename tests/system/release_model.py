@@ -24,9 +24,9 @@ from pipeline.hosting.control.control_topic import ControlTopic
 from pipeline.hosting.control.publication import CONTROL_TOPIC, SWITCHING
 from pipeline.kafka.membership import GroupMember
 from pipeline.records import OffsetVector
-from pipeline.releases.registry import Registry, Step
-from pipeline.releases.releaser import Releaser
-from pipeline.releases.versions import processing_application
+from pipeline.releases.control_topic.registry import Registry, Step
+from pipeline.releases.steps.releaser import Releaser
+from pipeline.releases.versions.versions import processing_application
 from pipeline.worker.stream_thread.stream_thread import StreamThread
 from tests.presence import present
 from tests.waiting import until
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pipeline.hosting.control.publication import LiveVersion
     from pipeline.records import TaskId
-    from pipeline.releases.history import Change
+    from pipeline.releases.control_topic.history import Change
     from tests.brokers import Broker
 
 PARTITIONS = 2

@@ -26,7 +26,7 @@ from pipeline.errors import (
     TopicError,
     UnderWayError,
 )
-from pipeline.releases.registry import Step
+from pipeline.releases.control_topic.registry import Step
 from pipeline.spark.session import spark_session
 from pipeline.windows import Window, Windowed
 from pipeline.worker.states import WorkerState

@@ -16,8 +16,8 @@ from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.control.publication import Mark, acknowledged_mark, live_version_of, staging_name
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.records import TopicPartition
-from pipeline.releases.registry import Registry, Release, Step
-from pipeline.releases.tables import create_staging
+from pipeline.releases.control_topic.registry import Registry, Release, Step
+from pipeline.releases.versions.tables import create_staging
 from pipeline.worker.stream_thread.stream_thread import StreamThread
 from pipeline.worker.worker import Worker
 from tests.system.groups import WORDS, tasks_taken

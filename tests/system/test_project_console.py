@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pipeline.releases.registry import Registry, Release, Step
+from pipeline.releases.control_topic.registry import Registry, Release, Step
 from pipeline.spark.planning.runs import DONE, RunLog, RunRecord
 from tests.waiting import DEADLINE_S
 

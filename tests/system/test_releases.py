@@ -17,9 +17,9 @@ from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
 import pipeline.quality.gate as gate_module
-import pipeline.releases.differ as differ_module
-import pipeline.releases.marks as marks_module
-import pipeline.releases.versions as versions_module
+import pipeline.releases.differences.differ as differ_module
+import pipeline.releases.switching.marks as marks_module
+import pipeline.releases.versions.versions as versions_module
 from pipeline import LONG, Millrace, StreamsBuilder
 from pipeline.config import ProjectConfig
 from pipeline.console.serving import console
@@ -38,10 +38,10 @@ from pipeline.hosting.ownership.sole_host import RUN
 from pipeline.hosting.tasks.owned_task import OwnedTask
 from pipeline.kafka.admin import TopicSpec
 from pipeline.kafka.producer import TransactionalProducer
-from pipeline.releases.build import build_topology
-from pipeline.releases.registry import Registry, Release, Step, live_version, require_no_switch
-from pipeline.releases.releaser import Releaser
-from pipeline.releases.versions import processing_application
+from pipeline.releases.control_topic.registry import Registry, Release, Step, live_version, require_no_switch
+from pipeline.releases.steps.releaser import Releaser
+from pipeline.releases.versions.build import build_topology
+from pipeline.releases.versions.versions import processing_application
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session

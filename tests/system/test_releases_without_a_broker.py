@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline.hosting.control.publication import CONTROL_TOPIC
-from pipeline.releases.releaser import Releaser
+from pipeline.releases.steps.releaser import Releaser
 from tests.brokers import Broker
 from tests.system.platforms import (
     FAULTS,

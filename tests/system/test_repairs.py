@@ -23,12 +23,12 @@ from pipeline.errors import ApprovalNeededError, GateFailedError, RangeError, Re
 from pipeline.hosting.application import load_application
 from pipeline.partitioning import partition_for
 from pipeline.records import TopicPartition
-from pipeline.releases.build import build_topology
-from pipeline.releases.corrections import Corrections
-from pipeline.releases.marks import Marks
-from pipeline.releases.registry import Registry
+from pipeline.releases.control_topic.registry import Registry
+from pipeline.releases.differences.scope import Scope
 from pipeline.releases.repair import Repairer
-from pipeline.releases.scope import Scope
+from pipeline.releases.switching.corrections import Corrections
+from pipeline.releases.switching.marks import Marks
+from pipeline.releases.versions.build import build_topology
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session

@@ -15,7 +15,7 @@ from pipeline import Millrace, StreamsBuilder
 from pipeline.cli.main import app
 from pipeline.config import ProjectConfig
 from pipeline.hosting.application import load_application
-from pipeline.releases.build import build_topology
+from pipeline.releases.versions.build import build_topology
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session

@@ -78,7 +78,7 @@ with TopologyTestDriver(words.build(StreamsBuilder())) as driver:
 
 def test_a_worker_and_what_plans_runs_and_releases_import_no_extra(project: Path) -> None:
     code = """
-import pipeline.cli.main, pipeline.worker.worker, pipeline.service.instance, pipeline.releases.versions
+import pipeline.cli.main, pipeline.worker.worker, pipeline.service.instance, pipeline.releases.versions.versions
 import pipeline.spark.bounded_runs.job, pipeline.spark.ranges
 """
     done = python(project, code)

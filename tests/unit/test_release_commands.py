@@ -28,15 +28,15 @@ from pipeline.errors import (
 from pipeline.hosting.application import load_application
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.groups import GroupState
-from pipeline.releases.readiness import Readiness
-from pipeline.releases.registry import Registry, Release, Step
-from pipeline.releases.release_plan import ReleasePlan
-from pipeline.releases.releaser import Releaser
-from pipeline.releases.statements import statement_digests_of
-from pipeline.releases.verdicts import GateVerdict, suite_digest
+from pipeline.releases.control_topic.registry import Registry, Release, Step
+from pipeline.releases.control_topic.verdicts import GateVerdict, suite_digest
+from pipeline.releases.steps.readiness import Readiness
+from pipeline.releases.steps.release_plan import ReleasePlan
+from pipeline.releases.steps.releaser import Releaser
+from pipeline.releases.steps.statements import statement_digests_of
 from pipeline.spark.bounded_runs.summary import RunSummary
 from pipeline.spark.ranges import RunRange
-from tests.unit.releases.notes import MemoryNotes
+from tests.unit.releases.control_topic.notes import MemoryNotes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,7 +103,8 @@ def shell(
     monkeypatch.setattr(cli, "interrupt_on_sigterm", lambda: None)
     monkeypatch.setattr(cli, "start_logging", lambda _style: None)
     monkeypatch.setattr(commands, "_releaser", made.releaser)
-    for looking in ("step_checks.require_nobody", "switch.Switch.check"):  # at brokers, whether anybody is at work
+    # These ask brokers whether anybody is at work.
+    for looking in ("steps.step_checks.require_nobody", "switching.switch.Switch.check"):
         monkeypatch.setattr(f"pipeline.releases.{looking}", lambda *_: None)
     monkeypatch.setattr(Admin, "group", lambda *_: GroupState("Dead", ()))
     made.declare("v2", "v3")

@@ -10,8 +10,8 @@ from pipeline.project.operations.instances import work_of
 
 if TYPE_CHECKING:
     from pipeline.project.chosen_version import ChosenVersion
-    from pipeline.releases.check_log import CheckRecord
-    from pipeline.releases.live_quality import LiveVerdict
+    from pipeline.releases.quality.check_log import CheckRecord
+    from pipeline.releases.quality.live_quality import LiveVerdict
 
 
 def check_published(chosen: ChosenVersion, since: str) -> LiveVerdict:
@@ -22,7 +22,7 @@ def check_published(chosen: ChosenVersion, since: str) -> LiveVerdict:
         since: The first records to judge: `last`, a vector, a time, or empty for all.
     """
     from pipeline.hosting.actor import this_user
-    from pipeline.releases.live_quality import LiveCheck
+    from pipeline.releases.quality.live_quality import LiveCheck
 
     cluster = chosen.cluster
     connected, ask = chosen.on_brokers(chosen.processing()), partial(work_of, chosen)
@@ -32,6 +32,6 @@ def check_published(chosen: ChosenVersion, since: str) -> LiveVerdict:
 
 def checks_of(chosen: ChosenVersion, limit: int | None) -> list[CheckRecord]:
     """Return the history of checks, latest first; with a limit only the latest."""
-    from pipeline.releases.check_log import CheckLog
+    from pipeline.releases.quality.check_log import CheckLog
 
     return CheckLog(chosen.cluster.admin).checks(chosen.name)[:limit]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline.project.chosen_version import ChosenVersion
-    from pipeline.releases.worker_quality import Answers
+    from pipeline.releases.quality.worker_quality import Answers
 
 _ANSWER_SECONDS = 10.0
 _ASKED_AT_ONCE = 16
@@ -86,7 +86,7 @@ def work_of(chosen: ChosenVersion, application_id: str) -> Answers:
         MissingExtraError: If the packages for HTTP are not installed.
     """
     require_extra("http")
-    from pipeline.releases.worker_quality import Answers, InstanceWork
+    from pipeline.releases.quality.worker_quality import Answers, InstanceWork
     from pipeline.service.members import Members
     from pipeline.service.peers import NoAnswerError
     from pipeline.worker.group.servers import servers_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.config.address import checked_address
 from pipeline.errors import ConfigError
-from pipeline.releases.build import build_topology
+from pipeline.releases.versions.build import build_topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.releases.build import build_topology
+from pipeline.releases.versions.build import build_topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

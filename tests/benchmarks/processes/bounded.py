@@ -14,7 +14,7 @@ from pipeline.config import ProjectConfig
 from pipeline.hosting.application import load_application
 from pipeline.hosting.connected import ConnectedApplication
 from pipeline.kafka.admin import Admin
-from pipeline.releases.build import build_topology
+from pipeline.releases.versions.build import build_topology
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.engine.java_classes import classes_archive
 from pipeline.spark.ranges import resolve

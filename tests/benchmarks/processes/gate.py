@@ -15,9 +15,9 @@ from pipeline.config import ProjectConfig
 from pipeline.hosting.control.publication import staging_name
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetVector, TopicPartition
-from pipeline.releases.differ import Differ
-from pipeline.releases.gating import Gate, Point
-from pipeline.releases.versions import Versions
+from pipeline.releases.differences.differ import Differ
+from pipeline.releases.quality.gating import Gate, Point
+from pipeline.releases.versions.versions import Versions
 from pipeline.spark.session import spark_session
 
 

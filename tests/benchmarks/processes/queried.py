@@ -15,7 +15,7 @@ from events import tell
 from pipeline import StreamsBuilder
 from pipeline.config import ProjectConfig
 from pipeline.hosting.application import load_application
-from pipeline.releases.build import build_topology
+from pipeline.releases.versions.build import build_topology
 from pipeline.service.api import new_api
 from pipeline.service.routing import store_places
 from pipeline.service.server import bound, name_of, serving

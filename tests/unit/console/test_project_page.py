@@ -19,10 +19,10 @@ from pipeline.console.watch import Watch
 from pipeline.errors import BrokerError, ConfigError, ReleaseError
 from pipeline.hosting.inputs.lags import InputLag
 from pipeline.records import TopicPartition
-from pipeline.releases.differing import DifferentRow
-from pipeline.releases.history import Change
-from pipeline.releases.registry import Release, Step
-from pipeline.releases.verdicts import GateVerdict
+from pipeline.releases.control_topic.history import Change
+from pipeline.releases.control_topic.registry import Release, Step
+from pipeline.releases.control_topic.verdicts import GateVerdict
+from pipeline.releases.differences.differing import DifferentRow
 from pipeline.service.admission import Access
 from pipeline.service.server import bound, serving
 from pipeline.spark.planning.runs import RunRecord

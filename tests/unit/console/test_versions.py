@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.config import AppConfig
 from pipeline.console.looking import _versions
-from pipeline.releases.registry import Release, Step
+from pipeline.releases.control_topic.registry import Release, Step
 
 DECLARED = AppConfig("clicks", "m:f", versions={"v2": "m:g"})
 

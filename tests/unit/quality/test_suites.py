@@ -12,7 +12,7 @@ import pytest
 from pipeline.errors import ConfigError
 from pipeline.quality.expectations import checks_of
 from pipeline.quality.suites import declared, read_suites
-from pipeline.releases.verdicts import suite_digest
+from pipeline.releases.control_topic.verdicts import suite_digest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from pipeline import STRING, Avro, ConfigError, Consumed, Materialized, Millrace, Produced, StreamsBuilder, Topology
-from pipeline.releases.build import build_topology
+from pipeline.releases.versions.build import build_topology
 from pipeline.spark.columns import columns_of
 
 if TYPE_CHECKING:

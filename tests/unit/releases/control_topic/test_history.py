@@ -1,0 +1,109 @@
+"""The history of releases: each write adds a record with its user and change, and none is overwritten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import pipeline
+from pipeline.errors import ReleaseError, VersionConflictError
+from pipeline.hosting.control.publication import Mark
+from pipeline.releases.control_topic.registry import Registry, Release, Step
+from tests.unit.releases.control_topic.notes import MemoryNotes
+
+
+class SteppingClock:
+    """Shows given times, one after the other."""
+
+    def __init__(self, *times: int) -> None:
+        self.times = iter(times)
+
+    def now_ms(self) -> int:
+        return next(self.times)
+
+
+def registry(notes: MemoryNotes, by: str = "ann@desk", *times: int) -> Registry:
+    return Registry(notes, by, clock=SteppingClock(*(times or range(1, 100))))
+
+
+def test_each_write_of_a_release_adds_a_record_of_who_changed_what_and_when() -> None:
+    notes = MemoryNotes()
+    planned = registry(notes, "ann@desk", 1000).write(
+        Release("clicks", "v1").to(Step.PLANNED, candidate="v2", digests={"v2": "abc"})
+    )
+    registry(notes, "airflow:release/manual_1", 2000).write(planned.to(Step.REPROCESSED, cut="in-0@7"))
+    first, second = registry(notes).history("clicks")
+    assert (first.by, first.at_ms, first.before, first.step) == ("ann@desk", 1000, "none", "planned")
+    assert (first.live, first.candidate, first.digests, first.revision) == ("v1", "v2", {"v2": "abc"}, 1)
+    assert (second.by, second.before, second.step) == ("airflow:release/manual_1", "planned", "reprocessed")
+    assert (second.cut, second.changed, second.millrace) == ("in-0@7", ("step", "cut"), pipeline.__version__)
+    assert "planned -> reprocessed: v1 is live, v2 is released, at in-0@7" in str(second)
+    last = registry(notes).read("clicks", "v1")
+    assert (last.changed_by, last.changed_ms) == ("airflow:release/manual_1", 2000)
+
+
+def test_the_order_of_the_history_is_that_of_revisions_whatever_clocks_show() -> None:
+    notes, times = MemoryNotes(), [900, 20, 500, 10, 400, 1, 7, 6, 5, 4, 3]
+    release = Release("clicks", "v1")
+    for time in times:
+        release = registry(notes, "ann", time).write(replace(release, corrections=release.corrections + 1))
+    found = registry(notes).history("clicks")
+    assert [each.revision for each in found] == list(range(1, 12)), "10 comes after 9, not after 1"
+    assert [each.at_ms for each in found] == times
+
+
+def test_a_write_that_is_refused_leaves_no_trace_in_the_history() -> None:
+    notes = MemoryNotes()
+    seen = registry(notes).write(Release("clicks", "v1"))
+    registry(notes, "bob").write(seen.to(Step.PLANNED, candidate="v2"))
+    before = notes.read()
+    with pytest.raises(VersionConflictError, match="revision 2 was written meanwhile, 1 expected"):
+        registry(notes, "eve").write(seen.to(Step.PLANNED, candidate="v3"))
+    assert notes.read() == before
+
+
+def test_a_write_whose_outcome_is_unknown_is_found_and_noted_once() -> None:
+    notes = MemoryNotes(outcome_unknown=True)
+    written = registry(notes).write(Release("clicks", "v1"))
+    assert registry(notes).read("clicks", "v1") == written
+    assert len(registry(notes).history("clicks")) == 1
+
+
+def test_a_history_goes_on_after_the_applications_record_was_lost() -> None:
+    notes = MemoryNotes()
+    planned = registry(notes).write(Release("clicks", "v1").to(Step.PLANNED, candidate="v2"))
+    registry(notes).write(planned.to(Step.ABORTED))
+    kept = {name: value for name, value in notes.read().items() if name != "clicks"}
+    del notes.values["clicks"]
+    with pytest.raises(
+        ReleaseError, match=r"knows nothing of clicks, although it was released: 2 .*planned -> aborted"
+    ):
+        registry(notes).require_no_history("clicks")
+    assert registry(notes).write(Release("clicks", "v1")).revision == 3
+    assert kept.items() <= notes.read().items(), "nothing is overwritten"
+
+
+def test_applications_whose_names_begin_alike_have_histories_of_their_own() -> None:
+    notes = MemoryNotes()
+    for app in ("clicks", "clicks-2", "click"):
+        registry(notes).write(Release(app, "v1"))
+    assert [each.app for each in registry(notes).history("clicks")] == ["clicks"]
+    registry(notes).forget("clicks")
+    assert registry(notes).history("clicks") == []
+    assert {"click", "click/1", "clicks-2", "clicks-2/1"} == notes.read().keys()
+
+
+def test_a_record_of_a_newer_version_is_named_when_it_cannot_be_read() -> None:
+    notes = MemoryNotes()
+    registry(notes).write(Release("clicks", "v1"))
+    notes.values["clicks/1"] = b"\x00"
+    with pytest.raises(ReleaseError, match="record clicks/1 that cannot be read"):
+        registry(notes).history("clicks")
+
+
+def test_a_mark_of_a_dead_coordinator_ends_but_not_within_a_switch() -> None:
+    gated = Release("app", "v1", Step.GATED, "v2", mark=Mark("m", 1, {"v1": {"in-0": 5}}))
+    assert gated.to(Step.ABORTED).mark is None
+    assert gated.to(Step.CUTTING).mark == gated.mark
+    assert gated.to(Step.CUTTING).to(Step.LIVE).mark is None

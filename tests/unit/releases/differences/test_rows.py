@@ -1,0 +1,102 @@
+"""The rows that a gate judges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import JSON, LONG, STRING, Windowed, windowed
+from pipeline.errors import DeserializationError, ReleaseError
+from pipeline.records import RawFields, TopicPartition
+from pipeline.releases.differences.difference import Pair, Row
+from pipeline.releases.differences.rows import difference_rows, log_rows, table_rows
+from pipeline.topology.nodes import SinkNode
+from pipeline.windows import Window
+
+if TYPE_CHECKING:
+    from pipeline.serde.api import Serde
+
+HOUR = windowed(STRING, timedelta(hours=1))
+
+
+@dataclass
+class Stats:
+    change: int
+    topic: str = "t"
+
+
+def sink(key: Serde[Any], value: Serde[Any]) -> SinkNode:
+    return SinkNode("out", (), "out", key, value)
+
+
+def at(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def test_fields_keep_their_names_whatever_these_are() -> None:
+    value = JSON(Stats)
+    pairs = [Pair(1, b"ann", None, Row(value.serialize(Stats(7)), 5)), Pair(0, b"bob", Row(b"1", 1), None)]
+    assert list(table_rows(pairs, sink(STRING, value), "out")) == [
+        {"_key": "ann", "_partition": 1, "_time": at(5), "_change": "new", "change": 7, "topic": "t"}
+    ]
+
+
+def test_a_field_with_the_name_of_a_column_of_millrace_is_refused() -> None:
+    pairs = [Pair(0, b"ann", None, Row(b'{"_time": 1}', 5))]
+    with pytest.raises(ReleaseError, match="Values of out have a field _time, which is the name of a column"):
+        list(table_rows(pairs, sink(STRING, JSON), "out"))
+
+
+def test_a_difference_has_both_rows_side_by_side() -> None:
+    key = HOUR.serialize(Windowed("ann", Window(0, 3_600_000)))
+    names = {"key": "ann", "window_start": at(0), "window_end": at(3_600_000), "partition": 0, "time": at(5)}
+    old, new = Row(JSON.serialize({"n": 1, "gone": 2}), 4), Row(JSON.serialize({"n": 3}), 5)
+    pairs = [Pair(0, key, old, new), Pair(0, key, None, new), Pair(0, key, old._replace(timestamp=5), None)]
+    unreadable: list[None] = []
+    found = difference_rows(pairs, sink(HOUR, JSON), sink(HOUR, JSON), "out", lambda: unreadable.append(None))
+    assert list(found) == [
+        {**names, "change": "changed", "old_n": 1, "new_n": 3, "old_gone": 2, "new_gone": None},
+        {**names, "change": "new", "old_n": None, "new_n": 3},
+        {**names, "change": "gone", "old_n": 1, "new_n": None, "old_gone": 2, "new_gone": None},
+    ]
+    assert not unreadable
+
+
+def test_old_rows_that_cannot_be_read_are_counted_and_new_ones_are_refused() -> None:
+    row = Row(LONG.serialize(5), 1)
+    unreadable: list[None] = []
+
+    def differing(old: Row, new: Row) -> list[dict[str, Any]]:
+        pairs, numbers = [Pair(2, b"ann", old, new)], sink(STRING, LONG)
+        return list(difference_rows(pairs, numbers, numbers, "out", lambda: unreadable.append(None)))
+
+    ((found),) = differing(Row(b"text", 1), row)
+    assert (found["old"], found["new"], len(unreadable)) == (None, 5, 1)
+    with pytest.raises(DeserializationError, match=r"cannot be read(.|\n)*topic out.* partition 2"):
+        differing(row, Row(b"text", 1))
+
+
+def test_records_of_a_log_need_no_key_and_no_value_and_tell_how_late_they_are() -> None:
+    tp, value = TopicPartition("alerts", 3), LONG.serialize(5)
+    records: list[RawFields] = [
+        (None, value, 1, 0, ()),
+        (b"ann", None, 2, 1, ()),
+        (b"ann", value, 2**60, 2, ()),
+        (b"ann", value, 5, 3, ()),
+    ]
+    assert list(log_rows([(tp, records)], sink(STRING, LONG))) == [
+        {"_key": None, "_partition": 3, "_time": at(1), "_late_ms": 0, "value": 5},
+        {"_key": "ann", "_partition": 3, "_time": at(2), "_late_ms": 0, "value": None},
+        {"_key": "ann", "_partition": 3, "_time": None, "_late_ms": 0, "value": 5},
+        {"_key": "ann", "_partition": 3, "_time": at(5), "_late_ms": 2**60 - 5, "value": 5},
+    ]
+
+
+def test_windowed_keys_are_read_without_the_size_of_the_windows() -> None:
+    written = windowed(STRING)
+    key = written.serialize(Windowed("ann", Window(1000, 2000)))
+    (row,) = table_rows([Pair(0, key, None, Row(LONG.serialize(7), 5))], sink(written, LONG), "out")
+    assert (row["_key"], row["_window_start"], row["_window_end"]) == ("ann", at(1000), None)

@@ -1,0 +1,186 @@
+"""The part of public tables that a repair is about, and which tables can be repaired."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import (
+    LONG,
+    STRING,
+    Consumed,
+    Grouped,
+    JoinWindows,
+    Materialized,
+    Processor,
+    ProcessorContext,
+    Produced,
+    SessionWindows,
+    SlidingWindows,
+    StreamJoined,
+    StreamsBuilder,
+    TimeWindows,
+    Window,
+    Windowed,
+    session_windowed,
+    windowed,
+)
+from pipeline.config import AppConfig, OutputKind, StreamsConfig
+from pipeline.errors import RangeError, ReleaseError
+from pipeline.hosting.application import Application
+from pipeline.releases.differences.difference import Pair, Row
+from pipeline.releases.differences.scope import Reach, Scope, require_repairable, scope_of
+from pipeline.topology.nodes import SinkNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MINUTE = timedelta(minutes=1)
+MINUTES_2_TO_4 = Scope(120_000, 240_000)
+
+
+def application(build: Callable[[StreamsBuilder], None], **outputs: OutputKind) -> Application:
+    builder = StreamsBuilder()
+    build(builder)
+    config = AppConfig("app", "m:f", outputs=outputs, streams=StreamsConfig())
+    return Application(config, "v1", builder.build(), {}, Path())
+
+
+def grouped(builder: StreamsBuilder, **consumed: Any) -> Any:
+    views = builder.stream("views", Consumed(STRING, STRING, **consumed))
+    return views.group_by(lambda _user, page: page, Grouped(STRING, STRING))
+
+
+def windows(builder: StreamsBuilder) -> None:
+    counts = grouped(builder).windowed_by(TimeWindows.of_size_and_grace(MINUTE, timedelta(seconds=30)))
+    counts.count(Materialized("counts", retention=timedelta(hours=1))).to_stream().to(
+        "out", Produced(windowed(STRING, MINUTE), LONG)
+    )
+
+
+def sliding(builder: StreamsBuilder) -> None:
+    counts = grouped(builder).windowed_by(SlidingWindows.of_time_difference_with_no_grace(MINUTE))
+    counts.count(Materialized("counts")).to_stream().to("out", Produced(windowed(STRING, MINUTE), LONG))
+
+
+def stateless(builder: StreamsBuilder) -> None:
+    builder.stream("views", Consumed(STRING, STRING)).map_values(str.upper).to("out", Produced(STRING, STRING))
+
+
+@pytest.mark.parametrize(
+    ("build", "outputs", "reach"),
+    [
+        (windows, {}, Reach(("out",), 3_600_000, 30_000)),
+        (sliding, {}, Reach(("out",), 60_000, 0)),
+        (stateless, {"out": OutputKind.TABLE}, Reach(("out",))),
+    ],
+    ids=["windows behind a repartition", "sliding windows", "a stateless table"],
+)
+def test_rows_of_a_stretch_of_time_are_computed_from_records_of_about_that_time(
+    build: Callable[[StreamsBuilder], None], outputs: dict[str, OutputKind], reach: Reach
+) -> None:
+    found = require_repairable(application(build, **outputs), MINUTES_2_TO_4)
+    assert (found.topics, found.grace_ms) == (reach.topics, reach.grace_ms)
+    assert found.kept_ms >= reach.kept_ms
+
+
+class Remembering(Processor[str, str]):
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: Any) -> None:
+        self.context.forward(record)
+
+
+def sessions(builder: StreamsBuilder) -> None:
+    counts = grouped(builder).windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(MINUTE)).count()
+    counts.to_stream().to("out", Produced(session_windowed(STRING), LONG))
+
+
+def counted(builder: StreamsBuilder) -> None:
+    grouped(builder).count(Materialized("counts")).to_stream().to("out", Produced(STRING, LONG))
+
+
+def joined_with_a_table(builder: StreamsBuilder) -> None:
+    users = builder.table("users", Consumed(STRING, STRING), Materialized("users"))
+    joined = builder.stream("views", Consumed(STRING, STRING)).join(users, lambda page, user: f"{page} {user}")
+    joined.to("out", Produced(STRING, STRING))
+
+
+def joined_with_a_stream(builder: StreamsBuilder) -> None:
+    one, other = (builder.stream(name, Consumed(STRING, STRING)) for name in ("views", "clicks"))
+    joined = one.join(
+        other,
+        lambda left, right: left + right,
+        windows=JoinWindows.of(MINUTE),
+        joined=StreamJoined(STRING, STRING, STRING),
+    )
+    joined.to("out", Produced(STRING, STRING))
+
+
+def joined_with_a_global_table(builder: StreamsBuilder) -> None:
+    users = builder.global_table("users", Consumed(STRING, STRING))
+    views = builder.stream("views", Consumed(STRING, STRING))
+    views.join(users, lambda page, user: page + user, key=lambda key, _page: key).to("out", Produced(STRING, STRING))
+
+
+def processed(builder: StreamsBuilder) -> None:
+    builder.stream("views", Consumed(STRING, STRING)).process(Remembering).to("out", Produced(STRING, STRING))
+
+
+def own_times(builder: StreamsBuilder) -> None:
+    counts = grouped(builder, timestamp_extractor=lambda _record, _time: 5).windowed_by(TimeWindows.of(MINUTE))
+    counts.count().to_stream().to("out", Produced(windowed(STRING, MINUTE), LONG))
+
+
+@pytest.mark.parametrize(
+    ("build", "why"),
+    [
+        (sessions, "a session store, and so on all records before"),
+        (counted, "depends on counts, a timestamped-key-value store"),
+        (joined_with_a_table, "depends on users, a timestamped-key-value store"),
+        (joined_with_a_stream, "a join-window store"),
+        (joined_with_a_global_table, "may depend on a global table"),
+        (processed, "depends on a processor of your own"),
+        (own_times, "chooses other event times"),
+    ],
+)
+def test_rows_that_depend_on_earlier_records_are_refused(build: Callable[[StreamsBuilder], None], why: str) -> None:
+    with pytest.raises(ReleaseError, match=why):
+        require_repairable(application(build, out=OutputKind.TABLE), MINUTES_2_TO_4)
+
+
+def test_logs_are_refused() -> None:
+    with pytest.raises(ReleaseError, match="writes no table"):
+        require_repairable(application(stateless), MINUTES_2_TO_4)
+    with pytest.raises(ReleaseError, match="out is no table that can be repaired"):
+        require_repairable(application(stateless), Scope(0, 1, topics=frozenset({"out"})))
+
+
+def test_a_window_belongs_to_a_range_if_all_of_it_does() -> None:
+    key = windowed(STRING, MINUTE)
+    sink = SinkNode("sink", (), "out", key, LONG)
+    covers = MINUTES_2_TO_4.covers(sink, "out")
+    starts = [60_000, 119_999, 120_000, 180_000, 180_001, 240_000]
+    pairs = [Pair(0, key.serialize(Windowed("k", Window(s, s + 60_000))), None, Row(b"", 0)) for s in starts]
+    assert [start for start, pair in zip(starts, pairs, strict=True) if covers(pair)] == [120_000, 180_000]
+
+
+def test_another_row_belongs_to_the_range_of_its_public_time() -> None:
+    covers = Scope(10, 20, frozenset({"a", "b", "c"})).covers(SinkNode("sink", (), "out", STRING, LONG), "out")
+
+    def pair(key: str, old_ms: int | None, new_ms: int | None) -> Pair:
+        old, new = (None if ms is None else Row(b"", ms) for ms in (old_ms, new_ms))
+        return Pair(0, key.encode(), old, new)
+
+    assert [covers(pair("a", *times)) for times in ((10, 99), (19, None), (None, 15))] == [True] * 3
+    assert [covers(pair("a", *times)) for times in ((9, 15), (20, None), (None, 20), (99, 15))] == [False] * 4
+    assert not covers(pair("other", 15, 15))
+
+
+def test_times_that_cannot_be_read_are_refused() -> None:
+    with pytest.raises(RangeError, match="'yesterday' is not a time"):
+        scope_of("yesterday", "2013-07-01")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from pipeline.errors import ConfigError, SchemaError
 from pipeline.extras import require_extra
 from pipeline.schemas.framed import HEAD_BYTES, framed
-from pipeline.schemas.protobuf_types import filled, plain, type_of
+from pipeline.schemas.protobuf_files import add_file, file_of, is_built_in
+from pipeline.schemas.protobuf_types import filler_of, plain_of, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BUILT_IN = ("google/protobuf/", "google/type/", "confluent/")
-"""Imports that every registry knows: they are not registered."""
 _SERIALIZED = "serialized"
 """Form of schemas: serialized file descriptors, as protoc writes them."""
 _FIRST = b"\0"
@@ -54,8 +52,7 @@ def Protobuf(  # noqa: N802 - as JSON
     'protobuf[google.protobuf.Duration]'
 
     Args:
-        message: The generated class of the message. By default, values are dicts, read by the writer's schema. That needs a
-            registry with serialized file descriptors.
+        message: The generated class of the message. By default, values are dicts, read by the writer's schema.
         dicts: Whether values are dicts rather than messages, with all fields under their names.
         config: `auto.register.schemas`, `use.latest.version`, `normalize.schemas` and `subject.name.strategy`, where they
             differ from `[schema_registry]`.
@@ -72,7 +69,7 @@ def Protobuf(  # noqa: N802 - as JSON
     made_of = ProtobufFormat(message, is_plain=dicts or message is None)
     settings = dict(config or {})
     value_type = Any if descriptor is None else type_of(descriptor)
-    as_plain = None if made_of.is_plain else plain
+    as_plain = None if made_of.is_plain else plain_of(descriptor)
     return framed(made_of.name, made_of, settings, (_again, (message, dicts, settings)), value_type, as_plain)
 
 
@@ -116,9 +113,10 @@ class ProtobufFormat:
     def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
         """Return the function that writes values: the head, the message's place in its file, and the message."""
         kind: Any = self.message or _class_at(schema, registry, [0])
-        start = head + _index_bytes(_indexes(kind.DESCRIPTOR))
+        start = head + _index_bytes(_indexes_in(kind.DESCRIPTOR, schema, registry))
         if self.is_plain:
-            return lambda value: start + filled(kind(), value).SerializeToString(deterministic=True)
+            fill = filler_of(kind.DESCRIPTOR)
+            return lambda value: start + fill(kind(), value).SerializeToString(deterministic=True)
 
         def write(value: Any) -> bytes:
             if value.__class__ is not kind:
@@ -133,12 +131,12 @@ class ProtobufFormat:
         if self.message is None:
             return _ReaderOfAll(schema, registry)
         kind: Any = self.message
-        parse, is_plain = kind.FromString, self.is_plain
+        parse, plain = kind.FromString, plain_of(kind.DESCRIPTOR) if self.is_plain else None
 
         def read(data: bytes) -> Any:
             at = HEAD_BYTES + 1 if data[HEAD_BYTES] == 0 else _read_indexes(data)[1]
             found = parse(data[at:])
-            return plain(found) if is_plain else found
+            return found if plain is None else plain(found)
 
         return read
 
@@ -149,14 +147,16 @@ class _ReaderOfAll:
     def __init__(self, schema: Any, registry: Registry) -> None:
         self._schema = schema
         self._registry = registry
-        self._kinds: dict[tuple[int, ...], Any] = {}
+        self._known: dict[tuple[int, ...], tuple[Any, Any]] = {}
 
     def __call__(self, data: bytes) -> Any:
         indexes, at = _read_indexes(data)
-        kind = self._kinds.get(tuple(indexes))
-        if kind is None:
-            kind = self._kinds[tuple(indexes)] = _class_at(self._schema, self._registry, indexes)
-        return plain(kind.FromString(data[at:]))
+        known = self._known.get(tuple(indexes))
+        if known is None:
+            kind = _class_at(self._schema, self._registry, indexes)
+            known = self._known[tuple(indexes)] = kind.FromString, plain_of(kind.DESCRIPTOR)
+        parse, plain = known
+        return plain(parse(data[at:]))
 
 
 def _descriptor(message: Any) -> Any:
@@ -169,14 +169,37 @@ def _schema(file: Any, registry: Registry, registration: Registration) -> Any:
 
     references = []
     for other in file.dependencies:
-        if other.name.startswith(_BUILT_IN):
+        if is_built_in(other.name):
             continue
         schema = _schema(other, registry, registration)
         if registration.auto_register:
             registry.registered(other.name, schema, normalize=registration.normalize)
         known = registry.known(other.name, schema, normalize=registration.normalize)
         references.append(SchemaReference(other.name, other.name, known.version))
-    return Schema(base64.standard_b64encode(file.serialized_pb).decode(), "PROTOBUF", references)
+    return Schema(_text(file), "PROTOBUF", references)
+
+
+def _text(file: Any) -> str:
+    return base64.standard_b64encode(file.serialized_pb).decode()
+
+
+def _indexes_in(descriptor: Any, schema: Any, registry: Registry) -> list[int]:
+    """Return the place of a message in a schema, which may be another version of its file.
+
+    Raises:
+        SchemaError: If it has no such message.
+    """
+    if schema is None or schema.schema_str == _text(descriptor.file):
+        return _indexes(descriptor)
+    file = _file(schema, registry)
+    try:
+        found = file.pool.FindMessageTypeByName(descriptor.full_name)
+    except KeyError:
+        found = None
+    if found is None or found.file.name != file.name:
+        message = f"The schema to write with has no message {descriptor.full_name}"
+        raise SchemaError(message, hint="Register the schema of the message, or unset use.latest.version.")
+    return _indexes(found)
 
 
 def _indexes(descriptor: Any) -> list[int]:
@@ -219,6 +242,9 @@ def _read_indexes(data: bytes) -> tuple[list[int], int]:
         for _ in range(count):
             index, at = _read_varint(data, at)
             indexes.append(index)
+        if count < 0 or min(indexes) < 0:
+            message = f"the indexes of a message are negative: {data[HEAD_BYTES:at].hex()}"
+            raise ValueError(message)
     except IndexError as error:
         message = f"{len(data)} bytes are too few for the indexes of a message"
         raise ValueError(message) from error
@@ -240,15 +266,12 @@ def _class_at(schema: Any, registry: Registry, indexes: list[int]) -> Any:
     """Return the class of a schema's message.
 
     Raises:
-        SchemaError: If the registry hands out the schema as text, or there is no such message.
+        SchemaError: If the schema cannot be read, or there is no such message.
     """
-    from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415 - of an extra
-    from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415
+    from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415 - of an extra
 
-    pool = DescriptorPool()
-    file = _add(pool, "default", schema, registry)
     try:
-        found = list(file.message_types_by_name.values())[indexes[0]]
+        found = list(_file(schema, registry).message_types_by_name.values())[indexes[0]]
         for index in indexes[1:]:
             found = found.nested_types[index]
     except IndexError as error:
@@ -257,43 +280,26 @@ def _class_at(schema: Any, registry: Registry, indexes: list[int]) -> Any:
     return GetMessageClass(found)
 
 
+def _file(schema: Any, registry: Registry) -> Any:
+    """Return the descriptor of a schema's file, in a pool with all that it imports.
+
+    Raises:
+        SchemaError: If the schema cannot be read.
+    """
+    from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415 - of an extra
+
+    if schema.schema_type != "PROTOBUF":
+        message = f"A record has a schema of {schema.schema_type or 'AVRO'}, and the serde is Protobuf's"
+        raise SchemaError(message)
+    try:
+        return _add(DescriptorPool(), "default", schema, registry)
+    except (TypeError, ValueError) as error:
+        message = f"The Protobuf schema cannot be read: {error}"
+        raise SchemaError(message, hint="Pass the generated class: Protobuf(flights_pb2.Flight).") from error
+
+
 def _add(pool: Any, name: str, schema: Any, registry: Registry) -> Any:
     """Add the file of a schema to a pool, after the files that it imports."""
-    from google.protobuf import (  # noqa: PLC0415 - of an extra
-        any_pb2,
-        descriptor_pb2,
-        duration_pb2,
-        empty_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
-    from google.protobuf.message import DecodeError  # noqa: PLC0415
-    from google.type import date_pb2, timeofday_pb2  # noqa: PLC0415
-
-    built_in = (any_pb2, descriptor_pb2, duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
-    for known in (*built_in, date_pb2, timeofday_pb2):
-        pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)  # the file may be there already
-    for reference in schema.references or ():
-        _add(pool, reference.name, registry.version(reference.subject, reference.version, _SERIALIZED).schema, registry)
-    file = descriptor_pb2.FileDescriptorProto()
-    try:
-        file.ParseFromString(base64.standard_b64decode(schema.schema_str.encode("ascii")))
-    except (DecodeError, UnicodeEncodeError, binascii.Error) as error:
-        message = "The schema registry hands out a Protobuf schema as text"
-        raise SchemaError(message, hint="Pass the generated class: Protobuf(flights_pb2.Flight).") from error
-    file.name = name
-    for other in file.dependency:
-        if other.startswith("confluent/") and other.endswith("/decimal.proto"):
-            pool.AddSerializedFile(_decimal_file(other))
-    return pool.AddSerializedFile(file.SerializeToString())
-
-
-def _decimal_file(name: str) -> bytes:
-    """Return the file of Confluent's decimals under the name that the importing file uses: two names exist."""
-    from confluent_kafka.schema_registry.confluent.types import decimal_pb2  # noqa: PLC0415 - of an extra
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415
-
-    file = FileDescriptorProto.FromString(decimal_pb2.DESCRIPTOR.serialized_pb)
-    file.name = name
-    return bytes(file.SerializeToString())
+    for each in schema.references or ():
+        _add(pool, each.name, registry.version(each.subject, each.version, _SERIALIZED).schema, registry)
+    return add_file(pool, file_of(schema.schema_str, name))

@@ -1,79 +1,116 @@
-"""Converts messages of Protobuf to plain values, and their descriptors to types of Python."""
+"""Converts messages of Protobuf to plain values and back, and their descriptors to types of Python."""
 
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any, TypedDict
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    Plain: TypeAlias = "Callable[[Any], Any]"
+    Fill: TypeAlias = "Callable[[Any, Any], Any]"
 
 _typed_dict: Any = TypedDict
 """Called with types that are known at run time only, which type checkers do not expect."""
 _TIMESTAMP = "google.protobuf.Timestamp"
-_JSON = frozenset(
-    {"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue", "google.protobuf.Any"}
-)
+_DURATION = "google.protobuf.Duration"
+_JSON = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
 """Messages that represent JSON."""
+WRAPPERS = frozenset(
+    f"google.protobuf.{name}Value"
+    for name in ("Bool", "Int32", "UInt32", "Int64", "UInt64", "Float", "Double", "String", "Bytes")
+)
+"""Messages of one value, which tell an absent value from 0."""
+_KEPT = (bytes, dt.datetime, dt.timedelta)
 
 
-def plain(message: Any) -> dict[str, Any]:
-    """Return a message as a dict of all its fields, with None for absent optional fields and names for enums.
+def plain_of(descriptor: Any) -> Plain:
+    """Return the function that converts a message to a plain value: a dict of all its fields.
+
+    Absent fields with presence, such as those of a `oneof`, are None. Enums are names, timestamps datetimes in UTC, wrappers
+    their values, structs JSON.
 
     Args:
-        message: A message; timestamps in it become datetimes in UTC.
+        descriptor: Of the messages.
     """
-    return {field.name: _plain_field(message, field) for field in message.DESCRIPTOR.fields}
+    return _plain_message(descriptor, {})
 
 
-def filled(message: Any, value: Any) -> Any:
-    """Fill a message with the fields of a dict.
+def filler_of(descriptor: Any) -> Fill:
+    """Return the function that fills an empty message with a value as `plain_of` returns it, and returns the message.
+
+    Fields may be missing. The function raises ValueError for unknown fields, and for values that do not fit.
 
     Args:
-        message: An empty message.
-        value: A dict as `plain` returns it; fields may be missing.
-
-    Returns:
-        The message.
-
-    Raises:
-        ValueError: If the dict has unknown fields, or values that do not fit.
+        descriptor: Of the messages.
     """
-    from google.protobuf.json_format import ParseDict, ParseError  # noqa: PLC0415 - of an extra
+    fill = _fill_message(descriptor, {})
 
-    try:
-        return ParseDict(msgspec.to_builtins(value, str_keys=True), message)
-    except ParseError as error:
-        raise ValueError(str(error)) from error
+    def filled(message: Any, value: Any) -> Any:
+        try:
+            fill(message, msgspec.to_builtins(value, str_keys=True, builtin_types=_KEPT))
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+        return message
+
+    return filled
 
 
 def type_of(descriptor: Any) -> Any:
-    """Return the type of the values that `plain` returns for a message."""
+    """Return the type of the values that `plain_of` produces."""
     return _type(descriptor, ())
 
 
-def _plain_field(message: Any, field: Any) -> Any:
-    if field.has_presence and not message.HasField(field.name):
-        return None
-    value, of = getattr(message, field.name), _plain_of(field)
-    if _is_map(field):
-        entry = field.message_type.fields_by_name["value"]
-        of = _plain_of(entry)
-        return {str(key): of(value[key]) for key in value}
-    return [of(each) for each in value] if _is_repeated(field) else of(value)
+# From messages
 
 
-def _plain_of(field: Any) -> Callable[[Any], Any]:
-    if field.enum_type is not None:
-        names = field.enum_type.values_by_number
-        return lambda number: names[number].name if number in names else number
-    if field.message_type is None:
-        return _same
-    if field.message_type.full_name == _TIMESTAMP:
+def _plain_message(descriptor: Any, known: dict[str, Plain]) -> Plain:
+    name = descriptor.full_name
+    if name in known:
+        return known[name]
+    if name in WRAPPERS:
+        return attrgetter("value")
+    if name == _TIMESTAMP:
         return _time
-    return _json if field.message_type.full_name in _JSON else plain
+    if name in _JSON:
+        return _json
+    fields: list[tuple[str, Plain]] = []
+
+    def plain(message: Any) -> dict[str, Any]:
+        return {name: get(message) for name, get in fields}
+
+    known[name] = plain  # a message may contain itself
+    fields += [(field.name, _getter(field, known)) for field in descriptor.fields]
+    return plain
+
+
+def _getter(field: Any, known: dict[str, Plain]) -> Plain:
+    name, get, of = field.name, attrgetter(field.name), _plain_single(field, known)
+    if _is_map(field):
+        of_key, of_value = (_plain_single(each, known) or _same for each in field.message_type.fields)
+        return lambda message: {_key_text(of_key(key)): of_value(value) for key, value in get(message).items()}
+    if field.is_repeated:
+        return lambda message: list(get(message)) if of is None else [of(each) for each in get(message)]
+    if field.has_presence:
+        some = of or _same
+        return lambda message: some(get(message)) if message.HasField(name) else None
+    return get if of is None else lambda message: of(get(message))
+
+
+def _plain_single(field: Any, known: dict[str, Plain]) -> Plain | None:
+    """Return the function that converts one value of a field; None if it is plain."""
+    if field.enum_type is not None:
+        names = {number: each.name for number, each in field.enum_type.values_by_number.items()}
+        return lambda number: names.get(number, number)
+    return None if field.message_type is None else _plain_message(field.message_type, known)
+
+
+def _key_text(key: Any) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
 
 
 def _same(value: Any) -> Any:
@@ -91,6 +128,142 @@ def _json(value: Any) -> Any:
     return MessageToDict(value)
 
 
+# To messages
+
+
+def _fill_message(descriptor: Any, known: dict[str, Fill]) -> Fill:
+    name = descriptor.full_name
+    if name in known:
+        return known[name]
+    if name in WRAPPERS:
+        return _fill_wrapper
+    if name in _JSON:
+        return _fill_json
+    if name == _TIMESTAMP:
+        return _fill_timestamp
+    setters: dict[str, Fill] = {}
+    choices = [{field.name for field in each.fields} for each in descriptor.oneofs if len(each.fields) > 1]
+
+    def fill(message: Any, value: Any) -> None:
+        if name == _DURATION and isinstance(value, dt.timedelta):
+            message.FromTimedelta(value)
+            return
+        given = [each for each in _items(value, name) if each[1] is not None]
+        for choice in choices:
+            _check_choice(choice, given)
+        for field, each in given:
+            _set(setters, name, message, field, each)
+
+    known[name] = fill  # a message may contain itself
+    setters |= {field.name: _setter(field, known) for field in descriptor.fields}
+    return fill
+
+
+def _items(value: Any, name: str) -> Iterable[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        message = f"{value!r} is no {name}"
+        raise TypeError(message)
+    return value.items()
+
+
+def _check_choice(choice: set[str], given: list[tuple[str, Any]]) -> None:
+    names = [name for name, _ in given if name in choice]
+    if len(names) > 1:
+        message = f"only one of the fields {' and '.join(names)} may have a value"
+        raise ValueError(message)
+
+
+def _set(setters: dict[str, Fill], name: str, message: Any, field: str, value: Any) -> None:
+    if field not in setters:
+        problem = f"{name} has no field named {field}"
+        raise ValueError(problem)
+    try:
+        setters[field](message, value)
+    except (TypeError, ValueError) as error:
+        problem = f"{field}: {error}"
+        raise ValueError(problem) from error
+
+
+def _setter(field: Any, known: dict[str, Fill]) -> Fill:
+    name = field.name
+    if _is_map(field):
+        return _map_setter(field, known)
+    if field.message_type is None:
+        if field.is_repeated:
+            return lambda message, value: getattr(message, name).extend(value)
+        return lambda message, value: setattr(message, name, value)
+    fill = _fill_message(field.message_type, known)
+    if field.is_repeated:
+
+        def extend(message: Any, value: Any) -> None:
+            for each in value:
+                fill(getattr(message, name).add(), each)
+
+        return extend
+
+    def put(message: Any, value: Any) -> None:
+        part = getattr(message, name)
+        part.SetInParent()
+        fill(part, value)
+
+    return put
+
+
+def _map_setter(field: Any, known: dict[str, Fill]) -> Fill:
+    name, (of_key, of_value) = field.name, field.message_type.fields
+    to_key = (
+        _same
+        if of_key.cpp_type == of_key.CPPTYPE_STRING
+        else _boolean
+        if of_key.cpp_type == of_key.CPPTYPE_BOOL
+        else int
+    )
+    if of_value.message_type is None:
+
+        def update(message: Any, value: Any) -> None:
+            for key, each in _items(value, "map"):
+                getattr(message, name)[to_key(key)] = each
+
+        return update
+    fill = _fill_message(of_value.message_type, known)
+
+    def put(message: Any, value: Any) -> None:
+        for key, each in _items(value, "map"):
+            fill(getattr(message, name)[to_key(key)], each)
+
+    return put
+
+
+def _boolean(key: str) -> bool:
+    if key not in {"true", "false"}:
+        message = f"{key!r} is no bool"
+        raise ValueError(message)
+    return key == "true"
+
+
+def _fill_wrapper(message: Any, value: Any) -> None:
+    message.value = value
+
+
+def _fill_timestamp(message: Any, value: Any) -> None:
+    if isinstance(value, dt.datetime):
+        message.FromDatetime(value)
+    else:
+        message.FromJsonString(value)
+
+
+def _fill_json(message: Any, value: Any) -> None:
+    from google.protobuf.json_format import ParseDict, ParseError  # noqa: PLC0415 - of an extra
+
+    try:
+        ParseDict(value, message)
+    except ParseError as error:
+        raise ValueError(str(error)) from error
+
+
+# Types
+
+
 def _type(descriptor: Any, within: tuple[str, ...]) -> Any:
     if descriptor.full_name in within:
         return Any  # the message contains itself
@@ -102,7 +275,7 @@ def _field_type(field: Any, within: tuple[str, ...]) -> Any:
     if _is_map(field):
         return dict[str, _single(field.message_type.fields_by_name["value"], within)]  # type: ignore[misc]
     found = _single(field, within)
-    if _is_repeated(field):
+    if field.is_repeated:
         return list[found]  # type: ignore[valid-type]
     return found | None if field.has_presence and found is not Any else found
 
@@ -110,6 +283,8 @@ def _field_type(field: Any, within: tuple[str, ...]) -> Any:
 def _single(field: Any, within: tuple[str, ...]) -> Any:
     if field.message_type is not None:
         name = field.message_type.full_name
+        if name in WRAPPERS:
+            return _single(field.message_type.fields_by_name["value"], within)
         return dt.datetime if name == _TIMESTAMP else Any if name in _JSON else _type(field.message_type, within)
     if field.enum_type is not None:
         return str
@@ -119,9 +294,5 @@ def _single(field: Any, within: tuple[str, ...]) -> Any:
     return kinds.get(field.cpp_type, int)
 
 
-def _is_repeated(field: Any) -> bool:
-    return bool(field.is_repeated)
-
-
 def _is_map(field: Any) -> bool:
-    return _is_repeated(field) and field.message_type is not None and field.message_type.GetOptions().map_entry
+    return bool(field.is_repeated) and field.message_type is not None and field.message_type.GetOptions().map_entry

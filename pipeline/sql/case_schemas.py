@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from pipeline.schemas.framed import HEAD_BYTES
 from pipeline.schemas.protobuf import ProtobufFormat
 from pipeline.schemas.registry import registry_of
-from pipeline.sql.columns.proto_text import serialized
 from pipeline.sql.columns.requests import SCHEMA_TYPES
 from pipeline.sql.columns.schema_columns import found_in
 from pipeline.sql.columns.written_schemas import ReferencedSchema, WrittenSchema, as_registered
@@ -79,11 +78,8 @@ def encoded(
     registry = registry_of(settings)
     if schema.type == "PROTOBUF":
         for each in schema.references:
-            registry.registered(each.subject, _serialized(each), normalize=False)
-        kind = written_class(schema, full_name)
-        id_ = registry.registered(subject, _serialized(schema), normalize=False)
-        head = b"\0" + id_.to_bytes(4, "big")
-        return ProtobufFormat(kind, is_plain=True).writer(None, head, registry)(_to_protobuf(kind.DESCRIPTOR, value))
+            registry.registered(each.subject, _registered(each), normalize=False)
+        return _message(value, schema, full_name, registry.registered(subject, as_registered(schema), normalize=False))
     head = b"\0" + registry.registered(subject, as_registered(schema), normalize=False).to_bytes(4, "big")
     if schema.type == "JSON":
         return head + json.dumps(value).encode()
@@ -106,9 +102,16 @@ def decoded(data: bytes, schema: WrittenSchema, full_name: str | None) -> Any:
     return schemaless_reader(io.BytesIO(data[HEAD_BYTES:]), parse_schema(_numbers(json.loads(schema.text))), None)
 
 
-def _serialized(schema: WrittenSchema | ReferencedSchema) -> Any:
-    """Return a Protobuf schema in the form that readers take."""
-    return serialized(as_registered(WrittenSchema(_NO_ID, "PROTOBUF", schema.text, schema.references)))
+def _message(value: Any, schema: WrittenSchema, full_name: str | None, id_: int) -> bytes:
+    from google.protobuf.json_format import ParseDict  # noqa: PLC0415 - of an extra
+
+    kind, no_registry = written_class(schema, full_name), registry_of({"url": "mock://none"})
+    message = ParseDict(_to_protobuf(kind.DESCRIPTOR, value), kind())
+    return ProtobufFormat(kind, is_plain=False).writer(None, b"\0" + id_.to_bytes(4, "big"), no_registry)(message)
+
+
+def _registered(schema: ReferencedSchema) -> Any:
+    return as_registered(WrittenSchema(_NO_ID, "PROTOBUF", schema.text, schema.references))
 
 
 def _to_protobuf(descriptor: Any, value: Any) -> Any:

@@ -40,6 +40,7 @@ from pipeline.sql.resolving import resolve
 from pipeline.testing import TopologyTestDriver
 from tests.registries import running_registry
 from tests.unit.schemas import flights as protobuf
+from tests.unit.schemas import tickets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,6 +150,113 @@ def test_messages_are_what_confluents_own_serializers_write(registry: str, topic
     assert ProtobufDeserializer(protobuf.Flight, {"use.deprecated.format": False})(data, context) == flight
     assert anew(Protobuf(protobuf.Flight), at(registry, topic)).deserialize(data) == flight
     assert anew(Protobuf(), at(registry, topic)).deserialize(data)["carrier"] == {"name": "United"}
+
+
+@pytest.mark.parametrize("message", [tickets.ticket(), tickets.Seat(row="1A"), tickets.Tray(folded=True)])
+def test_nested_messages_and_all_kinds_of_fields_are_confluents(message: Any, registry: str, topic: str) -> None:
+    kind = type(message)
+    serde, dicts = (placed(Protobuf(kind, dicts=each), at(registry, topic)) for each in (False, True))
+    client, context = SchemaRegistryClient({"url": registry}), SerializationContext(topic, MessageField.VALUE)
+    theirs = ProtobufSerializer(kind, client, {"use.deprecated.format": False})(message, context)
+    found = anew(Protobuf(), at(registry, topic)).deserialize(theirs)
+    assert serde.deserialize(theirs) == message
+    assert theirs[:5] == serde.serialize(message)[:5] == dicts.serialize(found)[:5]
+    read = ProtobufDeserializer(kind, {"use.deprecated.format": False})
+    assert read(serde.serialize(message), context) == read(dicts.serialize(found), context) == message
+    assert found == dicts.deserialize(theirs)
+
+
+def test_a_schema_that_was_registered_as_text_is_read_and_written_with(registry: str, topic: str) -> None:
+    number = SchemaRegistryClient({"url": registry}).register_schema(f"{topic}-value", Schema(tickets.TEXT, "PROTOBUF"))
+    latest = {"use.latest.version": True, "auto.register.schemas": False}
+    data = placed(Protobuf(tickets.Seat, config=latest), at(registry, topic)).serialize(tickets.Seat(row="1A"))
+    assert data == b"\0" + number.to_bytes(4, "big") + b"\4\2\0\n\0021A"
+    assert anew(Protobuf(), at(registry, topic)).deserialize(data) == {"row": "1A", "tray": None}
+
+
+def test_statements_read_all_kinds_of_fields_of_messages(registry: str, topic: str, tmp_path: Path) -> None:
+    listed = """
+        gate BIGINT, cash DOUBLE, traded STRUCT<`ROW` STRING, tray STRUCT<folded BOOLEAN>>, cabin STRING,
+        cabins ARRAY<STRING>, seats MAP<STRING, STRUCT<`ROW` STRING>>, by_flag MAP<STRING, STRING>, at TIMESTAMP,
+        stops ARRAY<TIMESTAMP>, took STRUCT<seconds BIGINT, nanos INT>, miles BIGINT, note STRING, photos ARRAY<BYTES>,
+        price STRUCT<currency_code STRING, units BIGINT>, more MAP<STRING, STRING>
+    """
+    statements = f"""
+        CREATE STREAM tickets ({listed}) WITH (KAFKA_TOPIC = '{topic}', VALUE_FORMAT = 'PROTOBUF');
+        CREATE STREAM shown WITH (KAFKA_TOPIC = '{topic}-shown', VALUE_FORMAT = 'JSON') AS SELECT * FROM tickets;
+    """  # noqa: S608 - statements of a topology
+    message = tickets.ticket()
+    message.more.Clear()
+    message.more["b"] = "x"
+    data = placed(Protobuf(tickets.Ticket), at(registry, topic)).serialize(message)
+    topology = build_sql(statements, StreamsBuilder(), file=str(tmp_path / "tickets.sql"))
+    with TopologyTestDriver(topology, schema_registry={"url": registry}) as driver:
+        driver.input_topic(topic, BYTES, BYTES).pipe_input(None, data)
+        shown = driver.output_topic(f"{topic}-shown", BYTES, BYTES).read_value()
+    assert shown is not None
+    at_ms = int(tickets.AT.timestamp() * 1000)
+    assert msgspec.json.decode(shown) == {
+        "GATE": 0,
+        "CASH": None,
+        "TRADED": {"ROW": "1A", "TRAY": {"FOLDED": True}},
+        "CABIN": "FIRST",
+        "CABINS": ["FIRST", "ECONOMY", "7"],
+        "SEATS": {"a": {"ROW": "1A"}},
+        "BY_FLAG": {"true": "yes", "false": "no"},
+        "AT": at_ms,
+        "STOPS": [at_ms, 0],
+        "TOOK": {"SECONDS": 3, "NANOS": 5},
+        "MILES": 0,
+        "NOTE": "",
+        "PHOTOS": ["AP8=", ""],
+        "PRICE": {"CURRENCY_CODE": "EUR", "UNITS": 3},
+        "MORE": {"b": "x"},
+    }
+
+
+def test_columns_of_messages_are_resolved_with_what_they_import(registry: str, topic: str, tmp_path: Path) -> None:
+    text = """
+        syntax = "proto3"; package millrace.test;
+        import "google/protobuf/wrappers.proto"; import "google/protobuf/duration.proto"; import "google/type/money.proto";
+        import "google/protobuf/timestamp.proto";
+        message Order {
+            message Line { enum Size { S = 0; L = 1; } Size size = 1; optional int32 n = 2; }
+            repeated Line lines = 1; map<string, Line> named = 2; google.protobuf.Int64Value miles = 3;
+            google.protobuf.Duration took = 4; google.type.Money price = 5; optional string note = 6;
+            google.protobuf.Timestamp at = 7;
+        }
+    """
+    number = SchemaRegistryClient({"url": registry}).register_schema(f"{topic}-value", Schema(text, "PROTOBUF"))
+    statements = f"""
+        CREATE STREAM orders WITH (KAFKA_TOPIC = '{topic}', VALUE_FORMAT = 'PROTOBUF', VALUE_SCHEMA_ID = {number});
+        CREATE STREAM again WITH (KAFKA_TOPIC = '{topic}-again', VALUE_FORMAT = 'PROTOBUF', VALUE_SCHEMA_ID = {number}) AS
+            SELECT * FROM orders;
+    """  # noqa: S608 - statements of a topology
+    file = str(tmp_path / "orders.sql")
+    _, lines = resolve(statements, file, {"url": registry})
+    line = "STRUCT<`size` STRING, `n` INTEGER>"
+    assert lines[0].startswith(
+        f"ORDERS value: lines ARRAY<{line}>, named MAP<STRING, {line}>, miles BIGINT, "
+        "took STRUCT<`seconds` BIGINT, `nanos` INTEGER>, "
+        "price STRUCT<`currency_code` STRING, `units` BIGINT, `nanos` INTEGER>, note STRING, at TIMESTAMP (schema "
+    )
+    order = {
+        "lines": [{"size": "L", "n": 0}, {"size": "S", "n": None}],
+        "named": {"a": {"size": "L", "n": 1}},
+        "miles": 0,
+        "took": {"seconds": 3, "nanos": 5},
+        "price": {"currency_code": "EUR", "units": 3, "nanos": 0},
+        "note": None,
+        "at": tickets.AT,
+    }
+    latest = {"use.latest.version": True, "auto.register.schemas": False}
+    data = placed(Protobuf(config=latest), at(registry, topic)).serialize(order)
+    topology = build_sql(statements, StreamsBuilder(), file=file)
+    with TopologyTestDriver(topology, schema_registry={"url": registry}) as driver:
+        driver.input_topic(topic, BYTES, BYTES).pipe_input(None, data)
+        again = driver.output_topic(f"{topic}-again", BYTES, BYTES).read_value()
+    assert again is not None
+    assert anew(Protobuf(), at(registry, topic)).deserialize(again) == order
 
 
 def copied() -> Topology:

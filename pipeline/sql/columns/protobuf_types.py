@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.sql.columns.proto_text import message_of
+from pipeline.sql.columns.proto_messages import message_of
 from pipeline.sql.columns.unsupported import UnsupportedFieldError
 from pipeline.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
 

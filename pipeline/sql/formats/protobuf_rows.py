@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from pipeline.extras import require_extra
 from pipeline.schemas.framed import framed
 from pipeline.schemas.protobuf import ProtobufFormat
-from pipeline.schemas.protobuf_types import plain
+from pipeline.schemas.protobuf_files import DECIMAL_FILE, add_file
+from pipeline.schemas.protobuf_types import plain_of
 from pipeline.serde.api import Serde
-from pipeline.sql.columns.proto_text import message_of, serialized
+from pipeline.sql.columns.proto_messages import message_of
 from pipeline.sql.columns.written_schemas import as_registered
 from pipeline.sql.errors import SqlError, nearest
 from pipeline.sql.formats.protobuf_written import message_filler
@@ -39,7 +40,6 @@ _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _NULLABLE = ("OPTIONAL", "WRAPPER")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _KEYS = frozenset({Primitive.STRING, Primitive.INTEGER, Primitive.BIGINT, Primitive.BOOLEAN})
-_DECIMAL_FILE = "confluent/type/decimal.proto"
 _SCALARS: dict[SqlType, tuple[str, str]] = {
     Primitive.BOOLEAN: ("TYPE_BOOL", "BoolValue"),
     Primitive.INTEGER: ("TYPE_INT32", "Int32Value"),
@@ -90,6 +90,7 @@ def protobuf_serde(
     if has_registry:
         return framed(f"sql-protobuf[{columns_text(columns)}]", made_of, {}, remake, None)
     kind, fill, read = made_of.kind, _filler(columns, nullable), _fields_of(columns)
+    plain = plain_of(kind.DESCRIPTOR)
     return Serde(
         f"sql-protobuf-nosr[{columns_text(columns)}]",
         lambda row: bytes(fill(kind(), row).SerializeToString(deterministic=True)),
@@ -154,10 +155,7 @@ class ProtobufRows:
 
     def reader(self, schema: Any, registry: Registry) -> Read:
         """Return the function that reads rows written with a schema."""
-        messages, fields = (
-            ProtobufFormat(None, is_plain=True).reader(serialized(schema), registry),
-            _fields_of(self.columns),
-        )
+        messages, fields = ProtobufFormat(None, is_plain=True).reader(schema, registry), _fields_of(self.columns)
         return lambda data: tuple(fields(messages(data)).values())
 
 
@@ -208,24 +206,8 @@ def _class(columns: Columns, full_name: str, nullable: str | None) -> Any:
     made.fill(file.message_type.add(name=name), columns)
     file.dependency.extend(sorted(made.imports))
     pool = DescriptorPool()
-    for known in _imported():
-        if known.name in made.imports:
-            pool.AddSerializedFile(known.SerializeToString())
-    pool.AddSerializedFile(file.SerializeToString())
+    add_file(pool, file)
     return GetMessageClass(pool.FindMessageTypeByName(full_name))
-
-
-def _imported() -> list[Any]:
-    """Return the files that messages of rows may import."""
-    from confluent_kafka.schema_registry.confluent.types import decimal_pb2  # noqa: PLC0415 - of an extra
-    from google.protobuf import timestamp_pb2, wrappers_pb2  # noqa: PLC0415
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415
-    from google.type import date_pb2, timeofday_pb2  # noqa: PLC0415
-
-    modules = (timestamp_pb2, wrappers_pb2, date_pb2, timeofday_pb2, decimal_pb2)
-    files: list[Any] = [FileDescriptorProto.FromString(each.DESCRIPTOR.serialized_pb) for each in modules]
-    files[-1].name = _DECIMAL_FILE  # the name that registries use
-    return files
 
 
 class _Descriptors:
@@ -262,7 +244,7 @@ class _Descriptors:
             field.type_name = f"{self._package}{path}.{inner.name}"
             self.fill(inner, type_.fields, path)
             return
-        name, file = ("confluent.type.Decimal", _DECIMAL_FILE) if isinstance(type_, Decimal) else _MESSAGES[type_]
+        name, file = ("confluent.type.Decimal", DECIMAL_FILE) if isinstance(type_, Decimal) else _MESSAGES[type_]
         field.type_name = f".{name}"
         self.imports.add(file)
 
@@ -438,8 +420,7 @@ def _inner_of_protobuf(type_: SqlType) -> Callable[[Any], Any]:
     if isinstance(type_, Struct):
         return _fields_of(type_.fields)
     if type_ in _SCALARS:
-        convert = _READERS.get(type_, int)
-        return lambda value: convert(value["value"] if isinstance(value, dict) else value)
+        return _READERS.get(type_, int)
     return {Primitive.DATE: _days, Primitive.TIME: _time_ms}.get(type_, _timestamp_ms)
 
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pipeline.schemas.protobuf_types import WRAPPERS
 from pipeline.sql.types import Columns, SqlType, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     OtherFiller: TypeAlias = "Callable[[SqlType], Callable[[Any, Any], None]]"
-
-_WRAPPERS = frozenset(
-    f"google.protobuf.{name}Value"
-    for name in ("Bool", "Int32", "UInt32", "Int64", "UInt64", "Float", "Double", "String", "Bytes")
-)
 
 
 def message_filler(descriptor: Any, columns: Columns, other: OtherFiller) -> Callable[[Any, Any], Any]:
@@ -105,7 +101,7 @@ def _scalar(field: Any) -> Callable[[Any], Any]:
 
 def _filler(descriptor: Any, type_: SqlType, other: OtherFiller) -> Callable[[Any, Any], None]:
     """Return a function that fills a message with a value; for NULL it stays empty."""
-    if descriptor.full_name in _WRAPPERS:
+    if descriptor.full_name in WRAPPERS:
         return _set_wrapped
     if not isinstance(type_, Struct):
         return other(type_)

@@ -9,14 +9,18 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry import Schema
 
 from pipeline import STRING, ConfigError, Consumed, DeserializationError, Produced, Protobuf, Serde, StreamsBuilder
-from pipeline.schemas.protobuf_types import plain
+from pipeline.errors import SchemaError
+from pipeline.schemas.protobuf_types import plain_of
 from pipeline.schemas.registry import registry_of
 from pipeline.serde.api import SerdePlace, placed
 from pipeline.spark.columns import columns_of
 from pipeline.testing import TopologyTestDriver
+from tests.unit.schemas import tickets
 from tests.unit.schemas.flights import Airport, Carrier, Flight, Leg
+from tests.unit.schemas.tickets import Passenger, Seat, Ticket, Tray
 
 
 def at(url: str) -> SerdePlace:
@@ -71,9 +75,9 @@ def test_files_that_are_imported_are_registered_and_referred_to(url: str) -> Non
 def test_dicts_have_all_fields_of_a_message_and_become_one(url: str) -> None:
     messages, dicts = placed(Protobuf(Flight), at(url)), placed(Protobuf(Flight, dicts=True), at(url))
     data = messages.serialize(FULL)
-    assert dicts.deserialize(data) == plain(FULL) == AS_DICT
+    assert dicts.deserialize(data) == plain_of(Flight.DESCRIPTOR)(FULL) == AS_DICT
     assert messages.deserialize(dicts.serialize(AS_DICT)) == FULL
-    assert plain(Flight()) == {
+    assert plain_of(Flight.DESCRIPTOR)(Flight()) == {
         "carrier": None,
         "delay": 0,
         "status": "PLANNED",
@@ -89,7 +93,7 @@ def test_dicts_have_all_fields_of_a_message_and_become_one(url: str) -> None:
 @pytest.mark.parametrize("message", [FULL, Leg(origin="JFK"), Airport(code="JFK")])
 def test_without_a_class_values_are_read_by_the_schema_of_the_writer(url: str, message: Any) -> None:
     data = placed(Protobuf(type(message)), at(url)).serialize(message)
-    assert placed(Protobuf(), at(url)).deserialize(data) == plain(message)
+    assert placed(Protobuf(), at(url)).deserialize(data) == plain_of(message.DESCRIPTOR)(message)
 
 
 def test_columns_are_those_of_the_message(url: str) -> None:
@@ -119,3 +123,103 @@ def test_damaged_messages_are_records_that_cannot_be_read(url: str, end: bytes) 
         raw = driver.input_topic("in", STRING, Serde("raw", bytes, bytes))
         with pytest.raises(DeserializationError, match="protobuf"):
             raw.pipe_input("a", b"\0\0\0\0\1" + end)
+
+
+@pytest.mark.parametrize(("message", "value"), [(tickets.ticket(), tickets.AS_DICT), (Ticket(), tickets.NOTHING)])
+def test_all_kinds_of_fields_are_read_and_written(url: str, message: Any, value: dict[str, Any]) -> None:
+    messages, dicts = placed(Protobuf(Ticket), at(url)), placed(Protobuf(Ticket, dicts=True), at(url))
+    data = messages.serialize(message)
+    assert messages.deserialize(data) == message
+    assert dicts.deserialize(data) == placed(Protobuf(), at(url)).deserialize(data) == value
+    assert dicts.serialize(value) == data
+    assert msgspec.convert(value | {"cabins": []}, dicts.value_type) == value | {"cabins": []}
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ({"took": dt.timedelta(seconds=1.5)}, Ticket(took={"seconds": 1, "nanos": 500_000_000})),
+        ({"at": "1970-01-01T00:00:01Z"}, Ticket(at={"seconds": 1})),
+        ({"by_number": {3: 1}}, Ticket(by_number={3: 1})),
+        ({"traded": {}}, Ticket(traded={})),
+        ({"price": None, "cash": 1}, Ticket(cash=1.0)),
+    ],
+)
+def test_dicts_may_be_written_in_other_ways(url: str, value: dict[str, Any], written: Any) -> None:
+    data = placed(Protobuf(Ticket, dicts=True), at(url)).serialize(value)
+    assert placed(Protobuf(Ticket), at(url)).deserialize(data) == written
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"cash": 1.0, "free": {}}, "only one of the fields cash and free may have a value"),
+        ({"spare": [{"row": 3}]}, "spare: row: "),
+        ({"spare": [{"raw": "3"}]}, "spare: millrace.test.Ticket.Seat has no field named raw"),
+        ({"traded": 3}, "traded: 3 is no millrace.test.Ticket.Seat"),
+        ({"cabin": "THIRD"}, "cabin: .*THIRD"),
+        ({"at": 3}, "at: "),
+        ({"took": 3}, "took: 3 is no google.protobuf.Duration"),
+        ({"by_number": {"x": 1}}, "by_number: "),
+        ({"by_flag": {"x": "1"}}, "by_flag: 'x' is no bool"),
+        ({"spare": 3}, "spare: "),
+        ({"seats": []}, "seats: .* is no map"),
+        ({"miles": "3"}, "miles: "),
+        ({"more": [3]}, "more: "),
+        ([], r"\[\] is no millrace.test.Ticket"),
+    ],
+)
+def test_dicts_that_do_not_fit_are_refused_by_the_field(url: str, value: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        placed(Protobuf(Ticket, dicts=True), at(url)).serialize(value)
+
+
+@pytest.mark.parametrize(("message", "indexes"), [(Ticket(), "0202"), (Seat(), "040200"), (Tray(), "06020000")])
+def test_the_indexes_of_nested_messages_lead_from_the_outermost_in(url: str, message: Any, indexes: str) -> None:
+    data = placed(Protobuf(type(message)), at(url)).serialize(message)
+    assert data[5:].hex() == indexes
+    assert placed(Protobuf(), at(url)).deserialize(data) == plain_of(message.DESCRIPTOR)(message)
+
+
+def registered(url: str, text: str, type_: str = "PROTOBUF", references: Any = None) -> bytes:
+    schema = Schema(text, type_, references)
+    return b"\0" + registry_of({"url": url}).registered("flights-value", schema, normalize=False).to_bytes(4, "big")
+
+
+def test_values_are_read_by_a_schema_that_the_registry_has_as_text(url: str) -> None:
+    head = registered(url, tickets.TEXT)
+    data = head + b"\2\2" + tickets.ticket().SerializeToString()
+    assert placed(Protobuf(), at(url)).deserialize(data) == tickets.AS_DICT
+    assert placed(Protobuf(Ticket), at(url)).deserialize(data) == tickets.ticket()
+
+
+def test_the_latest_version_decides_the_place_of_a_message(url: str) -> None:
+    head = registered(url, 'syntax = "proto3"; package millrace.test; message Ticket {} message Passenger {}')
+    serde = placed(Protobuf(Passenger, config={"use.latest.version": True, "auto.register.schemas": False}), at(url))
+    assert serde.serialize(Passenger()) == head + b"\2\2"
+    lost = placed(Protobuf(Tray, config={"use.latest.version": True, "auto.register.schemas": False}), at(url))
+    with pytest.raises(SchemaError, match=r"no message millrace\.test\.Ticket\.Seat\.Tray"):
+        lost.serialize(Tray())
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (("nothing", "PROTOBUF"), "cannot be read: 'nothing' stands where a declaration is expected"),
+        (('import "a.proto"; message A {}', "PROTOBUF"), "cannot be read: .*a.proto"),
+        (('import "google/protobuf/unknown.proto"; message A {}', "PROTOBUF"), "cannot be read: .*unknown.proto"),
+        (('edition = "2023"; message A {}', "PROTOBUF"), "cannot be read: 'edition' stands"),
+        (('"string"', "AVRO"), "a schema of AVRO, and the serde is Protobuf's"),
+    ],
+)
+def test_a_schema_that_cannot_be_read_is_described(url: str, schema: tuple[str, str], why: str) -> None:
+    data = registered(url, *schema) + b"\0"
+    with pytest.raises(SchemaError, match=why):
+        placed(Protobuf(), at(url)).deserialize(data)
+
+
+@pytest.mark.parametrize("indexes", [b"\1", b"\2\1"])
+def test_negative_indexes_are_refused(url: str, indexes: bytes) -> None:
+    data = registered(url, 'syntax = "proto3"; message A {}') + indexes
+    with pytest.raises(ValueError, match="the indexes of a message are negative"):
+        placed(Protobuf(), at(url)).deserialize(data)

@@ -1,21 +1,15 @@
-"""Reads Protobuf schemas as registries hold them: the text of a `.proto` file, or a serialized descriptor in Base64.
+"""Reads the text of a `.proto` file.
 
 Only what decides the fields of messages is kept: packages, imports, messages, enums, and the options of Connect.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import SchemaError
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from pipeline.sql.columns.written_schemas import ReferencedSchema, WrittenSchema
 
 _WORDS = re.compile(
     r"""\s+ | //[^\n]* | /\*.*?\*/  # nothing
@@ -27,95 +21,20 @@ _SCALARS = frozenset(
 )
 _LABELS = {"optional": 1, "required": 2, "repeated": 3}
 _META = "(confluent.field_meta)"
+_LEFT_OUT = frozenset({"option", "service", "extend"})
 
 
-def message_of(schema: WrittenSchema, full_name: str | None) -> Any:
-    """Return the descriptor of a schema's message: the named one, or the only one.
-
-    Raises:
-        SchemaError: If the schema cannot be read, or has no such message, or several and none is named.
-    """
-    from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415 - of an extra
-
-    pool = DescriptorPool()
-    try:
-        _add_imported(pool)
-        file = _added(pool, "schema.proto", schema)
-    except (TypeError, ValueError, LookupError) as error:
-        message = f"The Protobuf schema cannot be read: {error}"
-        raise SchemaError(message) from error
-    package = f"{file.package}." if file.package else ""
-    names = [f"{package}{name}" for name in file.message_types_by_name]
-    if full_name is None and len(names) == 1:
-        full_name = names[0]
-    if full_name is None:
-        message = f"The schema has several messages: {', '.join(names)}"
-        raise SchemaError(message, hint="Name one of them, with VALUE_SCHEMA_FULL_NAME or KEY_SCHEMA_FULL_NAME.")
-    try:
-        return pool.FindMessageTypeByName(full_name)
-    except KeyError:
-        message = f"The schema has no message {full_name}"
-        raise SchemaError(message, hint=f"There are {', '.join(names)}.") from None
-
-
-def _add_imported(pool: Any) -> None:
-    """Add the files that every registry knows."""
-    from confluent_kafka.schema_registry.confluent import meta_pb2  # noqa: PLC0415 - of an extra
-    from confluent_kafka.schema_registry.confluent.types import decimal_pb2  # noqa: PLC0415
-    from google.protobuf import (  # noqa: PLC0415
-        any_pb2,
-        descriptor_pb2,
-        duration_pb2,
-        empty_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
-    from google.type import date_pb2, timeofday_pb2  # noqa: PLC0415
-
-    known = (any_pb2, descriptor_pb2, duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
-    for each in (*known, date_pb2, timeofday_pb2, meta_pb2):
-        pool.AddSerializedFile(each.DESCRIPTOR.serialized_pb)
-    decimals = descriptor_pb2.FileDescriptorProto.FromString(decimal_pb2.DESCRIPTOR.serialized_pb)
-    decimals.name = "confluent/type/decimal.proto"
-    pool.AddSerializedFile(decimals.SerializeToString())
-
-
-def _added(pool: Any, name: str, schema: WrittenSchema | ReferencedSchema) -> Any:
-    """Add the file of a schema, after those that it imports."""
-    for each in schema.references:
-        _added(pool, each.name, each)
-    return pool.AddSerializedFile(file_of(schema.text, name).SerializeToString())
-
-
-def file_of(text: str, name: str) -> Any:
-    """Return the descriptor of a file (`FileDescriptorProto`).
+def file_of_text(text: str) -> Any:
+    """Return the descriptor of a file (`FileDescriptorProto`), without its name.
 
     Raises:
         ValueError: If the text is no Protobuf schema.
     """
     from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415 - of an extra
-    from google.protobuf.message import DecodeError  # noqa: PLC0415
 
     file = FileDescriptorProto()
-    try:
-        file.ParseFromString(base64.standard_b64decode(text.encode("ascii")))
-    except (DecodeError, UnicodeEncodeError, binascii.Error):
-        file = FileDescriptorProto()
-        _Reader(text).fill(file)
-    file.name = name
-    for number, imported in enumerate(file.dependency):
-        if imported.startswith("confluent/") and imported.endswith("/decimal.proto"):
-            file.dependency[number] = "confluent/type/decimal.proto"  # two names exist
+    _Reader(text).fill(file)
     return file
-
-
-def serialized(schema: Any) -> Any:
-    """Return a schema (`Schema`) with a serialized descriptor, for registries that hand out texts only."""
-    from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - of an extra
-
-    data = file_of(schema.schema_str, "schema.proto").SerializeToString()
-    return Schema(base64.standard_b64encode(data).decode(), "PROTOBUF", schema.references)
 
 
 class _Reader:
@@ -142,8 +61,11 @@ class _Reader:
                 self._message(file.message_type.add(name=self._next()), is_proto3=file.syntax == "proto3")
             elif word == "enum":
                 self._enum(file.enum_type.add(name=self._next()))
-            elif word != ";":
+            elif word in _LEFT_OUT:
                 self._skip()
+            elif word != ";":
+                message = f"{word!r} stands where a declaration is expected"
+                raise ValueError(message)
         if file.syntax == "proto2":
             file.ClearField("syntax")
 
@@ -167,6 +89,10 @@ class _Reader:
                 self._skip()
             elif word != ";":
                 self._field(message, word, is_proto3=is_proto3)
+        for field in message.field:  # these choices of one field come after all others
+            if field.proto3_optional:
+                field.oneof_index = len(message.oneof_decl)
+                message.oneof_decl.add(name=f"_{field.name}")
 
     def _one_of(self, message: Any, name: str) -> None:
         number = len(message.oneof_decl)
@@ -189,9 +115,7 @@ class _Reader:
         self._expect("=")
         field = message.field.add(name=name, number=int(self._next(), 0), label=label or 1)
         _set_type(field, type_)
-        if label == 1 and is_proto3:
-            field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
-            message.oneof_decl.add(name=f"_{name}")
+        field.proto3_optional = label == 1 and is_proto3
         self._options(field)
         return field
 

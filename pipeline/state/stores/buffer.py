@@ -102,6 +102,9 @@ class SuppressionBuffer:
 
     All of it is in memory (`InMemoryTimeOrderedKeyValueChangeBuffer`); the backend and the changelog have it as of the last
     commit. Values are kept as bytes, so an aggregate that is changed in place later does not change what is buffered.
+
+    It keeps its own pending writes, not those of `StoreCore`, which holds encoded writes. The buffer notes only changed keys;
+    it encodes their entries at the commit, because most of them change or leave before.
     """
 
     def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:

@@ -32,7 +32,7 @@ class ChangelogCodec(Protocol):
 class StoreCore:
     """The writes of a store since the last commit, with the cache that holds updates back before they are written.
 
-    Each store has one, and lets the task use it.
+    Stores have one each, and let the task use it. Versioned stores and the buffer of `suppress` keep their own writes instead.
 
     Args:
         codec: Converts writes to changelog records.

@@ -51,6 +51,9 @@ class VersionedStateStore:
     at a commit. The latest value of a key stays for ever.
 
     `put` and `get` return the results of `RocksDBVersionedStore`, without its segments: the history ends at the millisecond.
+
+    It keeps its own pending writes, not those of `StoreCore`, which has one write per key. Each put is a changelog record of
+    its own, in order, and changes rows of two tables.
     """
 
     def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:

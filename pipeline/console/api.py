@@ -6,15 +6,14 @@ import threading
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 from fastapi import FastAPI, Query, Request, Response
-from starlette.responses import StreamingResponse
 
 from pipeline.console.files import PATHS, files
 from pipeline.console.shown import row_object
 from pipeline.errors import ConfigError, ReleaseError, StreamsError
 from pipeline.hosting.clock import SystemClock
 from pipeline.service.admission import OPEN_PATHS, Admission
-from pipeline.service.answering import as_json, serve_files, show_errors
-from pipeline.service.streams import MAX_STREAMS, UNKEPT, Streams
+from pipeline.service.answering import as_events, as_json, serve_files, show_errors
+from pipeline.service.streams import Streams
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,10 +66,7 @@ def _watch(api: FastAPI, watch: Watch) -> None:
 
     @api.get("/events")
     async def stream() -> Response:
-        if events.is_full:
-            message = f"{MAX_STREAMS} read events already: no further one is accepted"
-            return as_json({"error": "too-many-streams", "message": message}, 503)
-        return StreamingResponse(events.stream(), headers=UNKEPT, media_type="text/event-stream")
+        return as_events(events)
 
 
 def _compare(api: FastAPI, differences: Differences) -> None:

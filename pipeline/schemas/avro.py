@@ -19,6 +19,7 @@ from pipeline.schemas.avro_reading import NotGenerated, generated_reader
 from pipeline.schemas.avro_structs import struct_of
 from pipeline.schemas.avro_types import schema_of, type_of
 from pipeline.schemas.framed import HEAD_BYTES, framed
+from pipeline.schemas.schema_text import client_schema, json_text
 from pipeline.schemas.subjects import Reference
 
 if TYPE_CHECKING:
@@ -110,16 +111,9 @@ def _text(schema: str | Mapping[str, Any] | Sequence[Any] | None) -> str | None:
     Raises:
         ConfigError: If the schema is invalid.
     """
-    if schema is None or not isinstance(schema, str):
-        return None if schema is None else json.dumps(schema)
-    try:
-        json.loads(schema)
-    except ValueError as error:
-        if schema.isidentifier():  # a primitive type's name
-            return json.dumps(schema)
-        message = f"An Avro schema must be JSON: {error}"
-        raise ConfigError(message) from error
-    return schema
+    if isinstance(schema, str) and schema.isidentifier():  # a primitive type's name
+        return json.dumps(schema)
+    return json_text(schema, "An Avro schema")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +139,7 @@ class AvroFormat:
 
     def own(self) -> Any:
         """Return the schema."""
-        from confluent_kafka.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - of an extra
-
-        if self.text is None:
-            return None
-        return Schema(self.text, "AVRO", [SchemaReference(*each) for each in self.references])
+        return client_schema(self.text, "AVRO", self.references)
 
     @property
     def form(self) -> str | None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import msgspec
 
 from pipeline.decoders import json_decoder
-from pipeline.errors import ConfigError
 from pipeline.extras import require_extra
 from pipeline.schemas.framed import HEAD_BYTES, framed
 from pipeline.schemas.json_types import schema_of, type_of
+from pipeline.schemas.schema_text import client_schema, json_text
 from pipeline.schemas.subjects import Reference
 from pipeline.serde.json import JSON
 
@@ -78,7 +78,7 @@ def JsonSchema(  # noqa: N802 - as JSON
         MissingExtraError: If the extra `schemas` is not installed.
     """
     require_extra("schemas")
-    text = _text(schema_of(type_) if schema is None and type_ is not None else schema)
+    text = json_text(schema_of(type_) if schema is None and type_ is not None else schema, "A JSON Schema")
     made_of = JsonFormat(type_, text, tuple(Reference(*each) for each in references))
     settings = dict(config or {})
     remake = (_again, (type_, text, made_of.references, settings))
@@ -94,22 +94,6 @@ def _again(
 ) -> Serde[Any]:
     made: Serde[Any] = JsonSchema(type_, schema=text, references=references, config=settings)
     return made
-
-
-def _text(schema: str | Mapping[str, Any] | None) -> str | None:
-    """Return a schema as JSON text.
-
-    Raises:
-        ConfigError: If the schema is invalid.
-    """
-    if not isinstance(schema, str):
-        return None if schema is None else json.dumps(schema)
-    try:
-        json.loads(schema)
-    except ValueError as error:
-        message = f"A JSON Schema must be JSON: {error}"
-        raise ConfigError(message) from error
-    return schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +122,7 @@ class JsonFormat:
 
     def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
         """Return the schema; the schemas that it references are already registered."""
-        from confluent_kafka.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - of an extra
-
-        if self.text is None:
-            return None
-        return Schema(self.text, "JSON", [SchemaReference(*each) for each in self.references])
+        return client_schema(self.text, "JSON", self.references)
 
     def record_name(self, schema: Any) -> str | None:
         """Return the title of the schema."""

@@ -1,4 +1,4 @@
-"""Responses that all HTTP interfaces share: JSON, errors, and the files of a page."""
+"""Responses that all HTTP interfaces share: JSON, events, errors, and the files of a page."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
 
 from pipeline.service.console.files import HEADERS
+from pipeline.service.streams import MAX_STREAMS, UNKEPT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+
+    from pipeline.service.streams import Streams
 
 _AWAY = {404: "no-such-path", 405: "no-such-method"}
 """Errors for paths and methods that do not exist."""
@@ -21,6 +25,14 @@ _AWAY = {404: "no-such-path", 405: "no-such-method"}
 def as_json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a response in JSON."""
     return Response(msgspec.json.encode(body), status, headers, media_type="application/json")
+
+
+def as_events(streams: Streams) -> Response:
+    """Return a stream of events as a response, or an error if too many readers have one."""
+    if streams.is_full:
+        message = f"{MAX_STREAMS} read events already: no further one is accepted"
+        return as_json({"error": "too-many-streams", "message": message}, 503)
+    return StreamingResponse(streams.stream(), headers=UNKEPT, media_type="text/event-stream")
 
 
 def show_errors(api: FastAPI) -> None:

@@ -9,12 +9,11 @@ from urllib.parse import quote
 from fastapi import FastAPI, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import StreamingResponse
 
 from pipeline.hosting.clock import SystemClock
 from pipeline.runtime.context import GLOBAL_TASK
 from pipeline.service.admission import Access, Admission
-from pipeline.service.answering import as_json, serve_files, show_errors
+from pipeline.service.answering import as_events, as_json, serve_files, show_errors
 from pipeline.service.console.files import FILES, content
 from pipeline.service.events import instance_events
 from pipeline.service.live_version import LiveVersion
@@ -24,7 +23,6 @@ from pipeline.service.reading import Bookmark, Host, RefusedError, Rows, StoreRe
 from pipeline.service.rendering import key_bytes, prefix_bytes
 from pipeline.service.signatures import POSITION, ROLE
 from pipeline.service.statements import sql_router
-from pipeline.service.streams import MAX_STREAMS, UNKEPT
 from pipeline.state.api import StoreKind
 from pipeline.windows import MAX_TIME_MS
 from pipeline.worker.queries.answers import MAX_ROWS
@@ -174,10 +172,7 @@ def _stream(api: FastAPI, instance: Instance) -> None:
     @api.get("/events")
     async def stream() -> Response:
         """Send the status once per second, as server-sent events, with rates, lags and bytes of local state."""
-        if events.is_full:
-            message = f"{MAX_STREAMS} read events already: no further one is accepted"
-            return as_json({"error": "too-many-streams", "message": message}, 503)
-        return StreamingResponse(events.stream(), headers=UNKEPT, media_type="text/event-stream")
+        return as_events(events)
 
 
 def _show_console(api: FastAPI, instance: Instance) -> None:

@@ -1,8 +1,8 @@
-"""Data checks: expectations of the exact records in a topic's range, judged by Great Expectations.
+"""Data checks: expectations of rows, judged by Great Expectations. `pipeline.releases.quality` reads the rows.
 
 Great Expectations takes seconds to import, so it is imported within functions only.
 
-May import hosting, Kafka and the layers below.
+Imports settings, extras and errors only: it reads neither topics nor stores.
 """
 
 from __future__ import annotations

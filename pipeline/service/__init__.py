@@ -1,7 +1,7 @@
 """Answers over HTTP: queries of an instance's stores, its health, its metrics.
 
-Above the worker: it asks a `Supervisor`, and other instances for tasks that run there. No other room imports FastAPI, uvicorn
-or the Prometheus client.
+Above the worker: it asks a `Supervisor`, and other instances for tasks that run there. The console of a project shares
+its responses, access and server; no other room imports FastAPI, uvicorn or the Prometheus client.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Translates statements of ksqlDB's language into topologies, by calls of the DSL."""
+"""Translates statements of ksqlDB's language into topologies, by calls of the DSL.
+
+May import the DSL, schemas and the layers below; knows neither tasks nor hosts. Only the command `run_case` runs a topology.
+"""
 
 from __future__ import annotations
 

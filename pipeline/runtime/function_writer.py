@@ -9,7 +9,7 @@ from pipeline.errors import USER_ERRORS
 from pipeline.partitioning import partition_for, partitions_for
 from pipeline.processor.fused import Fused, NotFused, Row
 from pipeline.records import Change
-from pipeline.serde.api import item_of
+from pipeline.serde.api import fields_of, item_of
 from pipeline.state.access import CachedFold, FoldsInParts
 from pipeline.topology.nodes import SinkNode
 
@@ -220,8 +220,16 @@ class FunctionWriter:
         return f"{self.named(name, serialize)}({row})" if own is None else f"{self.named(name, own)}({item})"
 
     def read(self, name: str, deserialize: Callable[[bytes], Any], data: str) -> str:
-        """Return the expression that reads a key or a value, with the rule of `written`."""
-        own = item_of(deserialize)
+        """Return the expression that reads a key or a value, with the rule of `written`; rows are made of objects' fields.
+
+        Then the function binds `{name}_known` to what reads the objects (`ReadsFields`).
+        """
+        own, reader = item_of(deserialize), fields_of(deserialize)
+        if reader is not None:
+            self.named(f"{name}_fields", reader)
+            first, *others = reader.fields
+            read = f"({name}_row := {name}_known({data})).{first}"
+            return Row((read, *(f"{name}_row.{each}" for each in others))).whole
         return f"{self.named(name, deserialize)}({data})" if own is None else f"({self.named(name, own)}({data}),)"
 
     def named(self, name: str, thing: Any) -> str:

@@ -43,6 +43,7 @@ def run(queue, limit, last_time):
     stream_time, partition_time = context.stream_time, queue.partition_time
     offset, skipped, popleft = -1, 0, records.popleft
     behind = []
+    {known}
     count = min(limit, len(records))
     try:
         for done in range(count):
@@ -56,6 +57,7 @@ def run(queue, limit, last_time):
                     skipped += 1
                     continue
                 {read_again}, timestamp, offset, headers = decoded
+                {known}
             if timestamp > partition_time:
                 partition_time = timestamp
             context.offset, context.timestamp, context.headers = offset, timestamp, headers
@@ -99,6 +101,7 @@ try:
 except user_errors:  # serdes are the user's: `decode` tries again, and asks the handler
     timestamp = -1
 """
+_READ_NAMES = ("key_of", "value_of")
 _UNREAD = "key, value = raw_key, raw_value"
 _EXTRACT = "else: queue.partition_time = partition_time; timestamp = event_time(raw, key, value)"
 _PUNCTUATE = """\
@@ -146,6 +149,7 @@ class Fusion:
             read=indent(read, " " * 12),
             read_again="_, _" if is_unread else "key, value",
             nodes=indent(lines, " " * 12),
+            known="; ".join(f"{each}_known = {each}_fields.known" for each in _READ_NAMES if f"{each}_fields" in names),
         )
         loop: Loop = self._made(source.name, text, names)
         return loop

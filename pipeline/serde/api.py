@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pipeline.errors import StreamsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 T = TypeVar("T")
 
 ITEM = "millrace_item"
 """Names the attribute of a serde's function that reads or writes tuples of one item: the function of that item."""
+
+
+FIELDS = "millrace_fields"
+"""Names the attribute of a serde's function that reads tuples: the `ReadsFields` that reads them as objects."""
+
+
+class ReadsFields(Protocol):
+    """Reads bytes as objects with attributes, which generated functions make a tuple of without a call."""
+
+    @property
+    def known(self) -> Callable[[bytes], Any]:
+        """Return the reader of objects; it raises to leave bytes to the serde's function, whose calls may change it."""
+        ...
+
+    @property
+    def fields(self) -> Sequence[str]:
+        """The attribute of each item of the tuple."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +110,18 @@ class Serde(Generic[T]):
 def item_of(function: Any) -> Callable[[Any], Any] | None:
     """Return the function of the only item, of a serde's function for tuples of one item; None for all others."""
     found: Callable[[Any], Any] | None = getattr(function, "__dict__", {}).get(ITEM)
+    return found
+
+
+def reading_fields(function: Callable[[bytes], Any], reader: ReadsFields) -> Callable[[bytes], Any]:
+    """Return a serde's function that reads tuples, of which generated functions may take the items from objects."""
+    setattr(function, FIELDS, reader)
+    return function
+
+
+def fields_of(function: Any) -> ReadsFields | None:
+    """Return what reads the tuples of a serde's function as objects; None if it has to be called."""
+    found: ReadsFields | None = getattr(function, "__dict__", {}).get(FIELDS)
     return found
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pipeline.decoders import json_decoder
+from pipeline.serde.api import reading_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +23,8 @@ _MOST_ODD = 1000
 class Part:
     """One column.
 
-    kind: The class of its values, if JSON values need no conversion.
-    read: Converts a value from JSON.
+    Args:
+        name: Its name.
         kind: The class of its values, if JSON has such values as they are.
         read: Makes a value of what JSON has.
     """
@@ -35,7 +36,7 @@ class Part:
 
 @dataclass(slots=True)
 class ObjectReader:
-    """Reads the values of columns from objects, with names in any case.
+    """Reads the values of columns from objects, with names in any case (`pipeline.serde.api.ReadsFields`).
 
     The names of a record are unknown until one is read. A class of the names seen so far reads records without other names. It
     has the types of columns whose values had these types in all records.
@@ -53,34 +54,42 @@ class ObjectReader:
     plain: Callable[[Any], Sequence[Any]]
     decode: Callable[[bytes], Any]
     options: Mapping[str, Any] = field(default_factory=dict)
+    known: Callable[[bytes], Any] = field(init=False)
+    """Reads a row of known names as an object, whose attributes are `fields`; refuses others."""
     _names: dict[str, None] = field(default_factory=dict)
     _loose: set[str] = field(default_factory=set)
     _classes: int = 0
     _odd: int = 0
 
+    def __post_init__(self) -> None:
+        """Know nothing yet."""
+        self.known = _refuse
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Return the attributes of the columns."""
+        return tuple(f"f{number}" for number in range(len(self.parts)))
+
     def reader(self) -> Callable[[bytes], Any]:
         """Return the function that reads a row, or None from JSON's null."""
-        known: Callable[[bytes], Any] | None = None
-        finish: Callable[[tuple[Any, ...]], Any] | None = None
         width, values_of = len(self.parts), msgspec.structs.astuple
 
         def read(data: bytes) -> Any:
-            nonlocal known, finish
-            if known is not None:
-                try:
-                    row = values_of(known(data))[:width]
-                    return row if finish is None else finish(row)
-                except (msgspec.DecodeError, TypeError, ValueError, ArithmeticError):
-                    pass  # a new name or type, or a mistake, which the plain reader finds again
-            found = self.decode(data)
-            if found is None:
-                return None
-            row = tuple(self.plain(found))
-            if self._classes < _MOST_CLASSES and self._learns(found):
-                known, finish = self._known(), self._finish()
-            return row
+            try:
+                return values_of(self.known(data))[:width]
+            except (msgspec.DecodeError, TypeError, ValueError, ArithmeticError):
+                return self._read_plainly(data)  # a new name or type, or a mistake, which the plain reader finds again
 
-        return read
+        return reading_fields(read, self)
+
+    def _read_plainly(self, data: bytes) -> Any:
+        found = self.decode(data)
+        if found is None:
+            return None
+        row = tuple(self.plain(found))
+        if self._classes < _MOST_CLASSES and self._learns(found):
+            self.known = self._knowing()
+        return row
 
     def _learns(self, found: dict[str, Any]) -> bool:
         """Return whether a record has changed the class."""
@@ -102,13 +111,12 @@ class ObjectReader:
     def _spelled(self) -> dict[str, str]:
         return {name.upper(): name for name in self._names}
 
-    def _known(self) -> Callable[[bytes], Any] | None:
-        """Return the function that reads records of known names as objects; None if names do not identify the columns."""
+    def _knowing(self) -> Callable[[bytes], Any]:
+        """Return the function that reads records of known names; by the plain reader if names do not identify columns."""
         spelled, columns = self._spelled(), {each.name.upper() for each in self.parts}
         alike = [name.upper() for name in self._names if name.upper() in columns]
         if len(columns) < len(self.parts) or len(set(alike)) < len(alike) or len(self._names) > _MOST_NAMES:
-            self._classes = _MOST_CLASSES
-            return None
+            return self._without_class()
         types = [Any if each.name in self._loose or each.kind is None else each.kind | None for each in self.parts]
         names = [spelled.get(each.name.upper(), each.name) for each in self.parts]
         others = [name for name in self._names if name.upper() not in columns]
@@ -117,21 +125,30 @@ class ObjectReader:
         try:
             made: Any = msgspec.defstruct("Row", fields, rename=renamed, forbid_unknown_fields=True, gc=False)
         except ValueError:  # a name that msgspec does not allow
-            self._classes = _MOST_CLASSES
-            return None
-        decode: Callable[[bytes], Any] = json_decoder(made, **self.options).decode
-        return decode
+            return self._without_class()
+        return self._finishing(json_decoder(made, **self.options).decode)
 
-    def _finish(self) -> Callable[[tuple[Any, ...]], Any] | None:
-        """Return the function that converts columns whose types the class lacks; None if there are none."""
-        loose = [(n, each.kind, each.read) for n, each in enumerate(self.parts) if each.name in self._loose]
+    def _without_class(self) -> Callable[[bytes], Any]:
+        """Return the function that reads all records by the plain reader from now on."""
+        self._classes = _MOST_CLASSES
+        made: Any = msgspec.defstruct("Row", self.fields, gc=False)
+        return lambda data: made(*self.plain(self.decode(data)))
 
-        def finish(values: tuple[Any, ...]) -> Any:
-            row = list(values)
-            for n, kind, part in loose:
-                value = row[n]
+    def _finishing(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        """Return a function that converts columns whose types the class lacks; the given one if there are none."""
+        loose = [(f"f{n}", each.kind, each.read) for n, each in enumerate(self.parts) if each.name in self._loose]
+
+        def finished(data: bytes) -> Any:
+            row = decode(data)
+            for name, kind, part in loose:
+                value = getattr(row, name)
                 if value is not None and value.__class__ is not kind:
-                    row[n] = part(value)
-            return tuple(row)
+                    setattr(row, name, part(value))
+            return row
 
-        return finish if loose else None
+        return finished if loose else decode
+
+
+def _refuse(_data: bytes) -> Any:
+    message = "no record has been read yet"
+    raise ValueError(message)

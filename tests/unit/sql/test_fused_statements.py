@@ -152,6 +152,7 @@ def test_no_expression_is_a_call_of_a_plain_function(statement: str) -> None:
     assert "_mapper(" not in loop
     assert "_predicate(" not in loop
     assert "_add(" not in loop
+    assert "value_of(" not in loop
 
 
 HOSTILE = (

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.serde.api import fields_of
 from pipeline.sql.formats.json_rows import json_serde
 from pipeline.sql.types import Array, Decimal, Map, Primitive, Struct
 
@@ -107,6 +108,18 @@ def test_topics_with_ever_new_names_and_odd_records_are_read_all_the_same() -> N
     for number in range(2000):
         assert serde.deserialize(b'{"id": %d, "n%d": 1}' % (number, number)) == (number, None, None, None, None)
         assert serde.deserialize(b"null") is None
+
+
+@pytest.mark.parametrize("names", [5, 300], ids=["few names", "too many names"])
+def test_objects_have_the_items_of_rows(names: int) -> None:
+    serde = json_serde(COLUMNS, wrapped=True)
+    objects = fields_of(serde.deserialize)
+    assert objects is not None
+    others = ", ".join(f'"n{number}": {number}' for number in range(names))
+    for data in (f'{{"id": {number}, "day": 3.0, {others}}}'.encode() for number in range(3)):
+        row = serde.deserialize(data)
+        read = objects.known(data)
+        assert tuple(getattr(read, each) for each in objects.fields) == row
 
 
 @pytest.mark.parametrize("name", ['"', "\\", "\n", "a b", "über", "", "class"])

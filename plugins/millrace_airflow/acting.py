@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
-from pipeline.errors import BegunRangeError, EngineError, NotReadyError, StreamsError, UnderWayError, of_an_interrupt
+from millrace_airflow.sessions import is_worth_another_attempt
+from pipeline.errors import of_an_interrupt
 from pipeline.extras import missing_extra
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TOLD_TO_END = "The task was told to end (SIGTERM). What is committed stays; another attempt does the rest."
-_WAITING_HELPS = BegunRangeError, EngineError, NotReadyError, UnderWayError
 
 
 def acting(action: Callable[[], T]) -> T:
@@ -36,13 +36,6 @@ def acting(action: Callable[[], T]) -> T:
             raise
         # Logs show each cause with all its frames; the message is complete without them.
         raise AirflowFailException(str(error)) from None
-
-
-def is_worth_another_attempt(error: Exception) -> bool:
-    """Return whether waiting may resolve a failure."""
-    from pipeline.spark.engine.executor_errors import another_attempt_may_help
-
-    return not isinstance(error, StreamsError) or isinstance(error, _WAITING_HELPS) or another_attempt_may_help(error)
 
 
 def end_at_once() -> None:

@@ -1,38 +1,48 @@
-"""Runs Spark drivers outside of tasks: a separate process runs a range on a cluster, and its task waits without a slot.
+"""Runs Spark drivers outside of tasks: a separate process computes on a cluster, and its task waits without a slot.
+
+A driver does one piece of work, which is a value: a run over a range, or a step of a release.
 
 Driver and waiting task communicate through a topic. The driver records that it lives, and how it ended. Cancelling the task
 records that the driver is to end. So a triggerer may wait anywhere, and may be restarted.
+
+A driver imports no Airflow: what a task starts may not reach Airflow's database, and Airflow refuses to be imported there.
 """
 
 from __future__ import annotations
 
-import _thread
-import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
-import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from millrace_airflow.hooks import Location
-from millrace_airflow.sessions import Look, Wish, bounded, notes_of_drivers, now_ms, run
+from millrace_airflow.location import Location
+from millrace_airflow.sessions import (
+    Look,
+    RunWish,
+    StepWish,
+    bounded,
+    is_worth_another_attempt,
+    notes_of_drivers,
+    now_ms,
+    run,
+    take,
+)
 from pipeline.decoders import json_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pipeline.config import ProjectConfig
     from pipeline.hosting.control.control_topic import ControlTopic
 
 log = logging.getLogger(__name__)
 
-RUNNING, DONE, FAILED, DIED = "running", "done", "failed", "died"
+RUNNING, DONE, FAILED, ENDED, DIED = "running", "done", "failed", "ended", "died"
 _HEARTBEAT_SECONDS = 5.0
 _SILENT_MS = 90_000
 """A driver that is silent for this long is dead. Machines' clocks differ by less, and Spark starts within it."""
@@ -47,17 +57,15 @@ class Order:
     Args:
         id: Identifies the driver.
         path: Path of `streams.toml`.
-        wish: The wishes for the run.
-        range: The range, as text.
+        wish: The work.
         kafka: Client properties of the connection.
         master: Spark's master of the connection.
     """
 
     id: str
     path: str
-    wish: Wish
-    range: str
-    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    wish: RunWish | StepWish
+    kafka: dict[str, str] = field(default_factory=dict, repr=False)
     master: str = ""
 
 
@@ -66,7 +74,7 @@ class Note:
     """The last message of a driver.
 
     Args:
-        state: `running`, `done` or `failed`.
+        state: `running`, `done`, `failed`, or `ended` if it was told to end.
         at_ms: Time of the message, ms since the epoch.
         said: What the driver has done, or why it failed.
         may_help: Whether another attempt may help.
@@ -84,22 +92,18 @@ def is_local(project: ProjectConfig, master: str) -> bool:
     return chosen.startswith("local")
 
 
-def start(location: Location, wish: Wish, run_range: str, project: ProjectConfig) -> str:
+def start(location: Location, driver: str, wish: RunWish | StepWish) -> None:
     """Start a driver, which outlives this process.
 
     Args:
         location: Where the project is.
-        wish: The wishes for the run.
-        run_range: The range, as text.
-        project: The project.
-
-    Returns:
-        The driver's id.
+        driver: The driver's id, which is new.
+        wish: The work.
     """
-    order = Order(uuid.uuid4().hex, str(location.path), wish, run_range, dict(location.kafka), location.master)
+    project = location.project()
     directory = project.state_directory(project.app(wish.app)) / "drivers"
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / f"{order.id}.log").open("wb") as written:
+    with (directory / f"{driver}.log").open("wb") as written:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,
@@ -108,10 +112,11 @@ def start(location: Location, wish: Wish, run_range: str, project: ProjectConfig
             start_new_session=True,
         )
     assert process.stdin is not None  # noqa: S101 - as asked for
-    process.stdin.write(msgspec.json.encode(asdict(order)))
+    process.stdin.write(
+        msgspec.json.encode(Order(driver, str(location.path), wish, dict(location.kafka), location.master))
+    )
     process.stdin.close()
-    log.info("the driver %s of process %d runs %s; it writes to %s", order.id, process.pid, run_range, written.name)
-    return order.id
+    log.info("the driver %s of process %d computes; it writes to %s", driver, process.pid, written.name)
 
 
 def end(project: ProjectConfig, driver: str) -> None:
@@ -142,36 +147,50 @@ def look_at(project: ProjectConfig, driver: str, since_ms: int) -> Look:
     if note.state == RUNNING and now_ms() - note.at_ms > _SILENT_MS:
         note = Note(DIED, note.at_ms, "the driver was not heard of any more")
     is_over = note.state != RUNNING
-    found = msgspec.json.encode(asdict(note)).decode() if is_over else ""
+    found = msgspec.json.encode(note).decode() if is_over else ""
     return Look(f"driver {driver}: {note.state} {note.said}".rstrip(), is_over, found)
 
 
 def drive(order: Order) -> None:
-    """Run a range, and record how it ended."""
-    from pipeline.errors import StreamsError
+    """Do the work of an order, and record how it ended."""
     from pipeline.hosting.logs import quiet_libraries
 
     quiet_libraries()
     project = Location(Path(order.path), order.kafka, order.master).project()
     topic, ended = notes_of_drivers(project), threading.Event()
     watch = threading.Thread(target=_watch, args=(topic, order.id, ended), daemon=True)
-    watch.start()
-    try:
-        summary = run(
-            bounded(project, order.wish, order.range), lambda done, of: log.info("%d of %d offsets", done, of)
-        )
-        note = Note(DONE, now_ms(), f"{summary.processed} records processed, dropped: {dict(summary.dropped)}")
-    except KeyboardInterrupt:
-        note = Note(FAILED, now_ms(), "It was told to end. What is committed stays; another attempt does the rest.")
-    except StreamsError as error:
-        note = Note(FAILED, now_ms(), str(error), _may_help(error))
-    except Exception as error:
-        log.exception("the driver fails")
-        note = Note(FAILED, now_ms(), f"{type(error).__name__}: {error}")
+    note = _noted(project, order.wish, watch)
     ended.set()
     watch.join()
-    topic.put({**_forgotten(topic), order.id: msgspec.json.encode(asdict(note))})
+    topic.put({**_forgotten(topic), order.id: msgspec.json.encode(note)})
     log.info("%s: %s", note.state, note.said)
+
+
+def _noted(project: ProjectConfig, wish: RunWish | StepWish, watch: threading.Thread) -> Note:
+    """Do a piece of work while it is being watched, and return how it ended."""
+    from pipeline.errors import StreamsError, of_an_interrupt
+    from pipeline.extras import missing_extra
+
+    try:
+        watch.start()
+        return Note(DONE, now_ms(), _done(project, wish))
+    except (Exception, KeyboardInterrupt) as error:
+        if of_an_interrupt(error):  # the bridge to Java answers an interrupt by failing
+            said = "It was told to end. What is committed stays; another attempt does the rest."
+            return Note(ENDED, now_ms(), said)
+        error = missing_extra(error) or error
+        if isinstance(error, StreamsError):
+            return Note(FAILED, now_ms(), str(error), is_worth_another_attempt(error))
+        log.exception("the driver fails")
+        return Note(FAILED, now_ms(), f"{type(error).__name__}: {error}")
+
+
+def _done(project: ProjectConfig, wish: RunWish | StepWish) -> str:
+    """Do a piece of work, and return what was done."""
+    if isinstance(wish, StepWish):
+        return take(project, wish)
+    summary = run(bounded(project, wish), lambda done, of: log.info("%d of %d offsets", done, of))
+    return f"{summary.processed} records processed, dropped: {dict(summary.dropped)}"
 
 
 def _forgotten(topic: ControlTopic) -> dict[str, None]:
@@ -181,35 +200,26 @@ def _forgotten(topic: ControlTopic) -> dict[str, None]:
     return dict.fromkeys(each for name in old for each in (name, f"{name}{_END}"))
 
 
-def _may_help(error: Exception) -> bool:
-    from millrace_airflow.acting import is_worth_another_attempt
-
-    return is_worth_another_attempt(error)
-
-
 def _watch(topic: ControlTopic, driver: str, ended: threading.Event) -> None:
-    """Record that the driver lives, and interrupt it when it is told to end."""
+    """Record that the driver lives, and interrupt it once when it is told to end."""
     from pipeline.errors import BrokerError
 
+    is_told, working = False, threading.main_thread().ident or 0
     while True:
         try:
-            topic.put({driver: msgspec.json.encode(asdict(Note(RUNNING, now_ms())))})
-            if f"{driver}{_END}" in topic.read():
-                _thread.interrupt_main()
+            topic.put({driver: msgspec.json.encode(Note(RUNNING, now_ms()))})
+            if not is_told and f"{driver}{_END}" in topic.read():
+                is_told = True
+                signal.pthread_kill(working, signal.SIGINT)  # also wakes a thread that waits for Spark
         except BrokerError as error:
             log.warning("the driver cannot report that it is alive: %s", error.message)
         if ended.wait(_HEARTBEAT_SECONDS):
             return
 
 
-def read(text: bytes) -> Order:
-    """Parse an order."""
-    found: dict[str, Any] = json.loads(text)
-    return Order(**{**found, "wish": Wish(**found["wish"])})
-
-
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     given = sys.stdin.buffer.read()
     os.close(sys.stdin.fileno())
-    drive(read(given))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore it: `_watch` sends it
+    drive(json_decoder(Order).decode(given))

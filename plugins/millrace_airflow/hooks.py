@@ -4,57 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook, Variable
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from pipeline.config import ProjectConfig
+from millrace_airflow.location import Location
 from pipeline.errors import ConfigError, StreamsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pipeline.config import ProjectConfig
+
 CONNECTION = "millrace_default"
 """The default connection. It may be missing."""
 VARIABLE = "millrace_project"
 ENVIRONMENT = "MILLRACE_CONFIG"
-_CONNECT, _PLACES = "sc://", ("spark.master", "spark.remote")
 _ANSWER_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Location:
-    """The location of a project, with a connection's further settings.
-
-    Args:
-        path: Path of `streams.toml`.
-        kafka: Client properties that override those of the project. Never printed.
-        master: Spark's master URL, or that of a Spark Connect server; empty if the project says it.
-    """
-
-    path: Path
-    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
-    master: str = ""
-
-    def project(self) -> ProjectConfig:
-        """Read the project. Makes the modules next to `streams.toml` importable.
-
-        Raises:
-            ConfigError: If the file cannot be used.
-        """
-        project = ProjectConfig.load(self.path, os.environ)
-        beside = str(self.path.resolve().parent)
-        if beside not in sys.path:
-            sys.path.append(beside)
-        spark = dict(project.spark)
-        if self.master:
-            spark = {key: value for key, value in spark.items() if key not in _PLACES}
-            spark[_PLACES[self.master.startswith(_CONNECT)]] = self.master
-        return replace(project, kafka={**project.kafka, **self.kafka}, spark=spark)
 
 
 class MillraceHook(BaseHook):

@@ -2,50 +2,48 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException
 
 from millrace_airflow.acting import acting, end_at_once
 from millrace_airflow.assets import outputs_of, topic_asset
-from millrace_airflow.drivers import DONE, is_local, start
 from millrace_airflow.hooks import CONNECTION, located
 from millrace_airflow.lineage import Lineage, judged_by_topic
 from millrace_airflow.links import ApplicationLink, DocsLink, SparkLink
 from millrace_airflow.sessions import (
-    Wish,
+    STEPS,
+    RunWish,
+    StepWish,
     bounded,
     judge_live,
     look,
-    now_ms,
     published_by,
     rehearse,
     releaser_of,
     retired_by,
     run,
     spark_page,
+    take,
     topics_of,
     written_since,
     written_until,
 )
-from millrace_airflow.triggers import DriverTrigger, LookTrigger, ended
+from millrace_airflow.submission import concluded, is_apart, submit
+from millrace_airflow.triggers import LookTrigger, ended
 from pipeline.errors import UnderWayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from airflow.sdk import Context
 
-    from millrace_airflow.hooks import Location
     from pipeline.config import ProjectConfig
     from pipeline.project.bounded import BoundedRun
-    from pipeline.releases.control_topic.registry import Release
     from pipeline.releases.control_topic.verdicts import GateVerdict
-    from pipeline.releases.steps.releaser import Releaser
     from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.spark.ranges import RunRange
 
@@ -53,6 +51,8 @@ _RANGE, _WRITTEN, _TOLD, _RETIRED = "range", "written", "told", "retired"
 """Keys of a task's state: its range, the ends of its outputs before it began, whether readers have been notified, and the
 version that it retires.
 """
+_COMPUTING = frozenset({"reprocess", "gate", "cut", "rollback"})
+"""Steps that may compute on Spark. The others read, or change topics and records of releases, within seconds."""
 _TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no", ""})
 
 
@@ -147,20 +147,14 @@ class BoundedRunOperator(BaseOperator):
 
     def driven(self, context: Context, event: dict[str, Any]) -> str:
         """Continue after a driver has ended; another attempt does the work that it left."""
-        found = ended(event)
-        note = json.loads(found)
-        if note["state"] == DONE:
-            return acting(lambda: self._ended(context, note["said"]))
-        if note["may_help"]:
-            raise AirflowException(note["said"])
-        raise AirflowFailException(note["said"])
+        return concluded(self, context, event, lambda: self._concluded(context))
 
     def _run(self, context: Context) -> str:
         is_dry = truth("dry", self.dry)
         location = located(self.config, self.millrace_conn_id)
         project = location.project()
         store: Any = context["task_state_store"]
-        planned = bounded(project, self._wish, store.get(_RANGE))
+        planned = bounded(project, self._wish(store.get(_RANGE)))
         chosen = planned.range
         store.set(_RANGE, str(chosen))
         self.log.info("%s processes %s", planned.application.id, chosen)
@@ -170,15 +164,13 @@ class BoundedRunOperator(BaseOperator):
             return str(chosen)
         if store.get(_WRITTEN) is None:
             store.set(_WRITTEN, written_until(planned))
-        apart = not is_local(project, self.master) if self.apart is None else self.apart
-        if apart and chosen.size:
-            self._await_driver(location, project, str(chosen))
+        if chosen.size and is_apart(self, project):
+            submit(self, context, location, self._wish(str(chosen)))
         self._tell(run(planned, partial(self._report, context)), chosen)
         return self._told(context, project, planned)
 
-    @property
-    def _wish(self) -> Wish:
-        return Wish(
+    def _wish(self, chosen: str | None) -> RunWish:
+        return RunWish(
             app=self.app,
             start=self.start,
             end=self.end,
@@ -186,18 +178,13 @@ class BoundedRunOperator(BaseOperator):
             advance_to=self.advance_stream_time_to,
             master=self.master,
             by=f"airflow:{self.dag_id}.{self.task_id}",
+            range=chosen or "",
         )
 
-    def _await_driver(self, location: Location, project: ProjectConfig, chosen: str) -> None:
-        since_ms = now_ms()
-        wanted = {"driver": start(location, self._wish, chosen, project), "since_ms": since_ms}
-        self.defer(trigger=DriverTrigger(wanted, self.config, self.millrace_conn_id), method_name="driven")
-
-    def _ended(self, context: Context, said: str) -> str:
-        self.log.info("%s", said)
+    def _concluded(self, context: Context) -> str:
         project = located(self.config, self.millrace_conn_id).project()
         store: Any = context["task_state_store"]
-        return self._told(context, project, bounded(project, self._wish, store.get(_RANGE)))
+        return self._told(context, project, bounded(project, self._wish(store.get(_RANGE))))
 
     def _told(self, context: Context, project: ProjectConfig, planned: BoundedRun) -> str:
         """Tell OpenLineage and readers of topics, once, what was done."""
@@ -261,6 +248,7 @@ class ReleaseOperator(BaseOperator):
         to: The version that is to go live; for `plan` and `start`.
         verdict: For `approve`: the id of the verdict whose warnings are approved; empty to approve nothing.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
+        apart: As in `BoundedRunOperator`, for steps that may compute on Spark: `reprocess`, `gate`, `cut` and `rollback`.
         millrace_conn_id: The connection.
     """
 
@@ -277,6 +265,7 @@ class ReleaseOperator(BaseOperator):
         to: str = "",
         verdict: str = "",
         master: str = "",
+        apart: bool | None = None,
         millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
@@ -288,6 +277,7 @@ class ReleaseOperator(BaseOperator):
         self.to = to
         self.verdict = verdict
         self.master = master
+        self.apart = apart
         self.millrace_conn_id = millrace_conn_id
 
     def execute(self, context: Context) -> str:
@@ -298,37 +288,47 @@ class ReleaseOperator(BaseOperator):
         """End the task, and Spark with its process; the step may be taken again."""
         end_at_once()
 
-    def _take(self, context: Context) -> str:
-        steps: dict[str, Callable[[Releaser], object]] = {
-            "plan": lambda r: r.plan(self.to),
-            "start": lambda r: r.start(self.to),
-            "reprocess": lambda r: r.reprocess(),
-            "gate": lambda r: r.gate(),
-            "approve": lambda r: r.approve(self.verdict) if self.verdict else "no approval was asked for",
-            "cut": lambda r: r.cut(),
-            "rollback": lambda r: r.rollback(),
-            "retire": partial(self._retire, context),
-            "abort": lambda r: r.abort(),
-        }
-        if self.step not in steps:
-            message = f"{self.step!r} is no step of a release: {', '.join(steps)}"
-            raise AirflowFailException(message)
-        project = located(self.config, self.millrace_conn_id).project()
-        releaser = releaser_of(project, self.app, self.master, f"airflow:{self.dag_id}/{context['run_id']}")
-        try:
-            self.log.info("%s", steps[self.step](releaser))
-        finally:
-            release = releaser.status()
-            if self.step == "gate" and release.verdict is not None:
-                self._judged(project, release.verdict)
-        return release.verdict.id if self.step == "gate" and release.verdict is not None else release.step.value
+    def driven(self, context: Context, event: dict[str, Any]) -> str:
+        """Continue after a driver has taken the step, or has failed: a failed gate has a verdict, too."""
+        found = acting(lambda: self._found(located(self.config, self.millrace_conn_id).project()))
+        return concluded(self, context, event, lambda: found)
 
-    def _retire(self, context: Context, releaser: Releaser) -> Release:
-        """Retire a version. A further attempt deletes what is left of that version, which is not the release's any more."""
+    def _take(self, context: Context) -> str:
+        if self.step not in STEPS:
+            message = f"{self.step!r} is no step of a release: {', '.join(STEPS)}"
+            raise AirflowFailException(message)
+        location = located(self.config, self.millrace_conn_id)
+        project = location.project()
+        wish = self._wish(context, project)
+        if self.step in _COMPUTING and is_apart(self, project):
+            submit(self, context, location, wish)
+        try:
+            self.log.info("%s", take(project, wish))
+        finally:
+            found = self._found(project)
+        return found
+
+    def _wish(self, context: Context, project: ProjectConfig) -> StepWish:
+        by = f"airflow:{self.dag_id}/{context['run_id']}"
+        if self.step == "retire":
+            return StepWish(self.app, self.step, self._retired(context, project), self.master, by)
+        about = {"plan": self.to, "start": self.to, "approve": self.verdict}
+        return StepWish(self.app, self.step, about.get(self.step, ""), self.master, by)
+
+    def _retired(self, context: Context, project: ProjectConfig) -> str:
+        """Return the version to retire. A further attempt deletes what is left of it, though it has left the release."""
         store: Any = context["task_state_store"]
-        version = store.get(_RETIRED) or retired_by(releaser)
+        version: str = store.get(_RETIRED) or retired_by(releaser_of(project, self.app, "", ""))
         store.set(_RETIRED, version)
-        return releaser.retire(version)
+        return version
+
+    def _found(self, project: ProjectConfig) -> str:
+        """Return the state of the release; for a gate, its verdict."""
+        release = releaser_of(project, self.app, "", "").status()
+        if self.step != "gate" or release.verdict is None:
+            return release.step.value
+        self._judged(project, release.verdict)
+        return release.verdict.id
 
     def _judged(self, project: ProjectConfig, verdict: GateVerdict) -> None:
         """Record the page of a verdict, and its lineage for OpenLineage."""

@@ -62,7 +62,7 @@ def _create(session: Session, name: str) -> None:
 
     said = "One run of a Millrace application at a time"
     insert = _insert_unless_there(session.get_bind().dialect.name, Pool)
-    session.execute(insert.values(pool=name, slots=1, description=said, include_deferred=False))
+    session.execute(insert.values(pool=name, slots=1, description=said, include_deferred=True))
 
 
 def _insert_unless_there(dialect: str, table: Any) -> Any:

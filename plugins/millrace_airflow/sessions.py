@@ -6,6 +6,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from pipeline.errors import BegunRangeError, EngineError, NotReadyError, StreamsError, UnderWayError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -22,10 +26,23 @@ if TYPE_CHECKING:
 
 _REPORT_SECONDS = 10.0
 _DRIVERS = "millrace-drivers"
+_WAITING_HELPS = BegunRangeError, EngineError, NotReadyError, UnderWayError
+_STEPS: dict[str, Callable[[Releaser, str], object]] = {
+    "plan": lambda releaser, version: releaser.plan(version),
+    "start": lambda releaser, version: releaser.start(version),
+    "reprocess": lambda releaser, _: releaser.reprocess(),
+    "gate": lambda releaser, _: releaser.gate(),
+    "approve": lambda releaser, verdict: releaser.approve(verdict) if verdict else "no approval was asked for",
+    "cut": lambda releaser, _: releaser.cut(),
+    "rollback": lambda releaser, _: releaser.rollback(),
+    "retire": lambda releaser, version: releaser.retire(version),
+    "abort": lambda releaser, _: releaser.abort(),
+}
+STEPS = tuple(_STEPS)
+"""The steps of a release."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class RunWish(msgspec.Struct, frozen=True, tag="run"):
     """The wishes for a bounded run.
 
     Args:
@@ -36,6 +53,7 @@ class Wish:
         advance_to: A time to advance event time to at the end; empty for none.
         master: Spark's master URL; if empty, as the project says.
         by: The author of the run, for the record of runs.
+        range: The offsets that start and end have been resolved to, as text; empty if they have not been.
     """
 
     app: str
@@ -43,6 +61,25 @@ class Wish:
     end: str
     version: str = ""
     advance_to: str = ""
+    master: str = ""
+    by: str = ""
+    range: str = ""
+
+
+class StepWish(msgspec.Struct, frozen=True, tag="step"):
+    """The wish for a step of a release.
+
+    Args:
+        app: The application.
+        step: One of `STEPS`.
+        about: The version that the step is about (`plan`, `start`, `retire`), or the verdict (`approve`).
+        master: Spark's master URL; if empty, as the project says.
+        by: The author of the step, for the history of releases.
+    """
+
+    app: str
+    step: str
+    about: str = ""
     master: str = ""
     by: str = ""
 
@@ -63,13 +100,20 @@ def front_door(project: ProjectConfig, master: str = "", by: str = "") -> Millra
     return found
 
 
+def is_worth_another_attempt(error: Exception) -> bool:
+    """Return whether waiting may resolve a failure."""
+    from pipeline.spark.engine.executor_errors import another_attempt_may_help
+
+    return not isinstance(error, StreamsError) or isinstance(error, _WAITING_HELPS) or another_attempt_may_help(error)
+
+
 def is_answered(project: ProjectConfig, within_s: float) -> bool:
     """Return whether a broker answers within a number of seconds."""
     return front_door(project).cluster.is_answered(within_s)
 
 
-def bounded(project: ProjectConfig, wish: Wish, kept: str | None = None) -> BoundedRun:
-    """Return a run over the offsets that were kept, or else those that the wish resolves to now.
+def bounded(project: ProjectConfig, wish: RunWish) -> BoundedRun:
+    """Return a run over the wish's range, or else over the offsets that its start and end resolve to now.
 
     Raises:
         ConfigError: If there is no such application or version.
@@ -78,7 +122,7 @@ def bounded(project: ProjectConfig, wish: Wish, kept: str | None = None) -> Boun
     from pipeline.spark.ranges import RunRange
 
     app = front_door(project, wish.master, wish.by).app(wish.app, wish.version or None)
-    start = RunRange.parse(kept) if kept else wish.start
+    start = RunRange.parse(wish.range) if wish.range else wish.start
     return app.bounded(start, wish.end, advance_stream_time_to=wish.advance_to or None)
 
 
@@ -123,12 +167,26 @@ def spark_page() -> str:
     """Return the web address of the Spark that runs in this process; empty if there is none."""
     pyspark = sys.modules.get("pyspark")
     context = None if pyspark is None else pyspark.SparkContext._active_spark_context  # noqa: SLF001 - others start one
-    return "" if context is None else context.uiWebUrl or ""
+    if context is None or getattr(context, "_jsc", None) is None:  # a context is known before it has started
+        return ""
+    return context.uiWebUrl or ""
 
 
 def releaser_of(project: ProjectConfig, app: str, master: str, by: str) -> Releaser:
     """Return the object that takes the steps of an application's release."""
     return front_door(project, master, by).app(app).release().releaser
+
+
+def take(project: ProjectConfig, wish: StepWish) -> str:
+    """Take a step of a release.
+
+    Returns:
+        The state of the release afterwards, or what the step has found, in words.
+
+    Raises:
+        StreamsError: If it cannot be taken, or has failed.
+    """
+    return str(_STEPS[wish.step](releaser_of(project, wish.app, wish.master, wish.by), wish.about))
 
 
 def retired_by(releaser: Releaser) -> str:

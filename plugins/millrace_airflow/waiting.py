@@ -10,7 +10,7 @@ from millrace_airflow.acting import acting
 from millrace_airflow.hooks import CONNECTION, located
 from millrace_airflow.links import ApplicationLink
 from millrace_airflow.operators import documented
-from millrace_airflow.sessions import Wish, bounded, look, now_ms
+from millrace_airflow.sessions import RunWish, bounded, look, now_ms
 from millrace_airflow.triggers import LookTrigger, ended
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class ProcessedSensor(BaseOperator):
         return ended(event)
 
     def _resolved(self) -> tuple[str, str]:
-        wish = Wish(self.app, "committed", self.end, self.version)
+        wish = RunWish(self.app, "committed", self.end, self.version)
         chosen = bounded(located(self.config, self.millrace_conn_id).project(), wish)
         return chosen.application.version, str(chosen.range.end)
 

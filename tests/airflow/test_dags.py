@@ -254,8 +254,8 @@ def test_a_bounded_run_and_a_dry_backfill_run_as_dags(shop: Shop, home: Path, mo
     monkeypatch.syspath_prepend(str(home))
     monkeypatch.setattr(SparkSessions, "session", no_spark)
     for end in ("latest", "1970-01-01"):
-        assert run_again(shop.project, sessions.Wish(shop.name, "committed", end), None) == 0
-    assert run_again(shop.project, sessions.Wish(shop.name, "committed", "latest"), done.range) == 0
+        assert run_again(shop.project, sessions.RunWish(shop.name, "committed", end)) == 0
+    assert run_again(shop.project, sessions.RunWish(shop.name, "committed", "latest", range=done.range)) == 0
     judged = shop.dag("quality")
     assert f"{shop.name}.sums: it has rows: passed: 1" in judged.shown
     require_lineage(home / "lineage", shop, done.range)
@@ -341,18 +341,24 @@ def test_a_driver_apart_runs_a_range_while_its_task_waits_and_ends_when_told_to(
     shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from millrace_airflow import drivers  # noqa: PLC0415 - Airflow changes levels of logging for all tests of a process
-    from millrace_airflow.hooks import Location  # noqa: PLC0415
+    from millrace_airflow.location import Location  # noqa: PLC0415
 
-    project, wish = shop.project, sessions.Wish(shop.name, "committed", "latest")
+    project = shop.project
     monkeypatch.syspath_prepend(str(home))
-    chosen = str(sessions.bounded(project, wish).range)
-    driver = drivers.start(Location(shop.path), wish, chosen, project)
-    drivers.end(project, driver)
-    began = sessions.now_ms()
-    until(lambda: drivers.look_at(project, driver, began).is_over, "ended")
-    note = json.loads(drivers.look_at(project, driver, began).found)
-    assert (note["state"], note["may_help"]) == ("failed", True)
-    assert note["said"].startswith("It was told to end.")
+
+    def note(driver: str, wish: sessions.RunWish | sessions.StepWish, *, is_ended: bool = False) -> Any:
+        drivers.start(Location(shop.path), driver, wish)
+        if is_ended:
+            drivers.end(project, driver)
+        began = sessions.now_ms()
+        until(lambda: drivers.look_at(project, driver, began).is_over, "ended")
+        return json.loads(drivers.look_at(project, driver, began).found)
+
+    ended = note(f"{shop.name}-1", sessions.RunWish(shop.name, "committed", "latest"), is_ended=True)
+    assert (ended["state"], ended["said"].partition(".")[0]) == ("ended", "It was told to end")
+    refused = note(f"{shop.name}-2", sessions.StepWish(shop.name, "gate"))
+    assert (refused["state"], refused["may_help"]) == ("failed", False)
+    assert refused["said"].startswith(f"{shop.name}: no release is planned")
     assert json.loads(drivers.look_at(project, "gone", 0).found)["state"] == "died"
     (home / "dags" / f"{shop.name}_apart.py").write_text(
         f"""
@@ -403,9 +409,9 @@ def require_looks(project: ProjectConfig, app: str, live: str) -> None:
     assert sessions.look(project, "watched", version="v1", **watched).found == "v1 is not live: the release is live"
 
 
-def run_again(project: ProjectConfig, wish: sessions.Wish, kept: str | None) -> int:
+def run_again(project: ProjectConfig, wish: sessions.RunWish) -> int:
     """Run a range that is done already or has no records, and return the number of records processed."""
-    chosen = sessions.bounded(project, wish, kept)
+    chosen = sessions.bounded(project, wish)
     before = sessions.written_until(chosen)
     summary = sessions.run(chosen, lambda _done, _all: None)
     assert sessions.written_since(chosen, before) == {}

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -113,19 +113,89 @@ for shown, choice in ("v7", "Approve"), ("v6", "Approve"), ("v7", "Reject"):
     answered(shown, choice)
 """
 
+SUBMISSIONS = """
+import json
+from types import SimpleNamespace
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+from millrace_airflow import operators, submission
+from pipeline.releases.control_topic.registry import Release, Step
 
-def test_waits_survive_their_triggerer_and_answers_are_about_one_verdict(tmp_path: Path) -> None:
-    (tmp_path / "streams.toml").write_text('[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n')
+def tell(value):
+    print("=" + json.dumps(value))
+
+def deferred(action):
+    try:
+        action()
+    except TaskDeferred as wait:
+        return wait
+
+class Kept(dict):
+    set = dict.__setitem__
+    delete = dict.pop
+
+started, told_to_end = [], []
+
+def start(location, driver, wish):
+    if wish.app == "full":
+        raise OSError("the disk is full")
+    if wish.app == "interrupted":
+        raise KeyboardInterrupt
+    started.append(driver)
+submission.start = start
+submission.end = lambda project, driver: told_to_end.append(driver)
+release = Release("clicks", "v1", step=Step.REPROCESSED, candidate="v2")
+operators.releaser_of = lambda project, app, master, by: SimpleNamespace(status=lambda: release)
+kept = Kept()
+context = {"task_state_store": kept, "run_id": "m"}
+step = operators.ReleaseOperator(task_id="step", app="clicks", step="reprocess", apart=True)
+
+# Another attempt waits for the driver of the first.
+for _ in range(2):
+    wait = deferred(lambda: step.execute(context))
+tell([wait.method_name, wait.trigger.look == kept["driver"], len(started)])
+
+# A driver that was told to end is replaced; the outcome of another one decides, and is forgotten with it.
+def concluded(state, may_help=True):
+    note = json.dumps({"state": state, "at_ms": 0, "said": "this", "may_help": may_help})
+    return step.driven(context, {"status": "ok", "said": "", "found": note})
+deferred(lambda: concluded("ended"))
+tell([kept["driver"]["driver"] == started[1], len(started)])
+tell([concluded("done"), len(kept)])
+for state, may_help in ("failed", True), ("failed", False), ("died", True):
+    deferred(lambda: step.execute(context))
+    try:
+        concluded(state, may_help)
+    except AirflowException as error:
+        tell([str(error), isinstance(error, AirflowFailException), error.__cause__ is None, len(kept)])
+
+# A driver that could not be started is none; one of a cancelled task is told to end.
+for app in "full", "interrupted":
+    step.app = app
+    try:
+        step.execute(context)
+    except (OSError, AirflowException) as error:
+        tell([str(error).partition(" (")[0], len(kept)])
+tell(told_to_end == [kept["driver"]["driver"]])
+"""
+
+
+def told_by(script: str, directory: Path) -> list[Any]:
+    """Run a script next to a project without applications, and return the values that it tells."""
+    (directory / "streams.toml").write_text('[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n')
     environ = {
-        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW_HOME": str(directory),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "MILLRACE_CONFIG": str(tmp_path / "streams.toml"),
+        "MILLRACE_CONFIG": str(directory / "streams.toml"),
     }
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=os.environ | environ, capture_output=True, text=True, check=False
+        [sys.executable, "-c", script], env=os.environ | environ, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    told = [json.loads(line[1:]) for line in done.stdout.splitlines() if line.startswith("=")]
+    return [json.loads(line[1:]) for line in done.stdout.splitlines() if line.startswith("=")]
+
+
+def test_waits_survive_their_triggerer_and_answers_are_about_one_verdict(tmp_path: Path) -> None:
+    told = told_by(SCRIPT, tmp_path)
     look = {"kind": "ready", "app": "clicks", "max_lag": 1000}
     assert told[0] == ["resume", look, [{"status": "ok", "said": "there", "found": ""}]]
     assert told[1] == [{"status": "failed", "said": "no candidate"}]
@@ -142,3 +212,14 @@ def test_waits_survive_their_triggerer_and_answers_are_about_one_verdict(tmp_pat
     assert (approved, result, other) == ("v7", "v7", "v6")
     assert refused == "verdict v6 cannot be approved"
     assert rejected == "clicks: ann rejects verdict v7; the live version stays live"
+
+
+def test_work_is_submitted_once_and_its_outcome_is_that_of_the_task(tmp_path: Path) -> None:
+    again, replaced, done, *failures, full, interrupted, is_told = told_by(SUBMISSIONS, tmp_path)
+    assert again == ["driven", True, 1]
+    assert replaced == [True, 2]
+    assert done == ["reprocessed", 0]
+    assert failures == [["this", False, True, 0], ["this", True, True, 0], ["this", False, True, 0]]
+    assert full == ["the disk is full", 0]
+    assert interrupted == ["The task was told to end", 1]
+    assert is_told

@@ -10,6 +10,7 @@ from pipeline.dsl.options import Materialized, TableJoined
 from pipeline.dsl.plan import TABLE_OPTION, Plan, serde_of
 from pipeline.dsl.tables import Derived, stored_node, table_store
 from pipeline.operators.foreign_key_joins import (
+    Asking,
     ForeignTableJoin,
     ResponseJoin,
     SubscriptionJoin,
@@ -25,6 +26,7 @@ from pipeline.topology.nodes import RepartitionTopic
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.processor.operator import OperatorContext
     from pipeline.serde.api import Serde
     from pipeline.topology.topology import Topology
 
@@ -166,7 +168,12 @@ def _write_subscriptions(topology: Topology, join: ForeignKeyJoin, names: _Names
     topology.add_processor(
         names.send,
         lambda: SubscriptionSend(
-            extract, foreign_key_bytes, value_bytes, left_join=left_join, is_versioned=primary.is_versioned
+            extract,
+            foreign_key_bytes,
+            value_bytes,
+            open_asking=_asking(names, serdes),
+            left_join=left_join,
+            is_versioned=primary.is_versioned,
         ),
         primary.name,
         functions=(join.extractor, "left" if left_join else "inner"),
@@ -212,7 +219,7 @@ def _write_responses(topology: Topology, join: ForeignKeyJoin, names: _Names, se
         serdes.primary_value.serialize,
         join.joined.partitioner,
     )
-    responses = response_serde(serdes.foreign_value)
+    extract, responses = with_key(join.extractor), response_serde(serdes.foreign_value)
     topology.add_repartition_topic(RepartitionTopic(names.response_topic))
     topology.add_sink(
         names.response_sink,
@@ -228,11 +235,18 @@ def _write_responses(topology: Topology, join: ForeignKeyJoin, names: _Names, se
     )
     topology.add_processor(
         names.resolver,
-        lambda: ResponseJoin(open_primary, value_bytes, joiner, left_join=left_join),
+        lambda: ResponseJoin(
+            open_primary, extract, value_bytes, joiner, open_asking=_asking(names, serdes), left_join=left_join
+        ),
         names.response_source,
         functions=(joiner, "left" if left_join else "inner"),
     )
     topology.connect_processor_and_state_stores(names.resolver, *primary.materialize())
+
+
+def _asking(names: _Names, serdes: _Serdes) -> Callable[[OperatorContext], Asking]:
+    """Return a function that opens what both operators in the primary table's task share."""
+    return lambda context: context.shared(names.send, lambda: Asking(serdes.primary_key.serialize))
 
 
 def _to_asker(_topic: str, _key: Any, response: Any, _partitions: int) -> int | None:

@@ -3,7 +3,9 @@
 The primary table's task sends a `Subscription` to the task that holds the foreign key. That task keeps the subscription,
 responds with the foreign value, and responds again whenever the value changes.
 
-A response carries the hash of the row's value. If the row has changed since, the response is stale and another one follows.
+A response carries the hash of the row's value. If the row has changed since, the response is stale. Often another one
+follows. None does if the later update had no result to delete: neither its row nor the row before it finds a foreign value.
+Then the stale response was the one to delete the result of an even earlier row. `ResponseJoin` does so, or asks again.
 """
 
 from __future__ import annotations
@@ -28,6 +30,37 @@ if TYPE_CHECKING:
     Bytes = Callable[[Any], bytes]
 
 
+class Asking:
+    """Asks again for the result of a row; `SubscriptionSend` and `ResponseJoin` share it in a task.
+
+    A cache may show rows that it has not forwarded yet, so the next update of the row ends what was asked for here. Until
+    then a row takes the bytes of its key and its foreign key.
+
+    Args:
+        key_bytes: Serializes primary keys.
+    """
+
+    def __init__(self, key_bytes: Bytes) -> None:
+        self._key_bytes = _writing("primary key", key_bytes)
+        self._foreign_keys: dict[bytes, Any] = {}
+        self._context: OperatorContext
+
+    def begin(self, context: OperatorContext) -> None:
+        """Send subscriptions as the node of this context does."""
+        self._context = context
+
+    def ask(self, foreign_key: Any, key: Any, hash_: bytes | None, timestamp: int, headers: Headers) -> None:
+        """Subscribe a row to its foreign key, and ask for an answer in any case."""
+        self._foreign_keys[self._key_bytes(key)] = foreign_key
+        instruction = Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE
+        subscription = Subscription(hash_, instruction, key, self._context.task_id.partition)
+        self._context.forward(foreign_key, subscription, timestamp, headers)
+
+    def taken(self, key: Any) -> Any:
+        """Return the foreign key asked for since the last update of a row, and forget it; None if there is none."""
+        return self._foreign_keys.pop(self._key_bytes(key), None) if self._foreign_keys else None
+
+
 class SubscriptionSend:
     """Turns updates of the primary table into subscriptions (`SubscriptionSendProcessorSupplier`).
 
@@ -35,6 +68,7 @@ class SubscriptionSend:
         extract: `(key, value) -> foreign key`, or None if the row has none.
         foreign_key_bytes: Serializes foreign keys, to compare them.
         value_bytes: Serializes the table's values, to hash them.
+        open_asking: Opens what it shares with `ResponseJoin` in a task.
         left_join: Whether the result includes rows without a foreign value.
         is_versioned: Whether the table is versioned; then updates older than the latest of their key are dropped.
     """
@@ -45,9 +79,12 @@ class SubscriptionSend:
         foreign_key_bytes: Bytes,
         value_bytes: Bytes,
         *,
+        open_asking: Callable[[OperatorContext], Asking],
         left_join: bool,
         is_versioned: bool,
     ) -> None:
+        self._open_asking = open_asking
+        self._asking: Asking
         self._extract = extract
         self._foreign_key_bytes = _writing("foreign key", foreign_key_bytes)
         self._value_bytes = _writing("row", value_bytes)
@@ -58,6 +95,8 @@ class SubscriptionSend:
     def init(self, context: OperatorContext) -> None:
         """Bind the children."""
         self._context = context
+        self._asking = self._open_asking(context)
+        self._asking.begin(context)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
         """Send the subscriptions that one update requires."""
@@ -69,6 +108,9 @@ class SubscriptionSend:
         old = None if value.old is None else self._extract(key, value.old)
         new = None if value.new is None else self._extract(key, value.new)
         wanted = self._left_instructions(value, old, new) if self._left_join else self._instructions(value, old, new)
+        asked = self._asking.taken(key)
+        if asked is not None:
+            wanted += self._instructions_after(asked, new)
         partition = self._context.task_id.partition
         for foreign_key, instruction in wanted:
             self._context.forward(foreign_key, Subscription(hash_, instruction, key, partition), timestamp, headers)
@@ -93,6 +135,13 @@ class SubscriptionSend:
             (old, Instruction.DELETE_KEY_NO_PROPAGATE),
             (new, Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE),
         ]
+
+    def _instructions_after(self, asked: Any, new: Any) -> list[tuple[Any, Instruction]]:
+        """Return further instructions for a row that was subscribed to a foreign key since its last update."""
+        if new is None:
+            return [(asked, Instruction.DELETE_KEY_AND_PROPAGATE)]
+        answered = (new, Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE)
+        return [(asked, Instruction.DELETE_KEY_NO_PROPAGATE), answered] if self._changed(asked, new) else [answered]
 
     def _changed(self, old: Any, new: Any) -> bool:
         return new is None or self._foreign_key_bytes(old) != self._foreign_key_bytes(new)
@@ -222,43 +271,74 @@ class ResponseJoin:
 
     Args:
         open_primary: Opens the primary table's lookup in a task.
+        extract: `(key, value) -> foreign key`, or None if the row has none.
         value_bytes: Serializes the primary table's values, to hash them.
         joiner: `(value, foreign_value) -> result`.
+        open_asking: Opens what it shares with `SubscriptionSend` in a task.
         left_join: Whether the result includes rows without a foreign value.
     """
 
     def __init__(
         self,
         open_primary: Callable[[OperatorContext], ValueGetter],
+        extract: Callable[[Any, Any], Any],
         value_bytes: Bytes,
         joiner: Callable[[Any, Any], Any],
         *,
+        open_asking: Callable[[OperatorContext], Asking],
         left_join: bool,
     ) -> None:
         self._open_primary = open_primary
+        self._extract = extract
         self._value_bytes = _writing("row", value_bytes)
         self._joiner = joiner
+        self._open_asking = open_asking
         self._left_join = left_join
         self._context: OperatorContext
         self._lookup: ValueGetter
+        self._asking: Asking
 
     def init(self, context: OperatorContext) -> None:
         """Open the primary table and bind the children."""
         self._context = context
         self._lookup = self._open_primary(context)
+        self._asking = self._open_asking(context)
 
     def process(self, key: Any, value: SubscriptionResponse, timestamp: int, headers: Headers) -> None:
         """Join one response."""
         found = self._lookup(key)
-        current = None if found is None else hash128(self._value_bytes(found.value))
+        current = self._hash(found)
         if current != value.hash:
             self._context.drop(DropReason.STALE_RESPONSE)
+            self._settle(key, value, found, current, timestamp, headers)
             return
         if value.foreign_value is None and (found is None or not self._left_join):
             result = None
         else:
             result = self._joiner(None if found is None else found.value, value.foreign_value)
         self._context.forward(key, result, timestamp, headers)
+
+    def _settle(
+        self,
+        key: Any,
+        stale: SubscriptionResponse,
+        row: ValueAndTimestamp[Any] | None,
+        hash_: bytes | None,
+        timestamp: int,
+        headers: Headers,
+    ) -> None:
+        """Delete an earlier row's result, or ask for that of the current row: no response may follow the stale one."""
+        is_stable = self._hash(row) == hash_  # else bytes change with every call, and all answers would be stale
+        foreign_key = None if row is None else self._extract(key, row.value)
+        if row is None or (foreign_key is None and not self._left_join):
+            self._context.forward(key, None, timestamp, headers)
+            return
+        deletes = stale.foreign_value is None and (stale.hash is None or not self._left_join)
+        if deletes and is_stable:
+            self._asking.ask(foreign_key, key, hash_, timestamp, headers)
+
+    def _hash(self, row: ValueAndTimestamp[Any] | None) -> bytes | None:
+        return None if row is None else hash128(self._value_bytes(row.value))
 
     def close(self) -> None:
         """Nothing to release."""

@@ -279,6 +279,11 @@ def repartition(
 
     def write(topology: Topology) -> None:
         accept = plan.accepted_keys(null_key_filter)
+        if topic in topology.repartition_topics and null_key_filter == f"{topic}-filter":
+            message = f"Processor {null_key_filter} is already added: two streams are repartitioned through {topic}"
+            raise TopologyError(
+                message, hint="Name each topic: Grouped, Joined, StreamJoined and Repartitioned take names."
+            )
         topology.add_repartition_topic(RepartitionTopic(topic, partitions))
         filtered = ProcessorNode(null_key_filter, (parent,), lambda: Filter(accept), (accept,), Lineage.KEPT)
         topology.keep_processor(filtered)  # rows of tables have keys

@@ -186,6 +186,30 @@ def joined_with_streams(names: tuple[str | None, str | None], builder: StreamsBu
         rekeyed.join(other, both, JoinWindows.of(ms(100)), joined=joined).to(output, TO_TEXTS)
 
 
+def rekeyed(builder: StreamsBuilder, topic: str) -> KStream[str, str]:
+    return builder.stream(topic, TEXTS).select_key(lambda _k, v: v)
+
+
+def cogroup_with_one_name(builder: StreamsBuilder) -> None:
+    streams = [builder.stream(topic, TEXTS) for topic in ("one", "two")]
+    named, unnamed = (stream.map(lambda k, v: (v, k)) for stream in streams)
+    cogrouped = named.group_by_key(grouped("x")).cogroup(lambda _k, v, a: a + v)
+    table = cogrouped.cogroup(unnamed.group_by_key(BY_TEXT), lambda _k, v, a: a + v).aggregate(str, TEXT_STORE)
+    table.to_stream().to("out", TO_TEXTS)
+
+
+def merge_grouped_twice(builder: StreamsBuilder) -> None:
+    merged = rekeyed(builder, "one").merge(rekeyed(builder, "two")).group_by_key(BY_TEXT)
+    merged.count()
+    merged.count()
+
+
+def self_join(builder: StreamsBuilder) -> None:
+    stream = rekeyed(builder, "one")
+    joined: StreamJoined[str, str, str] = StreamJoined(STRING, STRING, STRING)
+    stream.join(stream, both, JoinWindows.of(FIVE_SECONDS), joined=joined).to("out", TO_TEXTS)
+
+
 UNNAMED, NAMED = (None, None), ("first-join", "second-join")
 GENERATED = "expectedTopologyWithGeneratedRepartitionTopicNames"
 PROVIDED = "expectedTopologyWithUserProvidedRepartitionTopicNames"
@@ -199,6 +223,9 @@ BUILD: dict[str, Build] = {
     "StreamsGraph.expectedFullTopology": joined_filtered_and_written,
     "StreamsGraph.expectedMergeOptimizedTopology": merges_below_one_change_of_keys,
     "StreamsGraph.expectedComplexMergeTopology": merge_joined_with_a_table,
+    "SeveralRepartitions.cogroupWithOneName": cogroup_with_one_name,
+    "SeveralRepartitions.mergeGroupedTwice": merge_grouped_twice,
+    "SeveralRepartitions.selfJoin": self_join,
     f"KStreamKTableJoin.{GENERATED}": partial(joined_with_tables, UNNAMED),
     f"KStreamKTableJoin.{PROVIDED}": partial(joined_with_tables, NAMED),
     f"KStreamKStreamJoin.{GENERATED}": partial(joined_with_streams, UNNAMED),

@@ -1,7 +1,7 @@
 """Topologies of Kafka Streams' own tests have the descriptions that are expected there.
 
 `descriptions.txt` has a block for each: a line `[test]` for every test that expects the text, and the text. With the suffix
-`WithOptimization` the topology is built with all optimisations.
+`WithOptimization` the topology is built with all optimisations. Kafka Streams itself printed those of `SeveralRepartitions`.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from pipeline import (
     Consumed,
     Grouped,
     JoinWindows,
+    Materialized,
     SessionWindows,
     StreamJoined,
     StreamsBuilder,
@@ -86,6 +87,17 @@ def test_two_groups_cannot_have_one_name() -> None:
         rekeyed(builder, topic).group_by_key(GROUPING).count()
     with pytest.raises(TopologyError, match="grouping-repartition-filter is already added"):
         builder.build()
+
+
+@pytest.mark.parametrize("store", [None, "store"])
+def test_two_groups_without_a_name_cannot_be_cogrouped(store: str | None) -> None:
+    builder = StreamsBuilder()
+    one, two = (rekeyed(builder, topic).group_by_key(UNNAMED) for topic in ("topic", "topicII"))
+    cogrouped = one.cogroup(lambda _k, v, a: a + v).cogroup(two, lambda _k, v, a: a + v)
+    cogrouped.aggregate(str, Materialized(store, STRING, STRING))
+    with pytest.raises(TopologyError, match="already added: two streams are repartitioned through") as raised:
+        builder.build()
+    assert "Name each topic" in str(raised.value)
 
 
 def test_two_joins_cannot_have_one_name() -> None:

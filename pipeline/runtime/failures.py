@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 from contextlib import contextmanager
+from traceback import walk_stack, walk_tb
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipeline.errors import (
@@ -19,6 +21,7 @@ from pipeline.errors import (
     TaskError,
     as_exception,
 )
+from pipeline.operators.process import UserFixedKeyProcessor, UserProcessor
 from pipeline.processor.drops import DropReason
 from pipeline.processor.handlers import ErrorHandlerContext, Response, Result
 from pipeline.records import ConsumerRecord, Record
@@ -37,6 +40,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NO_RECORD = "Correct it and start again. No handler is asked about what concerns no record."
+_PROCESSORS = {UserProcessor.process.__code__, UserFixedKeyProcessor.process.__code__}
+"""The code that calls a user's processor."""
+_MOST_CALLS = 10
+"""A processor takes at most about so many nested calls to forward a record; more of them are the processor's own."""
 _NOT_THE_USERS = (TaskError, BrokerError, CorruptStateError)
 """Errors that the host must handle: dropping a record because of them would lose it."""
 
@@ -297,8 +304,22 @@ def user_code(what: str, task: TaskId) -> Iterator[None]:
 
 def _processing_error(what: str, error: Exception) -> ProcessingError:
     """Convert an error of user code."""
+    if isinstance(error, RecursionError):
+        frames = (*walk_stack(None), *walk_tb(error.__traceback__))  # a handler is asked within the chain
+        passed = sum(frame.f_code in _PROCESSORS for frame, _ in frames)
+        if passed > sys.getrecursionlimit() // _MOST_CALLS:
+            return _too_long_a_chain(what, passed)
     message = f"{what} failed: {type(error).__name__}: {error}"
     return ProcessingError(message, hint="Set processing.exception.handler = continue to skip such records.")
+
+
+def _too_long_a_chain(what: str, passed: int) -> ProcessingError:
+    """Explain that processors which forward to each other are nested calls."""
+    limit = sys.getrecursionlimit()
+    message = f"{what} failed: after {passed} processors in a row, Python's limit of {limit} nested calls was reached"
+    return ProcessingError(
+        message, hint="Do the work of several processors in one, or put a repartition() between them."
+    )
 
 
 def _located(error: RecordError, coordinates: Mapping[str, str | int]) -> RecordError:

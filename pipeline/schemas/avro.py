@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import msgspec
 
 from pipeline.decoders import converter
-from pipeline.errors import ConfigError
 from pipeline.extras import require_extra
+from pipeline.schemas.avro_parsing import parsed
 from pipeline.schemas.avro_reading import NotGenerated, generated_reader
 from pipeline.schemas.avro_structs import struct_of
 from pipeline.schemas.avro_types import schema_of, type_of
@@ -159,12 +159,12 @@ class AvroFormat:
         """Return the function that writes values."""
         from fastavro import schemaless_writer  # noqa: PLC0415 - of an extra
 
-        parsed, buffer, to_builtins = _parsed(schema, registry), io.BytesIO, msgspec.to_builtins
+        known, buffer, to_builtins = parsed(schema, registry), io.BytesIO, msgspec.to_builtins
 
         def write(value: Any) -> bytes:
             out = buffer()
             out.write(head)
-            schemaless_writer(out, parsed, value)
+            schemaless_writer(out, known, value)
             return out.getvalue()
 
         if self.type_ is None:
@@ -175,8 +175,8 @@ class AvroFormat:
         """Return the function that reads values written with a schema."""
         from fastavro import schemaless_reader  # noqa: PLC0415 - of an extra
 
-        written, own, buffer = _parsed(schema, registry), self.own(), io.BytesIO
-        wanted = None if own is None or own.schema_str == schema.schema_str else _parsed(own, registry)
+        written, own, buffer = parsed(schema, registry), self.own(), io.BytesIO
+        wanted = None if own is None or own.schema_str == schema.schema_str else parsed(own, registry)
 
         def plain(data: bytes) -> Any:
             return schemaless_reader(buffer(data[HEAD_BYTES:]), written, wanted)
@@ -216,30 +216,3 @@ def _name(schema: Any) -> str:
     if name is None:
         return _name(schema["type"])
     return f"{namespace}.{name}" if namespace and "." not in name else str(name)
-
-
-def _parsed(schema: Any, registry: Registry) -> Any:
-    """Return a schema in the library's form, together with the schemas that it references.
-
-    Raises:
-        ConfigError: If it is none.
-    """
-    from confluent_kafka.schema_registry.avro import parse_schema_with_repo  # noqa: PLC0415 - of an extra
-    from fastavro.repository import SchemaRepositoryError  # noqa: PLC0415
-    from fastavro.schema import SchemaParseException, UnknownType  # noqa: PLC0415
-
-    try:
-        return parse_schema_with_repo(schema.schema_str, named_schemas=_named(schema, registry))
-    except (SchemaParseException, SchemaRepositoryError, UnknownType, ValueError) as error:
-        message = f"This is not an Avro schema: {type(error).__name__}: {error}"
-        raise ConfigError(message, hint="Pass the schemas that it refers to as references=.") from error
-
-
-def _named(schema: Any, registry: Registry) -> dict[str, Any]:
-    """Return the schemas that a schema references, directly or indirectly, by name."""
-    found: dict[str, Any] = {}
-    for reference in schema.references or ():
-        other = registry.version(reference.subject, reference.version).schema
-        found |= _named(other, registry)
-        found[reference.name] = json.loads(other.schema_str)
-    return found

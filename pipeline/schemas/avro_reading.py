@@ -91,22 +91,24 @@ class Part:
     """A field of a record that is made, or a column of a row.
 
     Args:
-        argument: The keyword that it is passed by; None for its place.
+        argument: The keyword that it is passed by, or its name in a dict; None for its place.
         made: How the records in it are made; None for dicts.
         type_: Its type.
+        convert: Converts its value; None if it is used as it is.
     """
 
     argument: str | None
     made: Made | None
     type_: Any
+    convert: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How a record is made, if not as a dict. Fields that it does not name are skipped.
+    """How a record is made, if not as a dict of all its fields. Fields that it does not name are skipped.
 
     Args:
-        make: Called with the values.
+        make: A class that is called with the values; or `tuple` or `dict`, which have None for parts without a field.
         parts: Its parts by the names of the schema's fields.
     """
 
@@ -301,8 +303,10 @@ class _Reader:
                 if (resolved is not None and name not in resolved) or (made is not None and name not in made.parts):
                     self.skip(each["type"])
                     continue
-                inner = None if made is None else made.parts[name].made
-                values[name] = self.value(each["type"], None if resolved is None else resolved[name]["type"], inner)
+                part = None if made is None else made.parts[name]
+                resolved_type = None if resolved is None else resolved[name]["type"]
+                value = self.value(each["type"], resolved_type, None if part is None else part.made)
+                values[name] = value if part is None else self._converted(value, part)
         for name, each in (resolved or {}).items():
             if name not in {one["name"] for one in written["fields"]}:
                 values |= self._default(name, each, made)
@@ -321,10 +325,17 @@ class _Reader:
         except msgspec.ValidationError as error:
             raise NotGenerated(str(error)) from error
 
+    def _converted(self, value: str, part: Part) -> str:
+        return value if part.convert is None else self._assigned(f"{self._named(part.convert)}({value})")
+
     def _made(self, values: Mapping[str, str], made: Made | None) -> str:
         if made is None:
             return self._assigned(f"{{{', '.join(f'{name!r}: {value}' for name, value in values.items())}}}")
-        given = ((part.argument, values.get(name)) for name, part in made.parts.items())
+        given = [(part.argument, values.get(name)) for name, part in made.parts.items()]
+        if made.make is tuple:
+            return self._assigned(f"({''.join(f'{value}, ' for _, value in given)})")
+        if made.make is dict:
+            return self._assigned(f"{{{', '.join(f'{name!r}: {value}' for name, value in given)}}}")
         arguments = (
             value if keyword is None else f"{keyword}={value}" for keyword, value in given if value is not None
         )

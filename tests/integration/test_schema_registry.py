@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
@@ -257,6 +257,52 @@ def test_columns_of_messages_are_resolved_with_what_they_import(registry: str, t
         again = driver.output_topic(f"{topic}-again", BYTES, BYTES).read_value()
     assert again is not None
     assert anew(Protobuf(), at(registry, topic)).deserialize(again) == order
+
+
+def test_avro_that_refers_to_other_schemas_has_columns(registry: str, topic: str, tmp_path: Path) -> None:
+    client = SchemaRegistryClient({"url": registry})
+    place = {
+        "type": "record",
+        "name": "Place",
+        "namespace": "shop",
+        "fields": [{"name": "city", "type": {"type": "enum", "name": "City", "symbols": ["ROME", "OSLO"]}}],
+    }
+    person = {"type": "record", "name": "Person", "namespace": "shop", "fields": [{"name": "home", "type": "Place"}]}
+    fields = {"id": "long", "who": "shop.Person", "via": {"type": "array", "items": "shop.Place"}, "last": "shop.City"}
+    order = {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": name, "type": type_} for name, type_ in fields.items()],
+    }
+    for_place = SchemaReference("shop.Place", f"{topic}-place", 1)
+    for_person = SchemaReference("shop.Person", f"{topic}-person", 1)
+
+    def register(subject: str, schema: Any, references: list[Any]) -> Any:
+        return client.register_schema(f"{topic}-{subject}", Schema(json_text(schema), "AVRO", references))
+
+    register("place", place, [])
+    register("person", person, [for_place])
+    number = register("value", order, [for_person, for_place])
+    statements = f"""
+        CREATE STREAM orders WITH (KAFKA_TOPIC = '{topic}', VALUE_FORMAT = 'AVRO');
+        CREATE STREAM copies WITH (KAFKA_TOPIC = '{topic}-copy', VALUE_FORMAT = 'AVRO', VALUE_SCHEMA_ID = {number}) AS
+            SELECT id AS `id`, STRUCT(`home` := STRUCT(`city` := who->home->city)) AS `who`,
+                ARRAY[STRUCT(`city` := via[1]->city)] AS `via`, last AS `last` FROM orders;
+    """  # noqa: S608 - statements of a topology
+    file = str(tmp_path / "orders.sql")
+    _, lines = resolve(statements, file, {"url": registry})
+    assert lines[0].startswith(
+        "ORDERS value: ID BIGINT, WHO STRUCT<HOME STRUCT<CITY STRING>>, VIA ARRAY<STRUCT<CITY STRING>>, LAST STRING (schema "
+    )
+    data = b"\0" + number.to_bytes(4, "big") + b"\16\2\2\0\0\2"
+    topology = build_sql(statements, StreamsBuilder(), file=file)
+    with TopologyTestDriver(topology, schema_registry={"url": registry}) as driver:
+        driver.input_topic(topic, BYTES, BYTES).pipe_input(None, data)
+        assert driver.output_topic(f"{topic}-copy", BYTES, BYTES).read_value() == data
+
+
+def json_text(schema: Any) -> str:
+    return msgspec.json.encode(schema).decode()
 
 
 def copied() -> Topology:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.sql.columns.unsupported import UnsupportedFieldError
 from pipeline.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipeline.sql.columns.written_schemas import ReferencedSchema
 
 _CONNECT = "org.apache.kafka.connect.data."
 _SIMPLE: dict[str, SqlType] = {
@@ -33,20 +38,48 @@ _DIGITS = 64
 """Connect's precision of decimals that say none."""
 
 
-def avro_type(text: str) -> SqlType:
+def avro_type(text: str, references: Iterable[ReferencedSchema] = ()) -> SqlType:
     """Return the type of a whole schema.
+
+    Args:
+        text: The schema.
+        references: The schemas that it refers to.
 
     Raises:
         UnsupportedFieldError: If SQL has no type for a part of it.
     """
-    return _Types().of(json.loads(text), ())
+    return _Types(referenced(references)).of(json.loads(text), ())
+
+
+def referenced(references: Iterable[ReferencedSchema]) -> dict[str, Any]:
+    """Return the named schemas in references, and in their references, by full name."""
+    found: dict[str, Any] = {}
+    for each in references:
+        found |= referenced(each.references)
+        found |= _definitions(json.loads(each.text), "")
+    return found
+
+
+def _definitions(schema: Any, space: str) -> dict[str, Any]:
+    """Return the named schemas in a schema, with their full names."""
+    if isinstance(schema, list):
+        return {name: made for each in schema for name, made in _definitions(each, space).items()}
+    if not isinstance(schema, dict):
+        return {}
+    found: dict[str, Any] = {}
+    if "name" in schema:
+        name = _full_name(schema, space)
+        found[name], space = {**schema, "name": name}, name.rpartition(".")[0]
+    parts = [schema.get("type"), schema.get("items"), schema.get("values")]
+    parts += [each["type"] for each in schema.get("fields", ())]
+    return found | {name: made for each in parts for name, made in _definitions(each, space).items()}
 
 
 class _Types:
-    """Knows the named types seen so far."""
+    """Knows the named types of references, and those seen so far."""
 
-    def __init__(self) -> None:
-        self._named: dict[str, Any] = {}
+    def __init__(self, named: dict[str, Any]) -> None:
+        self._named = named
 
     def of(self, schema: Any, path: tuple[str, ...], around: tuple[str, ...] = (), space: str = "") -> SqlType:
         """Return the type of a schema at a path, within the records `around` it and their namespace."""

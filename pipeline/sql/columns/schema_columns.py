@@ -50,7 +50,7 @@ def found_in(wanted: Wanted, schema: WrittenSchema) -> Found:
 def _type(wanted: Wanted, schema: WrittenSchema) -> SqlType:
     if schema.type == "PROTOBUF":
         return protobuf_type(schema, wanted.full_name)
-    return avro_type(schema.text) if schema.type == "AVRO" else json_schema_type(schema.text)
+    return avro_type(schema.text, schema.references) if schema.type == "AVRO" else json_schema_type(schema.text)
 
 
 def _columns(wanted: Wanted, type_: SqlType) -> Columns:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import io
 import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import SchemaError
+from pipeline.errors import ConfigError, SchemaError
 from pipeline.extras import require_extra
+from pipeline.schemas.avro_parsing import parsed
+from pipeline.schemas.avro_reading import NotGenerated, generated_reader
 from pipeline.schemas.framed import HEAD_BYTES, framed
 from pipeline.sql.columns.written_schemas import as_registered
 from pipeline.sql.errors import SqlError
+from pipeline.sql.formats.avro_fields import row_of
+from pipeline.sql.formats.avro_values import fields_of_avro, of_avro
 from pipeline.sql.formats.avro_written import check_written, row_converter, value_converter
-from pipeline.sql.operators import cast, scaled
 from pipeline.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct, columns_text
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from pipeline.sql.columns.written_schemas import WrittenSchema
 
 _FULL_NAME = "io.confluent.ksql.avro_schemas.KsqlDataSourceSchema"
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = frozenset({"date", "time-millis", "timestamp-millis", "local-timestamp-millis", "local-timestamp-micros"})
 _CONNECT = "org.apache.kafka.connect.data"
@@ -117,41 +118,62 @@ class AvroRows:
             return None
         return f"{found['namespace']}.{found['name']}" if "namespace" in found else str(found["name"])
 
-    def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:  # noqa: ARG002 - refers to no other
+    def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
         """Return the function that writes rows."""
-        parsed = _parsed(schema)
+        known = _parsed(schema, registry)
         parts = [(name, _to_avro(type_) or _same) for name, type_ in self.columns]
         only = parts[0][1]
         if self.written is not None:
-            return _writer_of(parsed, head, self._to_written(self.written.text))
+            return _writer_of(known, head, self._to_written(self.written))
 
         def plain(row: Any) -> Any:
             if not self.wrapped:
                 return only(row[0])
             return {name: part(value) for (name, part), value in zip(parts, row, strict=True)}
 
-        return _writer_of(parsed, head, plain)
+        return _writer_of(known, head, plain)
 
-    def _to_written(self, text: str) -> Callable[[Any], Any]:
+    def _to_written(self, schema: WrittenSchema) -> Callable[[Any], Any]:
         """Return the function that converts rows to values of the named schema."""
         if self.wrapped:
-            return row_converter(text, self.columns)
-        convert = value_converter(text, self.columns[0][1])
+            return row_converter(schema, self.columns)
+        convert = value_converter(schema, self.columns[0][1])
         return lambda row: convert(row[0])
 
-    def reader(self, schema: Any, registry: Registry) -> Read:  # noqa: ARG002 - refers to no other
-        """Return the function that reads rows written with a schema."""
-        from fastavro import schemaless_reader  # noqa: PLC0415 - of an extra
+    def reader(self, schema: Any, registry: Registry) -> Read:
+        """Return the function that reads rows written with a schema; generated, unless the schema is not covered."""
+        known = _parsed(schema, registry)
+        plain = self.plain_reader(known)
+        try:
+            if self.wrapped:
+                return generated_reader(known, None, row_of(self.columns, known), plain)
+            single, read = of_avro(self.columns[0][1]), generated_reader(known, None, None, _plain_value(known))
+        except NotGenerated:
+            return plain
+        return lambda data: (single(read(data)),)
 
-        parsed, buffer = _parsed(schema), io.BytesIO
+    def plain_reader(self, known: Any) -> Read:
+        """Return a function of the library that reads rows.
+
+        Args:
+            known: The schema that they were written with, as the library parses it.
+        """
+        read = _plain_value(known)
         if not self.wrapped:
-            single = _of_avro(self.columns[0][1])
-            return lambda data: (single(schemaless_reader(buffer(data[HEAD_BYTES:]), parsed, None)),)
-        fields = _fields_of_avro(self.columns)
-        return lambda data: tuple(fields(schemaless_reader(buffer(data[HEAD_BYTES:]), parsed, None)).values())
+            single = of_avro(self.columns[0][1])
+            return lambda data: (single(read(data)),)
+        fields = fields_of_avro(self.columns)
+        return lambda data: tuple(fields(read(data)).values())
 
 
-def _writer_of(parsed: Any, head: bytes, plain: Callable[[Any], Any]) -> Write:
+def _plain_value(known: Any) -> Read:
+    from fastavro import schemaless_reader  # noqa: PLC0415 - of an extra
+
+    buffer = io.BytesIO
+    return lambda data: schemaless_reader(buffer(data[HEAD_BYTES:]), known, None)
+
+
+def _writer_of(known: Any, head: bytes, plain: Callable[[Any], Any]) -> Write:
     from fastavro import schemaless_writer  # noqa: PLC0415 - of an extra
 
     buffer = io.BytesIO
@@ -159,7 +181,7 @@ def _writer_of(parsed: Any, head: bytes, plain: Callable[[Any], Any]) -> Write:
     def write(row: Any) -> bytes:
         out = buffer()
         out.write(head)
-        schemaless_writer(out, parsed, plain(row))
+        schemaless_writer(out, known, plain(row))
         return out.getvalue()
 
     return write
@@ -187,18 +209,15 @@ def _plain_times(schema: Any) -> Any:
     return {name: _plain_times(each) for name, each in schema.items() if name not in left_out}
 
 
-def _parsed(schema: Any) -> Any:
-    from fastavro import parse_schema  # noqa: PLC0415 - of an extra
-    from fastavro.schema import SchemaParseException, UnknownType  # noqa: PLC0415
-
+def _parsed(schema: Any, registry: Registry) -> Any:
     if schema.schema_type not in {None, "AVRO"}:
         message = f"A record has a schema of {schema.schema_type}, and the format of the source is AVRO"
         raise SchemaError(message)
     try:
-        return parse_schema(_plain_times(json.loads(schema.schema_str)))
-    except (SchemaParseException, UnknownType, ValueError) as error:
-        message = f"The schema of a record cannot be read: {type(error).__name__}: {error}"
-        raise SchemaError(message, hint="Schemas that refer to others are not supported here.") from error
+        return parsed(schema, registry, _plain_times)
+    except ConfigError as error:
+        message = f"The schema of a record cannot be read: {error.message}"
+        raise SchemaError(message) from error
 
 
 def _record(full_name: str, columns: Columns) -> Any:
@@ -250,85 +269,3 @@ def _to_avro(type_: SqlType) -> Callable[[Any], Any] | None:
         parts = {name: _to_avro(each) or _same for name, each in type_.fields}
         return lambda value: None if value is None else {name: part(value.get(name)) for name, part in parts.items()}
     return None
-
-
-def _of_avro(type_: SqlType) -> Callable[[Any], Any]:
-    """Return the function that converts a value from Avro."""
-    inner = _inner_of_avro(type_)
-    return lambda value: None if value is None else inner(value)
-
-
-def _inner_of_avro(type_: SqlType) -> Callable[[Any], Any]:
-    if isinstance(type_, Decimal):
-        to_scale = scaled(type_.scale)
-        return lambda value: to_scale(repr(value) if isinstance(value, float) else value)
-    if isinstance(type_, Array):
-        item = _of_avro(type_.item)
-        return lambda value: [item(each) for each in value]
-    if isinstance(type_, Map):
-        to_key, part = cast(Primitive.STRING, type_.key) or str, _of_avro(type_.value)
-        return lambda value: {
-            to_key(name) if isinstance(name, str) else name: part(each) for name, each in _entries(value)
-        }
-    if isinstance(type_, Struct):
-        return _fields_of_avro(type_.fields)
-    return _SIMPLE_READERS.get(type_, _whole)
-
-
-def _fields_of_avro(columns: Columns) -> Callable[[Any], dict[str, Any]]:
-    readers = [(name, name.upper(), _of_avro(type_)) for name, type_ in columns]
-
-    def read(value: Any) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            message = f"{value!r} is no record"
-            raise TypeError(message)
-        upper = {name.upper(): each for name, each in value.items()}
-        return {name: read(value.get(name, upper.get(alike))) for name, alike, read in readers}
-
-    return read
-
-
-def _entries(value: Any) -> Any:
-    """Return the entries of a map, or of the array of records that represents one."""
-    return value.items() if isinstance(value, dict) else ((each["key"], each["value"]) for each in value)
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        message = f"{value!r} is no BOOLEAN"
-        raise TypeError(message)
-    return value
-
-
-def _whole(value: Any) -> int:
-    """Return a number; of times in microseconds, which SQL has no type for, the microseconds."""
-    if isinstance(value, dt.datetime):
-        return (value - _EPOCH) // dt.timedelta(microseconds=1)
-    if isinstance(value, dt.time):
-        return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
-    return int(value)
-
-
-def _days(value: Any) -> int:
-    return (value - _EPOCH.date()).days if isinstance(value, dt.date) else int(value)
-
-
-def _time_ms(value: Any) -> int:
-    if not isinstance(value, dt.time):
-        return int(value)
-    return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
-
-
-def _timestamp_ms(value: Any) -> int:
-    return (value - _EPOCH) // dt.timedelta(milliseconds=1) if isinstance(value, dt.datetime) else int(value)
-
-
-_SIMPLE_READERS: dict[SqlType, Callable[[Any], Any]] = {
-    Primitive.BOOLEAN: _boolean,
-    Primitive.DOUBLE: float,
-    Primitive.STRING: str,
-    Primitive.BYTES: bytes,
-    Primitive.DATE: _days,
-    Primitive.TIME: _time_ms,
-    Primitive.TIMESTAMP: _timestamp_ms,
-}

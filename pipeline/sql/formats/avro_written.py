@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from pipeline.sql.columns.avro_types import referenced
 from pipeline.sql.errors import SqlError
 from pipeline.sql.types import Array, Columns, Map, SqlType, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pipeline.sql.columns.written_schemas import WrittenSchema
 
 
 def check_written(text: str, columns: Columns) -> None:
@@ -28,23 +31,28 @@ def check_written(text: str, columns: Columns) -> None:
             raise SqlError(message, hint="Add the column, or name a schema in which the field has a default.")
 
 
-def row_converter(text: str, columns: Columns) -> Callable[[Any], Any]:
+def row_converter(schema: WrittenSchema, columns: Columns) -> Callable[[Any], Any]:
     """Return the function that converts rows to the records of a schema."""
-    convert = _record(_Schemas(json.loads(text)), Struct(columns))
+    convert = _record(_schemas(schema), Struct(columns))
     names = [name for name, _ in columns]
     return lambda row: convert(dict(zip(names, row, strict=True)))
 
 
-def value_converter(text: str, type_: SqlType) -> Callable[[Any], Any]:
+def value_converter(schema: WrittenSchema, type_: SqlType) -> Callable[[Any], Any]:
     """Return the function that converts values of one column to those of a schema."""
-    return _converter(_Schemas(json.loads(text)), type_)
+    return _converter(_schemas(schema), type_)
+
+
+def _schemas(schema: WrittenSchema) -> _Schemas:
+    named = {name.rpartition(".")[2]: each for name, each in referenced(schema.references).items()}
+    return _Schemas(json.loads(schema.text), named)
 
 
 class _Schemas:
     """A schema, and the schemas with names that are in it."""
 
-    def __init__(self, schema: Any, named: dict[str, Any] | None = None) -> None:
-        self.named: dict[str, Any] = {} if named is None else named
+    def __init__(self, schema: Any, named: dict[str, Any]) -> None:
+        self.named = named
         self.schema = self._plain(schema)
 
     def part(self, schema: Any) -> _Schemas:

@@ -13,19 +13,22 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laboratory import Laboratory
 from report import charts, machine, report
 from results import Result, keep, kept
-from rows import AT_LEAST_ONCE, EXACTLY_ONCE, GROUPS, NO_BROKER
-from sides import HERE, compile_java
+from rows import AT_LEAST_ONCE, EXACTLY_ONCE, GROUPS, NO_BROKER, WITH_SCHEMAS
+from sides import HERE, ROOT, compile_java
 
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.embedded.broker import EmbeddedBroker
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from measuring import Figures
     from rows import Row
 
@@ -45,7 +48,7 @@ def main() -> None:
     compile_java(options.home)
     os.environ["MILLRACE_HOME"] = str(options.home)
     subprocess.run([sys.executable, "-m", "pipeline.cli", "prepare-spark"], check=True)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, _registry(row for _, row in chosen) as registry:
         directory = Path(scratch)
         broker = EmbeddedBroker(directory / "kafka", options.home, options.port)
         try:
@@ -58,6 +61,7 @@ def main() -> None:
                 options.home,
                 options.records,
                 options.soak_minutes * 60,
+                registry,
             )
             for group, row in chosen:
                 for guarantee in [name for name in row.guarantees if name in {*options.guarantees, NO_BROKER}]:
@@ -68,6 +72,19 @@ def main() -> None:
             broker.stop()
             text = written(options.output)
     print(text)
+
+
+@contextmanager
+def _registry(rows: Iterable[Row]) -> Iterator[str]:
+    """The address of a schema registry, if a row has records with schemas; else nothing."""
+    if not any(row.kind == "stream" and side in WITH_SCHEMAS for row in rows for side in row.sides):
+        yield ""
+        return
+    sys.path.append(str(ROOT))
+    from tests.registries import running_registry  # noqa: PLC0415 - of the tests
+
+    with running_registry() as url:
+        yield url
 
 
 def written(output: Path) -> str:

@@ -6,19 +6,22 @@ import random
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import models
 import msgspec
+from formats import format_of
+from rows import JSON
 
 from pipeline import STRING, Window, Windowed, windowed
 from pipeline.kafka.admin import TopicSpec
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import TopicPartition
+from pipeline.serde.api import SerdePlace, placed
 from pipeline.serde.primitives import LONG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from models import PageView
 
@@ -47,6 +50,7 @@ class Input:
         name: What its topics are called by.
         start_ms: Event time of the first page view.
         records: How many page views there are.
+        serialize: Writes the fields of a page view.
     """
 
     keys: int
@@ -57,6 +61,7 @@ class Input:
     sums: Counter[str] = field(default_factory=Counter)
     pages: Counter[str] = field(default_factory=Counter)
     modelled: dict[str, Output] = field(default_factory=dict)
+    serialize: Callable[[dict[str, Any]], bytes] = msgspec.json.encode
 
     @property
     def views(self) -> str:
@@ -105,16 +110,25 @@ def is_table(topology: str) -> bool:
     return topology not in ("stateless", "join", "stream-join")
 
 
-def generate(admin: Admin, kafka: Mapping[str, str], records: int, keys: int, name: str) -> Input:
+def serializer(format_: str, registry: str) -> Callable[[dict[str, Any]], bytes]:
+    """The function that writes the fields of a page view in a format."""
+    if format_ == JSON:
+        return msgspec.json.encode
+    serde, kind = format_of(format_)
+    serialize = placed(serde, SerdePlace(f"views-{format_}", is_key=False, registry={"url": registry})).serialize
+    return lambda fields: serialize(kind(**fields))
+
+
+def generate(made: Input, admin: Admin, kafka: Mapping[str, str], records: int) -> Input:
     """Write users, and their page views of about 100 bytes, one per ms of event time; each user comes at least once.
 
     Event time ends now: of older windows the broker would soon delete the changelogs, before they could be restored.
     """
-    keys = min(keys, records)
-    made = Input(keys, name, (time.time_ns() // 1_000_000 - records) // MINUTE_MS * MINUTE_MS)
+    made.keys = min(made.keys, records)
+    made.start_ms = (time.time_ns() // 1_000_000 - records) // MINUTE_MS * MINUTE_MS
     admin.create_topics([TopicSpec(made.views, PARTITIONS), TopicSpec(made.users, PARTITIONS)])
     producer = IdempotentProducer(kafka)
-    for n in range(keys):
+    for n in range(made.keys):
         producer.send(made.users, _user(n).encode(), _country(n).encode(), made.start_ms - 1, (), None)
     extend(made, producer, records)
     return made
@@ -122,7 +136,7 @@ def generate(admin: Admin, kafka: Mapping[str, str], records: int, keys: int, na
 
 def extend(made: Input, producer: IdempotentProducer, records: int) -> None:
     """Write so many more page views."""
-    encode = msgspec.json.encode
+    encode = made.serialize
     for n, user, timestamp, page, millis, ok in page_views(made, made.records, records):
         view = {"id": n, "user": user, "page": page, "millis": millis, "ok": ok}
         producer.send(made.views, user.encode(), encode(view), timestamp, (), None)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from events import told
 from feeding import RELEASED_PER_SECOND, feeding
-from inputs import PARTITIONS, Input, generate, partitions
+from inputs import PARTITIONS, Input, generate, partitions, serializer
 from measuring import Progress, measure, wait
 from outputs import check
-from rows import FEW, FEW_GATED, GATED_PER_RECORD, JAVA, MANY, MILLRACE, SPARK
+from rows import FEW, FEW_GATED, GATED_PER_RECORD, JAVA, JSON, MANY, MILLRACE, SPARK, WITH_SCHEMAS
 from sides import Run, Side
 
 from pipeline.config import ProjectConfig
@@ -67,6 +67,7 @@ class Laboratory:
         libraries: Where downloads are kept.
         directory: For everything that is gone afterwards.
         soak_seconds: How long an instance is watched while another one is killed again and again.
+        registry: The schema registry's address; empty if no row needs one.
     """
 
     broker: EmbeddedBroker
@@ -76,7 +77,8 @@ class Laboratory:
     libraries: Path
     records: int
     soak_seconds: float
-    inputs: dict[int, Input] = field(default_factory=dict)
+    registry: str = ""
+    inputs: dict[tuple[int, str], Input] = field(default_factory=dict)
 
     @property
     def kafka(self) -> dict[str, str]:
@@ -92,18 +94,22 @@ class Laboratory:
         if row.kind in {"task", "serde"}:  # it makes its own
             source = Input(row.keys, name, 0, self.records)
         else:
-            source = self._made(row.keys, name) if row.fault or row.released else self.input(row.keys)
-        run = Run(row, side, guarantee, self.servers, name, source, self.directory / name, self.libraries)
+            source = self._made(row.keys, name) if row.fault or row.released else self.input(row.keys, side)
+        directory, registry = self.directory / name, self.registry if side in WITH_SCHEMAS else ""
+        run = Run(row, side, guarantee, self.servers, name, source, directory, self.libraries, registry=registry)
         return MEASURE[row.kind](self, run)
 
-    def input(self, keys: int) -> Input:
-        """The input with so many keys; written when it is first asked for."""
-        if keys not in self.inputs:
-            self.inputs[keys] = self._made(keys, str(keys))
-        return self.inputs[keys]
+    def input(self, keys: int, side: str = JSON) -> Input:
+        """The input with so many keys, in the side's format; written when it is first asked for."""
+        format_ = side if side in WITH_SCHEMAS else JSON
+        if (keys, format_) not in self.inputs:
+            name = f"{keys}-{format_}".replace(" ", "-")
+            self.inputs[keys, format_] = self._made(keys, name, format_)
+        return self.inputs[keys, format_]
 
-    def _made(self, keys: int, name: str) -> Input:
-        return generate(self.admin, self.kafka, self.records, keys, name)
+    def _made(self, keys: int, name: str, format_: str = JSON) -> Input:
+        made = Input(keys, name, 0, serialize=serializer(format_, self.registry))
+        return generate(made, self.admin, self.kafka, self.records)
 
     @contextmanager
     def running(self, run: Run) -> Iterator[tuple[Side, Progress]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 JSON, AVRO, PROTOBUF, JSON_SCHEMA = "JSON", "Avro", "Protobuf", "JSON Schema"
+WITH_SCHEMAS = (AVRO, PROTOBUF, JSON_SCHEMA)
+"""Formats whose schemas are in a registry."""
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once_v2", "at_least_once"
 NO_BROKER = "in memory"
 """No guarantee: rows of tasks that commit nowhere."""
@@ -113,6 +115,15 @@ GROUPS: dict[str, tuple[Row, ...]] = {
             "A page view is read and written by the serde of its class; schemas are known already.",
             (JSON, AVRO, PROTOBUF, JSON_SCHEMA),
             guarantees=(NO_BROKER,),
+        ),
+    ),
+    "formats": (
+        Row(
+            "windowed-count of formats",
+            "stream",
+            "windowed-count",
+            "Page views to objects, count per key and minute, to a topic. A registry has the schemas.",
+            (JSON, AVRO, PROTOBUF, JSON_SCHEMA),
         ),
     ),
     "sql": (

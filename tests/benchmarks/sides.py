@@ -59,6 +59,7 @@ class Run:
         script: Which of processes/*.py runs Millrace; empty for the command `millrace worker`.
         serves: Whether stores are to be queried.
         version: Which version of the application runs.
+        registry: The schema registry's address; empty where no schema is needed.
     """
 
     row: Row
@@ -72,6 +73,7 @@ class Run:
     script: str = ""
     serves: bool = False
     version: str = "v1"
+    registry: str = ""
 
     @property
     def group(self) -> str:
@@ -113,6 +115,10 @@ def java(run: Run) -> list[str]:
     return [find_java(), *options, "-cp", _classpath(run.libraries), "Bench", row.topology, str(properties)]
 
 
+_SUFFIXES = {SQL: "_sql", AVRO: "_avro", PROTOBUF: "_protobuf", JSON_SCHEMA: "_json_schema"}
+"""Ends of the names of topologies that are not in Python, or whose input is not JSON."""
+
+
 def millrace(run: Run) -> list[str]:
     row = run.row
     settings = {
@@ -125,13 +131,15 @@ def millrace(run: Run) -> list[str]:
         **({"snapshot.url": f'"{run.directory / "snapshots"}"'} if row.snapshots else {}),
         **_of_a_group(row),
     }
+    registry = f'schema_registry = {{ url = "{run.registry}" }}' if run.registry else ""
     config = run.directory / "streams.toml"
     config.write_text(
         f"""
+{registry}
 [kafka]
 "bootstrap.servers" = "{run.servers}"
 [apps.{run.name}]
-topology = "topologies:{row.topology.replace("-", "_")}{"_sql" if run.side == SQL else ""}"
+topology = "topologies:{row.topology.replace("-", "_")}{_SUFFIXES.get(run.side, "")}"
 {_versions(row)}
 [apps.{run.name}.config]
 """
@@ -204,10 +212,10 @@ SIDES: Mapping[str, Callable[[Run], list[str]]] = {
     BARE: bare_loop,
     CALLED: task,
     FUSED: task,
-    JSON: serde,
-    AVRO: serde,
-    PROTOBUF: serde,
-    JSON_SCHEMA: serde,
+    JSON: millrace,
+    AVRO: millrace,
+    PROTOBUF: millrace,
+    JSON_SCHEMA: millrace,
     QUIX: quixstreams,
 }
 
@@ -221,7 +229,7 @@ class Side:
         path = os.pathsep.join([str(HERE), str(ROOT), str(ROOT / "plugins"), os.environ.get("PYTHONPATH", "")])
         names = {"BENCH_INPUT": run.source.views, "BENCH_TABLE": run.source.users, "BENCH_OUTPUT": run.target}
         environment = {**os.environ, **names, "PYTHONPATH": path, **({"BENCH_SERVER": "1"} if run.serves else {})}
-        command = SIDES[run.side](run)
+        command = serde(run) if run.row.kind == "serde" else SIDES[run.side](run)
         self.started_ms = time.time() * 1000
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(

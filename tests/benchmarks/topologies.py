@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from formats import View, format_of
+from rows import AVRO, JSON_SCHEMA, PROTOBUF
 
 from pipeline import (
     JSON,
@@ -29,21 +31,11 @@ from pipeline import (
 from pipeline.sql import build_sql
 
 if TYPE_CHECKING:
-    from pipeline import KStream, StreamsBuilder, Topology
+    from pipeline import KStream, Serde, StreamsBuilder, Topology
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 DAY = timedelta(days=1)
-
-
-class View(msgspec.Struct):
-    """One record of the input."""
-
-    id: int
-    user: str
-    page: str
-    millis: int
-    ok: bool
 
 
 class Slow(msgspec.Struct):
@@ -136,6 +128,18 @@ def _of_sql(builder: StreamsBuilder, query: str) -> Topology:
 
 def windowed_count(builder: StreamsBuilder) -> Topology:
     return _windowed_count(builder, Materialized("counts"))
+
+
+def windowed_count_avro(builder: StreamsBuilder) -> Topology:
+    return _windowed_count(builder, Materialized("counts"), format_of(AVRO)[0])
+
+
+def windowed_count_protobuf(builder: StreamsBuilder) -> Topology:
+    return _windowed_count(builder, Materialized("counts"), format_of(PROTOBUF)[0])
+
+
+def windowed_count_json_schema(builder: StreamsBuilder) -> Topology:
+    return _windowed_count(builder, Materialized("counts"), format_of(JSON_SCHEMA)[0])
 
 
 def windowed_count_day(builder: StreamsBuilder) -> Topology:
@@ -233,10 +237,13 @@ def suppress(builder: StreamsBuilder) -> Topology:
     return builder.build()
 
 
-def _windowed_count(builder: StreamsBuilder, materialized: Materialized[str, int]) -> Topology:
+def _windowed_count(
+    builder: StreamsBuilder, materialized: Materialized[str, int], views: Serde[Any] | None = None
+) -> Topology:
+    serde = JSON(View) if views is None else views
     counts = (
-        _views(builder)
-        .group_by_key(Grouped(STRING, JSON(View)))
+        builder.stream(os.environ["BENCH_INPUT"], Consumed(STRING, serde))
+        .group_by_key(Grouped(STRING, serde))
         .windowed_by(TimeWindows.of_size_with_no_grace(MINUTE))
         .count(materialized)
     )

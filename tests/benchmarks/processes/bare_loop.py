@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from formats import View
 from rocksdict import Options, Rdict, WriteBatch
-from topologies import Slow, View
+from topologies import Slow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

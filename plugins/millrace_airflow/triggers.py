@@ -81,6 +81,12 @@ class DriverTrigger(LookTrigger):
         every_s: Seconds between two looks.
     """
 
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until the driver has ended, not at once: Airflow may take a task that is resumed at once for a failed one."""
+        await asyncio.sleep(self.every_s)
+        async for event in super().run():
+            yield event
+
     async def on_kill(self) -> None:
         """Ask the driver to end."""
         await asyncio.to_thread(self._end)

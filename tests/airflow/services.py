@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +55,10 @@ class Services:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         if server == "scheduler":
-            for found in self.drivers():
-                os.kill(found, signal.SIGKILL)
+            for found in self.sparks():
+                with suppress(ProcessLookupError):
+                    if os.getsid(found) == process.pid:  # drivers apart have a session of their own
+                        os.kill(found, signal.SIGKILL)
 
     def end(self) -> None:
         """End all servers."""
@@ -68,11 +70,25 @@ class Services:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
 
+    def kill_spark(self) -> None:
+        """Wait until Spark works for a task, and kill it."""
+        self.until(lambda: bool(self.sparks()), "Spark works")
+        for found in self.sparks():
+            with suppress(ProcessLookupError):
+                os.kill(found, signal.SIGKILL)
+
+    def sparks(self) -> list[int]:
+        """Processes of Java in which Spark works for tasks."""
+        return self._processes(b"org.apache.spark")
+
     def drivers(self) -> list[int]:
-        """Processes of Spark drivers' Java that work for tasks."""
+        """Processes of drivers that tasks wait for."""
+        return self._processes(b"millrace_airflow.drivers")
+
+    def _processes(self, command: bytes) -> list[int]:
         ours = f"AIRFLOW_HOME={self.directory}".encode()
         found = [each for each in Path("/proc").glob("[0-9]*") if ours in _read(each / "environ").split(b"\0")]
-        return [int(each.name) for each in found if b"org.apache.spark" in _read(each / "cmdline")]
+        return [int(each.name) for each in found if command in _read(each / "cmdline")]
 
     def ask(self, user: str, method: str, path: str, content: Any = None) -> tuple[int, Any]:
         """Ask as a user; nobody is anonymous."""

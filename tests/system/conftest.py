@@ -24,7 +24,7 @@ def cluster(tmp_path: Path, new_port: Callable[[], int]) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path / "kafka", (new_port(), new_port(), new_port()))
     cluster.start()
     yield cluster
-    cluster.stop()
+    cluster.kill()
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ class Shell:
     def run(self, command: str) -> str:
         process = self.start(command)
         shown, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, f"{command}\n{shown}"
+        assert process.returncode == 0, f"{command} ended with {process.returncode}\n{shown}"
         return shown
 
 

@@ -227,9 +227,11 @@ class FunctionWriter:
         own, reader = item_of(deserialize), fields_of(deserialize)
         if reader is not None:
             self.named(f"{name}_fields", reader)
-            first, *others = reader.fields
-            read = f"({name}_row := {name}_known({data})).{first}"
-            return Row((read, *(f"{name}_row.{each}" for each in others))).whole
+            items = ["None" if each is None else f"{name}_row.{each}" for each in reader.fields]
+            first = next((n for n, each in enumerate(reader.fields) if each is not None), None)
+            read = f"({name}_row := {name}_known({data}))"
+            items[first or 0] = f"{read} and None" if first is None else f"{read}.{reader.fields[first]}"
+            return Row(tuple(items)).whole
         return f"{self.named(name, deserialize)}({data})" if own is None else f"({self.named(name, own)}({data}),)"
 
     def named(self, name: str, thing: Any) -> str:

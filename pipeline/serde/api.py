@@ -29,8 +29,8 @@ class ReadsFields(Protocol):
         ...
 
     @property
-    def fields(self) -> Sequence[str]:
-        """The attribute of each item of the tuple."""
+    def fields(self) -> Sequence[str | None]:
+        """The attribute of each item of the tuple; None for an item that is always None."""
         ...
 
 

@@ -80,8 +80,11 @@ class Layout:
     schema: WrittenSchema | None = None
     key_schema: WrittenSchema | None = None
 
-    def serdes(self) -> tuple[Serde[Any], Serde[Any]]:
+    def serdes(self, used: frozenset[str] | None = None) -> tuple[Serde[Any], Serde[Any]]:
         """Return the serdes of keys, without their windows, and of values.
+
+        Args:
+            used: Columns of the value that are read; others may be None. All of them if left out.
 
         Raises:
             SqlError: If a format cannot hold the columns.
@@ -102,6 +105,7 @@ class Layout:
             schema_name=self.schema_name,
             nullable=self.nullable,
             schema=self.schema,
+            used=None if used is None else used | {str(self.timestamp)},
         )
         return keys, values
 
@@ -120,9 +124,9 @@ class Source:
     is_read_only: bool = False
     stored: StoredTable | None = None
 
-    def serdes(self) -> tuple[Serde[Any], Serde[Any]]:
-        """Return the serdes of its keys, windowed or not, and of its values. Errors are those of `Layout.serdes`."""
-        (keys, values), window = self.layout.serdes(), self.layout.window
+    def serdes(self, used: frozenset[str] | None = None) -> tuple[Serde[Any], Serde[Any]]:
+        """Return the serdes of its keys, windowed or not, and of its values, as `Layout.serdes` does."""
+        (keys, values), window = self.layout.serdes(used), self.layout.window
         if window == "SESSION":
             return session_windowed(keys), values
         if window is not None:

@@ -25,6 +25,7 @@ from pipeline.sql.statement_parser import UNITS, parse
 from pipeline.sql.statements import CreateSource, CustomType, DropSource, InsertInto, SetProperty
 from pipeline.sql.stored import StoredTable
 from pipeline.sql.types import Primitive
+from pipeline.sql.used_columns import names_of, used_columns
 from pipeline.topology.topology import is_legal_topic
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ class Plan:
     writes: bool = False
     properties: dict[str, str] = field(default_factory=dict)
     columns: Resolver = field(default_factory=Unknown)
+    used: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Columns that all statements use, by source; sources left out are read whole."""
 
     def check_writes(self) -> None:
         """Make sure that the statements run something.
@@ -103,12 +106,14 @@ class Plan:
             query = None if isinstance(statement, DropSource | CustomType | SetProperty) else statement.query
             if query is not None:
                 self._note_places(query)
+        if PREFIX not in self.properties and not any(isinstance(each, SetProperty) for each in statements):
+            self.used = used_columns(statements)  # a prefix of topics may let two statements share one
         for statement in statements:
             self.add(statement)
 
     def _note_places(self, query: Query) -> None:
         """Note the sources of a query that uses times or places of records, which affect how their tables are read."""
-        if _names(query) & set(PLACES):
+        if names_of(query) & set(PLACES):
             self.placed |= {query.source.name, *(join.source.name for join in query.joins)}
 
     def add(self, statement: Statement) -> None:
@@ -280,12 +285,12 @@ class Plan:
     # Reading
 
     def _relations(self, query: Query) -> list[Relation]:
-        used = _names(query)
+        used = names_of(query)
         sources = [query.source, *(join.source for join in query.joins)]
         return [self._read(self.catalog.find(each.name, each.start), each.alias, used) for each in sources]
 
     def _read(self, source: Source, alias: str, used: set[str]) -> Relation:
-        keys, values = source.serdes()
+        keys, values = source.serdes(None if source.is_table else self.used.get(source.name))
         extractor = _extractor(source.layout)
         consumed: Consumed[Any, Any] = Consumed(keys, values, timestamp_extractor=extractor)
         relation = Relation.of(source, alias, keys)
@@ -301,14 +306,6 @@ class Plan:
                 self.tables[source.name] = self.builder.table(source.topic, consumed, kept)
             return relation.with_table(self.tables[source.name])
         return relation.with_stream(self.builder.stream(source.topic, consumed), used & _PSEUDO)
-
-
-def _names(query: Query) -> set[str]:
-    from sqlglot import exp  # noqa: PLC0415 - statements only hold its nodes
-
-    roots = [item.expression for item in query.items]
-    roots += [query.where, query.having, *query.partition_by, *query.group_by, *(join.on for join in query.joins)]
-    return {column.name for root in roots if root is not None for column in root.find_all(exp.Column)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,10 @@ class Part:
     read: Callable[[Any], Any]
 
 
+class _Nothing(msgspec.Struct, gc=False):
+    """An object whose names do not matter."""
+
+
 @dataclass(slots=True)
 class ObjectReader:
     """Reads the values of columns from objects, with names in any case (`pipeline.serde.api.ReadsFields`).
@@ -45,12 +49,14 @@ class ObjectReader:
 
     Args:
         parts: The columns.
+        places: The index of a part for each item of a row; None for an item that is not read.
         plain: Reads any object, name by name.
         decode: Reads any JSON.
         options: Options of msgspec's decoder.
     """
 
     parts: Sequence[Part]
+    places: Sequence[int | None]
     plain: Callable[[Any], Sequence[Any]]
     decode: Callable[[bytes], Any]
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -62,21 +68,24 @@ class ObjectReader:
     _odd: int = 0
 
     def __post_init__(self) -> None:
-        """Know nothing yet."""
+        """Know nothing yet; without parts, no name matters."""
         self.known = _refuse
+        if not self.parts:
+            self._classes = _MOST_CLASSES
+            self.known = json_decoder(_Nothing).decode
 
     @property
-    def fields(self) -> tuple[str, ...]:
+    def fields(self) -> tuple[str | None, ...]:
         """Return the attributes of the columns."""
-        return tuple(f"f{number}" for number in range(len(self.parts)))
+        return tuple(None if number is None else f"f{number}" for number in self.places)
 
     def reader(self) -> Callable[[bytes], Any]:
         """Return the function that reads a row, or None from JSON's null."""
-        width, values_of = len(self.parts), msgspec.structs.astuple
+        values_of = msgspec.structs.astuple
 
         def read(data: bytes) -> Any:
             try:
-                return values_of(self.known(data))[:width]
+                return self._row(values_of(self.known(data)))
             except (msgspec.DecodeError, TypeError, ValueError, ArithmeticError):
                 return self._read_plainly(data)  # a new name or type, or a mistake, which the plain reader finds again
 
@@ -86,10 +95,14 @@ class ObjectReader:
         found = self.decode(data)
         if found is None:
             return None
-        row = tuple(self.plain(found))
+        row = self._row(self.plain(found))
         if self._classes < _MOST_CLASSES and self._learns(found):
             self.known = self._knowing()
         return row
+
+    def _row(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Return a row of the parts' values, which may have others behind them."""
+        return tuple([None if number is None else values[number] for number in self.places])
 
     def _learns(self, found: dict[str, Any]) -> bool:
         """Return whether a record has changed the class."""
@@ -131,7 +144,7 @@ class ObjectReader:
     def _without_class(self) -> Callable[[bytes], Any]:
         """Return the function that reads all records by the plain reader from now on."""
         self._classes = _MOST_CLASSES
-        made: Any = msgspec.defstruct("Row", self.fields, gc=False)
+        made: Any = msgspec.defstruct("Row", [f"f{number}" for number in range(len(self.parts))], gc=False)
         return lambda data: made(*self.plain(self.decode(data)))
 
     def _finishing(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

@@ -147,25 +147,39 @@ def _itself(value: Any) -> Any:
     return value
 
 
-def json_serde(columns: Columns, *, wrapped: bool) -> Serde[Any]:
-    """Return the serde of rows as JSON: an object of all columns, or a single unwrapped value."""
-    write, read = json_functions(columns, wrapped=wrapped)
-    return Serde(f"sql-json[{columns_text(columns)}]", write, read, remake=(_again, (columns, wrapped)))
+def json_serde(columns: Columns, *, wrapped: bool, used: frozenset[str] | None = None) -> Serde[Any]:
+    """Return the serde of rows as JSON: an object of all columns, or a single unwrapped value.
+
+    Args:
+        columns: Names and types of the values.
+        wrapped: Whether the row is an object.
+        used: Columns of an object that are read; others are None. All of them if left out.
+    """
+    write, read = json_functions(columns, wrapped=wrapped, used=used)
+    unused = [] if used is None else [name for name, _ in columns if name not in used]
+    without = f" without {', '.join(unused)}" if unused else ""  # tells fingerprints that state may lack these
+    name = f"sql-json[{columns_text(columns)}]{without}"
+    return Serde(name, write, read, remake=(_again, (columns, wrapped, used)))
 
 
-def _again(columns: Columns, wrapped: bool) -> Serde[Any]:  # noqa: FBT001 - pickled
-    return json_serde(columns, wrapped=wrapped)
+def _again(columns: Columns, wrapped: bool, used: frozenset[str] | None) -> Serde[Any]:  # noqa: FBT001 - pickled
+    return json_serde(columns, wrapped=wrapped, used=used)
 
 
-def json_functions(columns: Columns, *, wrapped: bool) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """Return the functions that write and read rows as JSON."""
+def json_functions(
+    columns: Columns, *, wrapped: bool, used: frozenset[str] | None = None
+) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """Return the functions that write and read rows as JSON. Arguments are those of `json_serde`."""
     options: dict[str, Any] = {"float_hook": decimal.Decimal} if "DECIMAL" in types_text(columns) else {}
     decode = json_decoder(Any, **options).decode
     if not wrapped:
         read_one, write_one = reader_of(columns[0][1]), writer_of(columns[0][1]) or _itself
         return (lambda row: _encode(write_one(row[0]))), (lambda data: (read_one(decode(data)),))
-    parts = [Part(name, _PLAIN.get(type_), reader_of(type_)) for name, type_ in columns]
-    return _writer(columns), ObjectReader(parts, _fields_reader(columns), decode, options).reader()
+    read_columns = tuple(each for each in columns if used is None or each[0] in used)
+    numbers = {name: number for number, (name, _) in enumerate(read_columns)}
+    parts = [Part(name, _PLAIN.get(type_), reader_of(type_)) for name, type_ in read_columns]
+    places = [numbers.get(name) for name, _ in columns]
+    return _writer(columns), ObjectReader(parts, places, _fields_reader(read_columns), decode, options).reader()
 
 
 def types_text(columns: Columns) -> str:

@@ -73,6 +73,7 @@ def value_serde(
     schema_name: str | None = None,
     nullable: str | None = None,
     schema: WrittenSchema | None = None,
+    used: frozenset[str] | None = None,
 ) -> Serde[Any]:
     """Return the serde of rows in a topic: tuples of values.
 
@@ -84,6 +85,7 @@ def value_serde(
         schema_name: Full name of the schema's record, for formats of a registry; ksqlDB's if left out.
         nullable: How Protobuf distinguishes NULLs of single values from 0: `OPTIONAL` or `WRAPPER`; if left out, it does not.
         schema: The schema to write with, for formats of a registry; that of the columns if left out.
+        used: Columns that JSON objects are read for; others may be None. All of them if left out.
 
     Raises:
         SqlError: If there is no such format, or it cannot hold the columns.
@@ -95,7 +97,7 @@ def value_serde(
         _check_maps(format_, columns)
     match format_:
         case "JSON":
-            return json_serde(columns, wrapped=is_whole)
+            return json_serde(columns, wrapped=is_whole, used=used)
         case "AVRO":
             return avro_serde(columns, schema_name, wrapped=is_whole, schema=schema)
         case "JSON_SR":

@@ -320,6 +320,33 @@ def test_times_may_be_written_as_texts_and_end_early() -> None:
     assert found == [b'{"N":24}', b'{"N":25}']
 
 
+@pytest.mark.parametrize(
+    ("projection", "more", "expected"),
+    [
+        ("shop, n", "", [{"N": 1}]),
+        ("*", "", []),
+        ("shop, n", "CREATE STREAM p AS SELECT shop, price FROM sales;", []),
+        ("shop, n", "CREATE STREAM p AS SELECT * FROM sales;", []),
+        ("shop, n", "CREATE STREAM p AS SELECT shop, item FROM sales WHERE price > 1;", []),
+        ("shop, AS_VALUE(shop) AS name", "", [{"NAME": "a"}]),
+    ],
+)
+def test_only_columns_that_statements_use_have_to_be_right(projection: str, more: str, expected: list[Any]) -> None:
+    builder = StreamsBuilder()
+    topology = build_sql(f"{SALES} CREATE STREAM o AS SELECT {projection} FROM sales; {more}", builder)
+    with TopologyTestDriver(topology, {"deserialization.exception.handler": "continue"}) as driver:
+        driver.input_topic("s", STRING, BYTES).pipe_input("a", b'{"N": 1, "PRICE": [], "ITEM": "x"}')
+        written = driver.output_topic("O", STRING, BYTES).read_records_to_list()
+    assert [json.loads(record.value or b"") for record in written] == expected
+
+
+def test_a_statement_that_uses_more_columns_changes_the_fingerprint_of_the_source() -> None:
+    first = f"{SALES} CREATE STREAM o AS SELECT shop, n FROM sales;"
+    more = f"{first} CREATE STREAM p AS SELECT shop, item FROM sales;"
+    (one, *_), (other, *_) = (build_sql(text, StreamsBuilder()).node_fingerprints().values() for text in (first, more))
+    assert one != other
+
+
 def test_headers_are_columns() -> None:
     columns = "(k STRING KEY, h ARRAY<STRUCT<key STRING, value BYTES>> HEADERS, trace BYTES HEADER('trace'), v INT)"
     statements = f"CREATE STREAM sales {columns} WITH (kafka_topic='s', value_format='JSON');"

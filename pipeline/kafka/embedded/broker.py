@@ -38,10 +38,9 @@ _SESSION_MS = 60_000
 _CLUSTER_SESSION_MS = 5_000
 """In a cluster, other brokers take over soon."""
 _ACTIVE = b"Performing controller activation"
-_FENCED = b"Fencing broker 1 at epoch"
-"""Lines of the controller's log: it starts, and it ends the session of the earlier broker."""
-_FENCING_SECONDS = 5
-"""Ten times as long as the controller needs to end the session; wasted if it was fenced already."""
+"""A line of the controller's log: it has read all records, and begins."""
+_FENCING = re.compile(rb"\bfenced=(-?1|true|false)\b")
+"""Changes of the broker's registration in the controller's log; 1 and true fence it, 0 changes something else."""
 _LET_GO_SECONDS = 5
 """Longest time in which a killed broker releases its ports."""
 _TELLING = re.compile(r"Exception|Error|ERROR|FATAL|Failed")
@@ -97,7 +96,7 @@ broker.heartbeat.interval.ms=100
 
 _LOGGING = """<Configuration><Appenders><Console name="out"><PatternLayout pattern="%d %p %c{{1}} %m%n"/></Console></Appenders>
 <Loggers>
-<Logger name="org.apache.kafka.controller.ReplicationControlManager" level="{controller}"/>
+<Logger name="org.apache.kafka.controller.ClusterControlManager" level="{controller}"/>
 <Root level="warn"><AppenderRef ref="out"/></Root>
 </Loggers></Configuration>
 """
@@ -290,13 +289,26 @@ class EmbeddedBroker:
         self._write_logging(controller="info")
         process = self._start_process(command, output)
 
-        def has_said(text: bytes) -> bool:
-            return text in output.read_bytes() or process.poll() is not None
+        def has_fenced() -> bool:
+            said = output.read_bytes()
+            return process.poll() is not None or (
+                _ACTIVE in said and _FENCING.findall(said)[-1:] in ([b"1"], [b"true"])
+            )
 
-        self._wait_for(lambda: has_said(_ACTIVE), _START_SECONDS)
-        self._wait_for(lambda: has_said(_FENCED), _FENCING_SECONDS)
+        def has_written() -> bool:
+            return process.poll() is not None or self._metadata_bytes() > written
+
+        is_fenced = self._wait_for(has_fenced, _START_SECONDS)
+        written = self._metadata_bytes()
+        is_fenced = is_fenced and self._wait_for(has_written, _START_SECONDS)  # this record, or one that comes later
         self._terminate()
+        if not is_fenced:
+            message = f"The controller did not end the killed broker's session within {_START_SECONDS} s"
+            raise EmbeddedBrokerError(message, hint=f"No data is lost: start it again. See {output}.")
         self._write_settings()
+
+    def _metadata_bytes(self) -> int:
+        return sum(path.stat().st_size for path in (self._data / "__cluster_metadata-0").glob("*.log"))
 
     def _not_up(self, begin: int, what: str) -> EmbeddedBrokerError:
         """Return the error for a failed start, with its log since the given position; `what` describes the symptom."""

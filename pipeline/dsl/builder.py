@@ -66,12 +66,12 @@ class StreamsBuilder:
             consumed: How to read them.
 
         Raises:
-            TopologyError: If the topics are read twice with different offset resets; at `build()`, if there is no
+            TopologyError: If the topics are read twice with different offset resets or serdes; at `build()`, if there is no
                 topic, a name is illegal, or a topic is part of two different sources.
         """
         chosen = topics if isinstance(topics, str | re.Pattern) else tuple(dict.fromkeys(topics))
         name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name)
-        known = self._sources.source_of(name, chosen, consumed.offset_reset_policy)
+        known = self._sources.source_of(name, chosen, consumed)
         if known == name:
             named = (chosen,) if isinstance(chosen, str | re.Pattern) else chosen
             self._plan.topics[name] = ", ".join(topic if isinstance(topic, str) else topic.pattern for topic in named)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -20,6 +21,7 @@ from pipeline.sql.operators import cast, value_or_null
 from pipeline.sql.queries import Result, planned
 from pipeline.sql.relations import HEADERS, PLACES, Relation, time_by, timed_stream
 from pipeline.sql.replacing import check_columns, check_replacement
+from pipeline.sql.shared_topics import SharedTopics, row_of, rows_serde
 from pipeline.sql.shown_values import shown
 from pipeline.sql.statement_parser import UNITS, parse
 from pipeline.sql.statements import CreateSource, CustomType, DropSource, InsertInto, SetProperty
@@ -85,6 +87,7 @@ class Plan:
     columns: Resolver = field(default_factory=Unknown)
     used: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Columns that all statements use, by source; sources left out are read whole."""
+    shared: SharedTopics = field(default_factory=SharedTopics)
 
     def check_writes(self) -> None:
         """Make sure that the statements run something.
@@ -108,8 +111,16 @@ class Plan:
                 self._note_places(query)
         if PREFIX not in self.properties and not any(isinstance(each, SetProperty) for each in statements):
             self.used = used_columns(statements)  # a prefix of topics may let two statements share one
+            self._note_streams(statements)
         for statement in statements:
             self.add(statement)
+
+    def _note_streams(self, statements: Sequence[Statement]) -> None:
+        """Note the streams that statements declare. Mistakes are reported when their turn comes."""
+        for statement in statements:
+            if isinstance(statement, CreateSource) and statement.query is None and not statement.is_table:
+                with suppress(SqlError):
+                    self.shared.add(self._declared(statement, checked_properties(statement, self.properties)))
 
     def _note_places(self, query: Query) -> None:
         """Note the sources of a query that uses times or places of records, which affect how their tables are read."""
@@ -290,6 +301,8 @@ class Plan:
         return [self._read(self.catalog.find(each.name, each.start), each.alias, used) for each in sources]
 
     def _read(self, source: Source, alias: str, used: set[str]) -> Relation:
+        if not source.is_table and len(layouts := self.shared.layouts_of(source)) > 1:
+            return self._read_shared(source, alias, used, layouts)
         keys, values = source.serdes(None if source.is_table else self.used.get(source.name))
         extractor = _extractor(source.layout)
         consumed: Consumed[Any, Any] = Consumed(keys, values, timestamp_extractor=extractor)
@@ -306,6 +319,15 @@ class Plan:
                 self.tables[source.name] = self.builder.table(source.topic, consumed, kept)
             return relation.with_table(self.tables[source.name])
         return relation.with_stream(self.builder.stream(source.topic, consumed), used & _PSEUDO)
+
+    def _read_shared(self, source: Source, alias: str, used: set[str], layouts: Sequence[Layout]) -> Relation:
+        """Read a stream whose topic other streams read as well: the topology reads it once, for all of them."""
+        keys, _ = source.serdes()
+        own = row_of(layouts.index(source.layout))
+        rows = rows_serde(*(replace(source, layout=each).serdes()[1] for each in layouts))
+        extractor = _extractor(source.layout, own)
+        stream = self.builder.stream(source.topic, Consumed(keys, rows, timestamp_extractor=extractor))
+        return Relation.of(source, alias, keys).with_stream(stream.map_values(own), used & _PSEUDO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,12 +511,15 @@ def _millis(text: str, start: int) -> int:
     return int(match[1]) * UNITS[unit]
 
 
-def _extractor(layout: Layout) -> Any:
+def _extractor(layout: Layout, row: Callable[[Any], Any] | None = None) -> Any:
+    """Return the timestamp extractor; `row` returns the layout's row of a value, if a value is not just that."""
     if layout.timestamp is None:
         return None
     names, time_of = [name for name, _ in layout.value], time_by(layout.timestamp_format)
     if layout.timestamp in names:
         place = names.index(layout.timestamp)
+        if row is not None:
+            return lambda record, _partition_time: -1 if record.value is None else time_of(row(record.value)[place])
         return lambda record, _partition_time: -1 if record.value is None else time_of(record.value[place])
     place = [name for name, _ in layout.key].index(layout.timestamp)
     return lambda record, _partition_time: (

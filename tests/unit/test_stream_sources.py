@@ -100,6 +100,15 @@ def test_the_same_topics_cannot_start_at_different_offsets(
         builder.stream(topics, Consumed(STRING, STRING, offset_reset_policy=second))
 
 
+@pytest.mark.parametrize("second", [Consumed(STRING, LONG), Consumed(LONG, STRING)])
+def test_the_same_topics_cannot_be_read_with_different_serdes(second: Consumed[Any, Any]) -> None:
+    """They are deserialized once: one of the streams would have values of the other."""
+    builder = StreamsBuilder()
+    builder.stream("one", Consumed(STRING, STRING))
+    with pytest.raises(TopologyError, match="different serdes on the same input"):
+        builder.stream("one", second)
+
+
 @pytest.mark.parametrize(
     "reset",
     [

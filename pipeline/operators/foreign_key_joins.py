@@ -20,7 +20,7 @@ from pipeline.serde.murmur3 import hash128
 from pipeline.state.values import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.operator import OperatorContext
@@ -30,11 +30,14 @@ if TYPE_CHECKING:
     Bytes = Callable[[Any], bytes]
 
 
+_ANSWERED = frozenset({Instruction.DELETE_KEY_AND_PROPAGATE, Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE})
+
+
 class Asking:
-    """Asks again for the result of a row; `SubscriptionSend` and `ResponseJoin` share it in a task.
+    """Knows which rows will be answered, and asks again; `SubscriptionSend` and `ResponseJoin` share it in a task.
 
     A cache may show rows that it has not forwarded yet, so the next update of the row ends what was asked for here. Until
-    then a row takes the bytes of its key and its foreign key.
+    then a row takes the bytes of its key and its foreign key. A row that waits for its answer takes its key and a hash.
 
     Args:
         key_bytes: Serializes primary keys.
@@ -43,6 +46,7 @@ class Asking:
     def __init__(self, key_bytes: Bytes) -> None:
         self._key_bytes = _writing("primary key", key_bytes)
         self._foreign_keys: dict[bytes, Any] = {}
+        self._awaited: dict[bytes, bytes | None] = {}
         self._context: OperatorContext
 
     def begin(self, context: OperatorContext) -> None:
@@ -51,10 +55,27 @@ class Asking:
 
     def ask(self, foreign_key: Any, key: Any, hash_: bytes | None, timestamp: int, headers: Headers) -> None:
         """Subscribe a row to its foreign key, and ask for an answer in any case."""
-        self._foreign_keys[self._key_bytes(key)] = foreign_key
+        data = self._key_bytes(key)
+        self._foreign_keys[data], self._awaited[data] = foreign_key, hash_
         instruction = Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE
         subscription = Subscription(hash_, instruction, key, self._context.task_id.partition)
         self._context.forward(foreign_key, subscription, timestamp, headers)
+
+    def note(self, key: Any, hash_: bytes | None, sent: Sequence[tuple[Any, Instruction]]) -> None:
+        """Note whether the subscriptions of a row's update will be answered in any case."""
+        if any(instruction in _ANSWERED for _, instruction in sent):
+            self._awaited[self._key_bytes(key)] = hash_
+        else:
+            self.end(key)
+
+    def awaits(self, key: Any, hash_: bytes | None) -> bool:
+        """Return whether the answer for this state of a row is still to come."""
+        return self._awaited.get(self._key_bytes(key), b"") == hash_
+
+    def end(self, key: Any) -> None:
+        """Note that a row waits for no answer."""
+        if self._awaited:
+            self._awaited.pop(self._key_bytes(key), None)
 
     def taken(self, key: Any) -> Any:
         """Return the foreign key asked for since the last update of a row, and forget it; None if there is none."""
@@ -111,6 +132,7 @@ class SubscriptionSend:
         asked = self._asking.taken(key)
         if asked is not None:
             wanted += self._instructions_after(asked, new)
+        self._asking.note(key, hash_, wanted)
         partition = self._context.task_id.partition
         for foreign_key, instruction in wanted:
             self._context.forward(foreign_key, Subscription(hash_, instruction, key, partition), timestamp, headers)
@@ -310,8 +332,10 @@ class ResponseJoin:
         current = self._hash(found)
         if current != value.hash:
             self._context.drop(DropReason.STALE_RESPONSE)
-            self._settle(key, value, found, current, timestamp, headers)
+            if not self._asking.awaits(key, current):
+                self._settle(key, value, found, current, timestamp, headers)
             return
+        self._asking.end(key)
         if value.foreign_value is None and (found is None or not self._left_join):
             result = None
         else:

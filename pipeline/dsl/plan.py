@@ -194,6 +194,13 @@ class TableNode:
     is_versioned: bool = False
     used_stores: tuple[str, ...] = ()
 
+    @property
+    def looks_up_versions(self) -> bool:
+        """Whether lookups are as of a time (`KTableValueGetter.isVersioned`): a table without a store asks its parent."""
+        if self.parents and not self.is_materialized:
+            return not self.is_join and self.parents[0].looks_up_versions
+        return self.is_versioned
+
     def materialize(self) -> tuple[str, ...]:
         """Make its values available to lookups, and return the stores that these need (`KTableImpl.valueGetterSupplier`)."""
         if self.parents and not self.is_materialized:

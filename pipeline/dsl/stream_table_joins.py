@@ -63,7 +63,7 @@ def join_table(
         topology.connect_processor_and_state_stores(name, *table.materialize())
         topology.copartition(sources)
 
-    if table.is_versioned or joined.grace_period is not None:
+    if table.looks_up_versions or joined.grace_period is not None:
         if joined.name is None and joined.grace_period is not None:
             plan.unnamed.add_store(f"{name}-Buffer", logging=True)
         join = VersionedJoin(

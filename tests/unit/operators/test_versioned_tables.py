@@ -305,3 +305,32 @@ def test_buffered_records_have_kafka_streams_bytes() -> None:
     )
     assert decode_buffered(data) == record
     assert buffered_key_of(buffer_key(60000, b"A", 7)) == b"A"
+
+
+UNNAMED: Materialized[Any, Any] = Materialized(None, STRING, STRING)
+
+
+@pytest.mark.parametrize(
+    "derive",
+    [
+        lambda table: table,
+        lambda table: table.map_values(str.lower),
+        lambda table: table.map_values(str.lower, UNNAMED),
+        lambda table: table.filter(lambda _k, _v: True, UNNAMED).map_values(str.lower, UNNAMED),
+    ],
+    ids=["the table itself", "derived", "derived with serdes", "derived twice"],
+)
+def test_tables_without_a_store_are_looked_up_at_the_time_of_the_record(
+    derive: Callable[[KTable[Any, Any]], KTable[Any, Any]],
+) -> None:
+    """`KTableValueGetter.isVersioned` is that of the table with the store, whatever the options of those between say."""
+    builder = StreamsBuilder()
+    table = derive(builder.table("rows", STRINGS, versioned()))
+    builder.stream("asked", STRINGS).left_join(table, lambda one, row: f"{one}{row}").to("out", TEXT)
+    with TopologyTestDriver(builder.build()) as driver:
+        rows = driver.input_topic("rows", STRING, STRING)
+        asked = driver.input_topic("asked", STRING, STRING)
+        rows.pipe_input("k", "b", timestamp=258)
+        asked.pipe_input("k", "at 246: ", timestamp=246)
+        asked.pipe_input("k", "at 258: ", timestamp=258)
+        assert driver.output_topic("out", STRING, STRING).read_values_to_list() == ["at 246: None", "at 258: b"]

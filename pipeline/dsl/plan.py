@@ -196,7 +196,7 @@ class TableNode:
 
     @property
     def looks_up_versions(self) -> bool:
-        """Whether lookups are as of a time (`KTableValueGetter.isVersioned`): a table without a store asks its parent."""
+        """Whether a lookup may take a time, because the store behind it is versioned (`KTableValueGetter.isVersioned`)."""
         if self.parents and not self.is_materialized:
             return not self.is_join and self.parents[0].looks_up_versions
         return self.is_versioned

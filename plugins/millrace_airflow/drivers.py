@@ -1,6 +1,6 @@
 """Runs Spark drivers outside of tasks: a separate process computes on a cluster, and its task waits without a slot.
 
-A driver does one piece of work, which is a value: a run over a range, or a step of a release.
+A driver does one piece of work, which is a value: a run over a range, a step of a release, a check, an import or an export.
 
 Driver and waiting task communicate through a topic. The driver records that it lives, and how it ended. Cancelling the task
 records that the driver is to end. So a triggerer may wait anywhere, and may be restarted.
@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,16 +26,20 @@ import msgspec
 from millrace_airflow.location import Location
 from millrace_airflow.sessions import (
     Look,
-    RunWish,
-    StepWish,
+    Outcome,
     bounded,
     is_worth_another_attempt,
+    judge_live,
+    logged_progress,
     notes_of_drivers,
     now_ms,
     run,
     take,
+    transfer,
 )
+from millrace_airflow.wishes import CheckWish, ExportWish, ImportWish, StepWish, Wish
 from pipeline.decoders import json_decoder
+from pipeline.errors import EngineError, UnderWayError
 
 if TYPE_CHECKING:
     from pipeline.config import ProjectConfig
@@ -64,7 +69,7 @@ class Order:
 
     id: str
     path: str
-    wish: RunWish | StepWish
+    wish: Wish
     kafka: dict[str, str] = field(default_factory=dict, repr=False)
     master: str = ""
 
@@ -78,12 +83,16 @@ class Note:
         at_ms: Time of the message, ms since the epoch.
         said: What the driver has done, or why it failed.
         may_help: Whether another attempt may help.
+        found: What the task returns, or finds its result by.
+        is_under_way: Whether it failed since another run has to end first.
     """
 
     state: str
     at_ms: int
     said: str = ""
     may_help: bool = True
+    found: str = ""
+    is_under_way: bool = False
 
 
 def is_local(project: ProjectConfig, master: str) -> bool:
@@ -92,31 +101,50 @@ def is_local(project: ProjectConfig, master: str) -> bool:
     return chosen.startswith("local")
 
 
-def start(location: Location, driver: str, wish: RunWish | StepWish) -> None:
-    """Start a driver, which outlives this process.
+def start(location: Location, driver: str, wish: Wish) -> None:
+    """Start a driver, which outlives this process. Waits until it has read its instructions.
 
     Args:
         location: Where the project is.
         driver: The driver's id, which is new.
         wish: The work.
+
+    Raises:
+        EngineError: If it ends before that: its log says why.
     """
-    project = location.project()
-    directory = project.state_directory(project.app(wish.app)) / "drivers"
+    directory = _directory(location.project(), wish)
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / f"{driver}.log").open("wb") as written:
+    log_file = directory / f"{driver}.log"
+    reading, writing = os.pipe()
+    with log_file.open("wb") as written:
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            [sys.executable, "-m", __name__, str(writing)],
             stdin=subprocess.PIPE,
             stdout=written,
             stderr=written,
             start_new_session=True,
+            pass_fds=(writing,),
         )
+    os.close(writing)
+    order = Order(driver, str(location.path), wish, dict(location.kafka), location.master)
     assert process.stdin is not None  # noqa: S101 - as asked for
-    process.stdin.write(
-        msgspec.json.encode(Order(driver, str(location.path), wish, dict(location.kafka), location.master))
-    )
-    process.stdin.close()
-    log.info("the driver %s of process %d computes; it writes to %s", driver, process.pid, written.name)
+    with suppress(BrokenPipeError), process.stdin as instructions:  # a pipe breaks if the driver has ended
+        instructions.write(msgspec.json.encode(order))
+    with os.fdopen(reading, "rb") as answers:
+        is_started = bool(answers.read(1))
+    if not is_started:
+        process.wait()
+        last = log_file.read_text(errors="replace").strip().splitlines()[-1:]
+        message = f"the driver {driver} ended with code {process.returncode} before it began: {''.join(last)}"
+        raise EngineError(message, hint=f"Its log is {log_file}.")
+    log.info("the driver %s of process %d computes; it writes to %s", driver, process.pid, log_file)
+
+
+def _directory(project: ProjectConfig, wish: Wish) -> Path:
+    """Return the directory of drivers' logs."""
+    if isinstance(wish, ImportWish | ExportWish):  # they are of no application
+        return project.path.resolve().parent / ".millrace" / "drivers"
+    return project.state_directory(project.app(wish.app)) / "drivers"
 
 
 def end(project: ProjectConfig, driver: str) -> None:
@@ -166,31 +194,38 @@ def drive(order: Order) -> None:
     log.info("%s: %s", note.state, note.said)
 
 
-def _noted(project: ProjectConfig, wish: RunWish | StepWish, watch: threading.Thread) -> Note:
+def _noted(project: ProjectConfig, wish: Wish, watch: threading.Thread) -> Note:
     """Do a piece of work while it is being watched, and return how it ended."""
     from pipeline.errors import StreamsError, of_an_interrupt
     from pipeline.extras import missing_extra
 
     try:
         watch.start()
-        return Note(DONE, now_ms(), _done(project, wish))
+        done = _done(project, wish)
+        return Note(DONE, now_ms(), done.said, found=done.found)
     except (Exception, KeyboardInterrupt) as error:
         if of_an_interrupt(error):  # the bridge to Java answers an interrupt by failing
             said = "It was told to end. What is committed stays; another attempt does the rest."
             return Note(ENDED, now_ms(), said)
         error = missing_extra(error) or error
         if isinstance(error, StreamsError):
-            return Note(FAILED, now_ms(), str(error), is_worth_another_attempt(error))
+            may_help, is_under_way = is_worth_another_attempt(error), isinstance(error, UnderWayError)
+            return Note(FAILED, now_ms(), str(error), may_help, is_under_way=is_under_way)
         log.exception("the driver fails")
         return Note(FAILED, now_ms(), f"{type(error).__name__}: {error}")
 
 
-def _done(project: ProjectConfig, wish: RunWish | StepWish) -> str:
-    """Do a piece of work, and return what was done."""
+def _done(project: ProjectConfig, wish: Wish) -> Outcome:
+    """Do a piece of work."""
     if isinstance(wish, StepWish):
-        return take(project, wish)
+        return Outcome(take(project, wish))
+    if isinstance(wish, CheckWish):
+        check = judge_live(project, wish)
+        return Outcome(f"check {check.id}: judged up to {check.at}", check.id)
+    if isinstance(wish, ImportWish | ExportWish):
+        return transfer(project, wish, logged_progress(log))
     summary = run(bounded(project, wish), lambda done, of: log.info("%d of %d offsets", done, of))
-    return f"{summary.processed} records processed, dropped: {dict(summary.dropped)}"
+    return Outcome(f"{summary.processed} records processed, dropped: {dict(summary.dropped)}")
 
 
 def _forgotten(topic: ControlTopic) -> dict[str, None]:
@@ -222,4 +257,7 @@ if __name__ == "__main__":
     given = sys.stdin.buffer.read()
     os.close(sys.stdin.fileno())
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore it: `_watch` sends it
-    drive(json_decoder(Order).decode(given))
+    instructions = json_decoder(Order).decode(given)
+    with os.fdopen(int(sys.argv[1]), "wb") as answers:
+        answers.write(b"\n")
+    drive(instructions)

@@ -16,10 +16,9 @@ from millrace_airflow.lineage import Lineage, judged_by_topic
 from millrace_airflow.links import ApplicationLink, DocsLink, SparkLink
 from millrace_airflow.sessions import (
     STEPS,
-    RunWish,
-    StepWish,
     bounded,
     judge_live,
+    judged,
     look,
     published_by,
     rehearse,
@@ -34,13 +33,15 @@ from millrace_airflow.sessions import (
 )
 from millrace_airflow.submission import concluded, is_apart, submit
 from millrace_airflow.triggers import LookTrigger, ended
+from millrace_airflow.wishes import CheckWish, RunWish, StepWish
 from pipeline.errors import UnderWayError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow.sdk import Context
 
+    from millrace_airflow.sessions import Check
     from pipeline.config import ProjectConfig
     from pipeline.project.bounded import BoundedRun
     from pipeline.releases.control_topic.verdicts import GateVerdict
@@ -121,16 +122,7 @@ class BoundedRunOperator(BaseOperator):
 
     def execute(self, context: Context) -> str:
         """Run, and return the range as text. While another run of the application lives, defer the task."""
-        try:
-            return acting(lambda: self._run(context))
-        except UnderWayError:
-            wanted = {"kind": "idle", "app": self.app}
-            first = acting(lambda: look(located(self.config, self.millrace_conn_id).project(), **wanted))
-            if first.is_over:  # a worker has the application, or a switch is under way: a retry may succeed
-                raise
-            self.log.info("%s", first.said)
-        self.defer(trigger=LookTrigger(wanted, self.config, self.millrace_conn_id), method_name="resume")
-        raise AssertionError
+        return self._unless_another_runs(lambda: acting(lambda: self._run(context)))
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:
         """Run after the other run has ended."""
@@ -147,7 +139,21 @@ class BoundedRunOperator(BaseOperator):
 
     def driven(self, context: Context, event: dict[str, Any]) -> str:
         """Continue after a driver has ended; another attempt does the work that it left."""
-        return concluded(self, context, event, lambda: self._concluded(context))
+        conclude = partial(concluded, self, context, event, lambda _: self._concluded(context))
+        return self._unless_another_runs(conclude)
+
+    def _unless_another_runs(self, action: Callable[[], str]) -> str:
+        """Act, or else wait without a slot until no other run of the application lives: see `resume`."""
+        try:
+            return action()
+        except UnderWayError:
+            wanted = {"kind": "idle", "app": self.app}
+            first = acting(lambda: look(located(self.config, self.millrace_conn_id).project(), **wanted))
+            if first.is_over:  # a worker has the application, or a switch is under way: a retry may succeed
+                raise
+            self.log.info("%s", first.said)
+        self.defer(trigger=LookTrigger(wanted, self.config, self.millrace_conn_id), method_name="resume")
+        raise AssertionError
 
     def _run(self, context: Context) -> str:
         is_dry = truth("dry", self.dry)
@@ -291,7 +297,7 @@ class ReleaseOperator(BaseOperator):
     def driven(self, context: Context, event: dict[str, Any]) -> str:
         """Continue after a driver has taken the step, or has failed: a failed gate has a verdict, too."""
         found = acting(lambda: self._found(located(self.config, self.millrace_conn_id).project()))
-        return concluded(self, context, event, lambda: found)
+        return concluded(self, context, event, lambda _: found)
 
     def _take(self, context: Context) -> str:
         if self.step not in STEPS:
@@ -355,6 +361,7 @@ class QualityOperator(BaseOperator):
         since: `last`, for records that are new since the last check; a vector of public topics, or a time. Empty for all.
         config: Path of `streams.toml`; by default, as the connection says.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
+        apart: As in `BoundedRunOperator`.
         millrace_conn_id: The connection.
     """
 
@@ -369,6 +376,7 @@ class QualityOperator(BaseOperator):
         since: str = "",
         config: str = "",
         master: str = "",
+        apart: bool | None = None,
         millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
@@ -378,26 +386,40 @@ class QualityOperator(BaseOperator):
         self.docs_page, self.lineage = "", Lineage()
         self.config = config
         self.master = master
+        self.apart = apart
         self.millrace_conn_id = millrace_conn_id
 
     def execute(self, context: Context) -> dict[str, str]:
         """Judge, and return the outcome of each expectation. A failed check is not retried."""
+        return acting(partial(self._judge, context))
+
+    def driven(self, context: Context, event: dict[str, Any]) -> dict[str, str]:
+        """Continue after a driver has judged, or has failed."""
         project = acting(lambda: located(self.config, self.millrace_conn_id).project())
-        by = f"airflow:{self.dag_id}/{context['run_id']}"
-        found = acting(lambda: judge_live(project, self.app, self.master, by, self.since))
-        judged = judged_by_topic(found.verdict.outcomes)
-        topics = tuple(sorted({tp.topic for tp in found.at.offsets}))
-        facet = {"app": self.app, "verdict": found.id, "range": str(found.at)}
-        self.lineage = Lineage(project.kafka["bootstrap.servers"], topics, (), facet, judged)
+        return concluded(self, context, event, lambda note: self._told(project, judged(project, self.app, note.found)))
+
+    def _judge(self, context: Context) -> dict[str, str]:
+        location = located(self.config, self.millrace_conn_id)
+        project = location.project()
+        wish = CheckWish(self.app, self.since, self.master, f"airflow:{self.dag_id}/{context['run_id']}")
+        if is_apart(self, project):
+            submit(self, context, location, wish)
+        return self._told(project, judge_live(project, wish))
+
+    def _told(self, project: ProjectConfig, found: Check) -> dict[str, str]:
+        """Record the page of a check, and its lineage for OpenLineage."""
+        outcomes, critical = found.verdict.outcomes, found.verdict.critical
+        facet = {"app": self.app, "verdict": found.id, "range": found.at}
+        servers = project.kafka["bootstrap.servers"]
+        self.lineage = Lineage(servers, found.topics, (), facet, judged_by_topic(outcomes))
         self.docs_page = next(iter(found.verdict.pages.values()), "")
         self.log.info("check %s: judged up to %s", found.id, found.at)
-        for name, outcome in found.verdict.outcomes.items():
+        for name, outcome in outcomes.items():
             self.log.log(logging.WARNING if outcome.startswith("failed") else logging.INFO, "%s: %s", name, outcome)
-        if found.verdict.critical:
-            failures = "; ".join(f"{name}: {found.verdict.outcomes[name]}" for name in found.verdict.critical)
-            message = f"{self.app}: {failures}"
+        if critical:
+            message = f"{self.app}: {'; '.join(f'{name}: {outcomes[name]}' for name in critical)}"
             raise AirflowFailException(message)
-        return dict(found.verdict.outcomes)
+        return dict(outcomes)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
         """Return the topics that were judged, for OpenLineage."""

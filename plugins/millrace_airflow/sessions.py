@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from millrace_airflow.wishes import ImportWish
 from pipeline.errors import BegunRangeError, EngineError, NotReadyError, StreamsError, UnderWayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millrace_airflow.wishes import CheckWish, ExportWish, RunWish, StepWish
     from pipeline.config import ProjectConfig
     from pipeline.hosting.application import Application
     from pipeline.hosting.control.control_topic import ControlTopic
     from pipeline.project.bounded import BoundedRun
     from pipeline.project.millrace import Millrace
-    from pipeline.records import TopicPartition
-    from pipeline.releases.quality.live_quality import LiveVerdict
+    from pipeline.records import OffsetVector, TopicPartition
+    from pipeline.quality.gate import Verdict
     from pipeline.releases.steps.releaser import Releaser
     from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.spark.ranges import RunRange
@@ -42,46 +43,34 @@ STEPS = tuple(_STEPS)
 """The steps of a release."""
 
 
-class RunWish(msgspec.Struct, frozen=True, tag="run"):
-    """The wishes for a bounded run.
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of a piece of work.
 
     Args:
-        app: The application.
-        start: `committed`, `earliest`, a vector or a time.
-        end: `latest`, a vector or a time.
-        version: The version; empty for the live one. Another one writes to its staging topics.
-        advance_to: A time to advance event time to at the end; empty for none.
-        master: Spark's master URL; if empty, as the project says.
-        by: The author of the run, for the record of runs.
-        range: The offsets that start and end have been resolved to, as text; empty if they have not been.
+        said: What was done, in words.
+        found: What other tasks are told: the id of a check, the records of an import, the range of an export.
     """
 
-    app: str
-    start: str
-    end: str
-    version: str = ""
-    advance_to: str = ""
-    master: str = ""
-    by: str = ""
-    range: str = ""
+    said: str
+    found: str = ""
 
 
-class StepWish(msgspec.Struct, frozen=True, tag="step"):
-    """The wish for a step of a release.
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of a live version's public topics.
 
     Args:
-        app: The application.
-        step: One of `STEPS`.
-        about: The version that the step is about (`plan`, `start`, `retire`), or the verdict (`approve`).
-        master: Spark's master URL; if empty, as the project says.
-        by: The author of the step, for the history of releases.
+        id: Identifies it in the history of checks.
+        at: The offsets up to which the topics were judged, as text.
+        topics: The topics, in order.
+        verdict: The findings.
     """
 
-    app: str
-    step: str
-    about: str = ""
-    master: str = ""
-    by: str = ""
+    id: str
+    at: str
+    topics: tuple[str, ...]
+    verdict: Verdict
 
 
 def front_door(project: ProjectConfig, master: str = "", by: str = "") -> Millrace:
@@ -147,20 +136,79 @@ def rehearse(chosen: BoundedRun) -> dict[str, int]:
     return {topic: frame.count() for topic, frame in chosen.dry_run().items()}
 
 
-def judge_live(project: ProjectConfig, app: str, master: str, by: str, since: str) -> LiveVerdict:
+def judge_live(project: ProjectConfig, wish: CheckWish) -> Check:
     """Judge the public topics of an application by the expectations of its gate.
-
-    Args:
-        project: The project.
-        app: The application.
-        master: As in `front_door`.
-        by: Identifies the task in the history of checks.
-        since: As in `App.check`.
 
     Raises:
         StreamsError: If they cannot be judged.
     """
-    return front_door(project, master, by).app(app).check(since)
+    found = front_door(project, wish.master, wish.by).app(wish.app).check(wish.since)
+    return _check(found.id, found.at, found.verdict)
+
+
+def judged(project: ProjectConfig, app: str, check: str) -> Check:
+    """Return a check of the history.
+
+    Raises:
+        NotReadyError: If the history does not have it, as brokers could not store it.
+    """
+    from pipeline.quality.gate import Verdict
+    from pipeline.records import OffsetVector
+
+    for each in front_door(project).app(app).checks():
+        if each.id == check:
+            verdict = Verdict(each.outcomes, each.critical, each.warnings, each.pages)
+            return _check(check, OffsetVector.parse(each.at), verdict)
+    message = f"{app}: the history of checks does not have check {check}"
+    raise NotReadyError(message)
+
+
+def _check(check: str, at: OffsetVector, verdict: Verdict) -> Check:
+    return Check(check, str(at), tuple(sorted({tp.topic for tp in at.offsets})), verdict)
+
+
+def transfer(project: ProjectConfig, wish: ImportWish | ExportWish, report: Callable[[int, int], None]) -> Outcome:
+    """Import or export.
+
+    Args:
+        project: The project.
+        wish: The wish.
+        report: Called repeatedly with the records written and all records.
+
+    Raises:
+        StreamsError: If it cannot be done.
+    """
+    millrace = front_door(project, wish.master)
+    spec = {**wish.spec, "key": tuple(wish.spec["key"])}  # JSON has lists only
+    if isinstance(wish, ImportWish):
+        from pipeline.transfers.import_spec import ImportSpec
+
+        imported = millrace.run_import(ImportSpec(**spec), packages=wish.packages, on_progress=report)
+        said = f"{imported.read} rows read, {imported.written} records written to {spec['topic']}"
+        return Outcome(said, str(imported.written))
+    from pipeline.transfers.export_spec import ExportSpec
+
+    exported = millrace.run_export(ExportSpec(**spec), packages=wish.packages, on_progress=report)
+    if exported.batch is None:
+        return Outcome("nothing is new")
+    written = exported.batch.range
+    return Outcome(f"{exported.read} records read, {exported.written} rows written: {written}", written)
+
+
+def logged_progress(log: Any) -> Callable[[int, int], None]:
+    """Return a function that logs the progress of a transfer, with its rate and remaining time, at most every ten seconds."""
+    began = said = time.monotonic()
+
+    def report(done: int, everything: int) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said < _REPORT_SECONDS:
+            return
+        said, rate = now, done / (now - began)
+        remaining = f"{max(everything - done, 0) / rate:.0f} s" if rate else "an unknown time"
+        log.info("%d of %d records, %.0f/s, %s remaining", done, everything, rate, remaining)
+
+    return report
 
 
 def spark_page() -> str:

@@ -12,6 +12,7 @@ from millrace_airflow.drivers import DONE, ENDED, Note, end, is_local, start
 from millrace_airflow.sessions import now_ms
 from millrace_airflow.triggers import DriverTrigger, ended
 from pipeline.decoders import json_decoder
+from pipeline.errors import EngineError, UnderWayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from millrace_airflow.location import Location
-    from millrace_airflow.sessions import RunWish, StepWish
+    from millrace_airflow.wishes import Wish
     from pipeline.config import ProjectConfig
 
 _DRIVER = "driver"
@@ -52,7 +53,7 @@ def is_apart(task: Computing, project: ProjectConfig) -> bool:
     return not is_local(project, task.master) if task.apart is None else task.apart
 
 
-def submit(task: Computing, context: Context, location: Location, wish: RunWish | StepWish) -> NoReturn:
+def submit(task: Computing, context: Context, location: Location, wish: Wish) -> NoReturn:
     """Start a driver, or find that of an earlier attempt, and defer the task until it has ended: see `concluded`."""
     store: Any = context["task_state_store"]
     driver = store.get(_DRIVER)
@@ -64,7 +65,7 @@ def submit(task: Computing, context: Context, location: Location, wish: RunWish 
         else:
             task.log.info("the driver %s of an earlier attempt does the work", driver["driver"])
         task.defer(trigger=DriverTrigger(driver, task.config, task.millrace_conn_id), method_name="driven")
-    except OSError:
+    except (OSError, EngineError):
         store.delete(_DRIVER)
         raise
     except KeyboardInterrupt:
@@ -72,16 +73,17 @@ def submit(task: Computing, context: Context, location: Location, wish: RunWish 
         raise
 
 
-def concluded(task: Computing, context: Context, event: dict[str, Any], conclude: Callable[[], T]) -> T:
+def concluded(task: Computing, context: Context, event: dict[str, Any], conclude: Callable[[Note], T]) -> T:
     """Return the result of a task whose driver has ended. A driver that was told to end is replaced by another one.
 
     Args:
         task: The task.
         context: Its context.
         event: The event of the trigger.
-        conclude: Returns the result when the work is done.
+        conclude: Returns the result when the work is done, from the driver's last note.
 
     Raises:
+        UnderWayError: If another run has to end first.
         AirflowException: If the driver has failed or died, and another attempt may help.
         AirflowFailException: If it has failed, and no other attempt helps.
     """
@@ -89,11 +91,13 @@ def concluded(task: Computing, context: Context, event: dict[str, Any], conclude
     note = json_decoder(Note).decode(ended(event))
     task.log.info("%s", note.said)
     if note.state == DONE:
-        found = acting(conclude)
+        found = acting(lambda: conclude(note))
         store.delete(_DRIVER)
         return found
     store.delete(_DRIVER)
     if note.state == ENDED:
         again: T = task.execute(context)
         return again
+    if note.is_under_way:
+        raise UnderWayError(note.said)
     raise (AirflowException if note.may_help else AirflowFailException)(note.said)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -11,15 +11,15 @@ from airflow.sdk import BaseOperator
 from millrace_airflow.acting import acting, end_at_once
 from millrace_airflow.hooks import CONNECTION, located
 from millrace_airflow.operators import documented
-from millrace_airflow.sessions import front_door
+from millrace_airflow.sessions import logged_progress, transfer
+from millrace_airflow.submission import concluded, is_apart, submit
+from millrace_airflow.wishes import ExportWish, ImportWish
 from pipeline.config.secrets import expanded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
-
-_REPORT_SECONDS = 10.0
 
 
 class ImportOperator(BaseOperator):
@@ -41,6 +41,7 @@ class ImportOperator(BaseOperator):
         parts: Number of parts of a batch, each one transaction.
         packages: Maven coordinates of packages that the format needs, as a JDBC driver.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
+        apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
         config: Path of `streams.toml`; by default, as the connection says.
         millrace_conn_id: The connection.
     """
@@ -64,6 +65,7 @@ class ImportOperator(BaseOperator):
         missing_timestamp: str = "fail",
         packages: Sequence[str] = (),
         master: str = "",
+        apart: bool | None = None,
         config: str = "",
         millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
@@ -85,17 +87,22 @@ class ImportOperator(BaseOperator):
         self.missing_timestamp = missing_timestamp
         self.packages = tuple(packages)
         self.master = master
+        self.apart = apart
 
-    def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
+    def execute(self, context: Context) -> str:
         """Import, and return the number of records as text."""
-        return acting(self._run)
+        return acting(lambda: transferred(self, context, self._wish()))
+
+    def driven(self, context: Context, event: dict[str, Any]) -> str:
+        """Return the number of records that a driver has imported."""
+        return concluded(self, context, event, lambda note: note.found)
 
     def on_kill(self) -> None:
         """End the task, and Spark with its process: the next attempt aborts open transactions."""
         end_at_once()
 
-    def _run(self) -> str:
-        from pipeline.transfers.imports import ImportSpec
+    def _wish(self) -> ImportWish:
+        from pipeline.transfers.import_spec import ImportSpec
 
         spec = ImportSpec(
             topic=self.topic,
@@ -111,11 +118,7 @@ class ImportOperator(BaseOperator):
             parts=self.parts,
             missing_timestamp=self.missing_timestamp,
         )
-        project = front_door(located(self.config, self.millrace_conn_id).project(), self.master)
-        summary = project.run_import(spec, packages=self.packages, on_progress=logged_progress(self.log))
-        read, written = summary.read, summary.written
-        self.log.info("%d rows read, %d records written to %s", read, written, self.topic)
-        return str(summary.written)
+        return ImportWish(asdict(spec), self.packages, self.master)
 
 
 class ExportOperator(BaseOperator):
@@ -132,6 +135,7 @@ class ExportOperator(BaseOperator):
         key: Columns of a `jdbc` target by which rows are replaced (PostgreSQL).
         packages: Maven coordinates of packages that the format needs, as a JDBC driver.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
+        apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
         config: Path of `streams.toml`; by default, as the connection says.
         millrace_conn_id: The connection.
     """
@@ -151,6 +155,7 @@ class ExportOperator(BaseOperator):
         key: Sequence[str] = (),
         packages: Sequence[str] = (),
         master: str = "",
+        apart: bool | None = None,
         config: str = "",
         millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
@@ -168,17 +173,22 @@ class ExportOperator(BaseOperator):
         self.key = tuple(key)
         self.packages = tuple(packages)
         self.master = master
+        self.apart = apart
 
-    def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
+    def execute(self, context: Context) -> str:
         """Export, and return the range of offsets as text; empty if nothing was new."""
-        return acting(self._run)
+        return acting(lambda: transferred(self, context, self._wish()))
+
+    def driven(self, context: Context, event: dict[str, Any]) -> str:
+        """Return the range of offsets that a driver has exported."""
+        return concluded(self, context, event, lambda note: note.found)
 
     def on_kill(self) -> None:
         """End the task, and Spark with its process: the next attempt writes the same batch again."""
         end_at_once()
 
-    def _run(self) -> str:
-        from pipeline.transfers.exports import ExportSpec
+    def _wish(self) -> ExportWish:
+        from pipeline.transfers.export_spec import ExportSpec
 
         spec = ExportSpec(
             topic=self.topic,
@@ -190,31 +200,20 @@ class ExportOperator(BaseOperator):
             name=self.name,
             key=self.key,
         )
-        project = front_door(located(self.config, self.millrace_conn_id).project(), self.master)
-        summary = project.run_export(spec, packages=self.packages, on_progress=logged_progress(self.log))
-        if summary.batch is None:
-            self.log.info("nothing is new")
-            return ""
-        self.log.info("%d records read, %d rows written: %s", summary.read, summary.written, summary.batch.range)
-        return summary.batch.range
+        return ExportWish(asdict(spec), self.packages, self.master)
+
+
+def transferred(task: ImportOperator | ExportOperator, context: Context, wish: ImportWish | ExportWish) -> str:
+    """Import or export, and return what other tasks are told; or submit the work."""
+    location = located(task.config, task.millrace_conn_id)
+    project = location.project()
+    if is_apart(task, project):
+        submit(task, context, location, wish)
+    done = transfer(project, wish, logged_progress(task.log))
+    task.log.info("%s", done.said)
+    return done.found
 
 
 def options_of(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options of a format, with `${NAME}` replaced from the environment."""
     return {name: expanded(f"option {name}", value, os.environ) for name, value in options.items()}
-
-
-def logged_progress(log: Any) -> Callable[[int, int], None]:
-    """Return a function that logs the progress of a transfer, with its rate and remaining time, at most every ten seconds."""
-    began = said = time.monotonic()
-
-    def report(done: int, everything: int) -> None:
-        nonlocal said
-        now = time.monotonic()
-        if now - said < _REPORT_SECONDS:
-            return
-        said, rate = now, done / (now - began)
-        remaining = f"{max(everything - done, 0) / rate:.0f} s" if rate else "an unknown time"
-        log.info("%d of %d records, %.0f/s, %s remaining", done, everything, rate, remaining)
-
-    return report

@@ -10,8 +10,9 @@ from millrace_airflow.acting import acting
 from millrace_airflow.hooks import CONNECTION, located
 from millrace_airflow.links import ApplicationLink
 from millrace_airflow.operators import documented
-from millrace_airflow.sessions import RunWish, bounded, look, now_ms
+from millrace_airflow.sessions import bounded, look, now_ms
 from millrace_airflow.triggers import LookTrigger, ended
+from millrace_airflow.wishes import RunWish
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

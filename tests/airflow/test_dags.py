@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millrace_airflow import sessions
+from millrace_airflow.wishes import CheckWish, ImportWish, RunWish, StepWish, Wish
 from pipeline import LONG
 from pipeline.config import ProjectConfig
+from pipeline.errors import EngineError
 from pipeline.kafka.admin import Admin
 from pipeline.project.sessions import SparkSessions
 from pipeline.releases.control_topic.registry import Registry
@@ -254,8 +256,8 @@ def test_a_bounded_run_and_a_dry_backfill_run_as_dags(shop: Shop, home: Path, mo
     monkeypatch.syspath_prepend(str(home))
     monkeypatch.setattr(SparkSessions, "session", no_spark)
     for end in ("latest", "1970-01-01"):
-        assert run_again(shop.project, sessions.RunWish(shop.name, "committed", end)) == 0
-    assert run_again(shop.project, sessions.RunWish(shop.name, "committed", "latest", range=done.range)) == 0
+        assert run_again(shop.project, RunWish(shop.name, "committed", end)) == 0
+    assert run_again(shop.project, RunWish(shop.name, "committed", "latest", range=done.range)) == 0
     judged = shop.dag("quality")
     assert f"{shop.name}.sums: it has rows: passed: 1" in judged.shown
     require_lineage(home / "lineage", shop, done.range)
@@ -337,8 +339,8 @@ with DAG("{shop.name}__transfers", schedule=None):
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_a_driver_apart_runs_a_range_while_its_task_waits_and_ends_when_told_to(
-    shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch
+def test_drivers_apart_compute_while_their_tasks_wait_and_end_when_told_to(
+    shop: Shop, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from millrace_airflow import drivers  # noqa: PLC0415 - Airflow changes levels of logging for all tests of a process
     from millrace_airflow.location import Location  # noqa: PLC0415
@@ -346,7 +348,7 @@ def test_a_driver_apart_runs_a_range_while_its_task_waits_and_ends_when_told_to(
     project = shop.project
     monkeypatch.syspath_prepend(str(home))
 
-    def note(driver: str, wish: sessions.RunWish | sessions.StepWish, *, is_ended: bool = False) -> Any:
+    def note(driver: str, wish: Wish, *, is_ended: bool = False) -> Any:
         drivers.start(Location(shop.path), driver, wish)
         if is_ended:
             drivers.end(project, driver)
@@ -354,25 +356,44 @@ def test_a_driver_apart_runs_a_range_while_its_task_waits_and_ends_when_told_to(
         until(lambda: drivers.look_at(project, driver, began).is_over, "ended")
         return json.loads(drivers.look_at(project, driver, began).found)
 
-    ended = note(f"{shop.name}-1", sessions.RunWish(shop.name, "committed", "latest"), is_ended=True)
+    ended = note(f"{shop.name}-1", RunWish(shop.name, "committed", "latest"), is_ended=True)
     assert (ended["state"], ended["said"].partition(".")[0]) == ("ended", "It was told to end")
-    refused = note(f"{shop.name}-2", sessions.StepWish(shop.name, "gate"))
+    refused = note(f"{shop.name}-2", StepWish(shop.name, "gate"))
     assert (refused["state"], refused["may_help"]) == ("failed", False)
     assert refused["said"].startswith(f"{shop.name}: no release is planned")
     assert json.loads(drivers.look_at(project, "gone", 0).found)["state"] == "died"
+    missing = note(f"{shop.name}-3", ImportWish({"topic": f"{shop.name}.no", "source": "no", "format": "json", "key": []}))
+    assert (missing["state"], missing["may_help"], missing["is_under_way"]) == ("failed", False, False)
+    monkeypatch.setattr(drivers, "__name__", f"{drivers.__name__}_mistyped")
+    with pytest.raises(EngineError, match="-4 ended with code 1 before it began: .*No module named"):
+        drivers.start(Location(shop.path), f"{shop.name}-4", CheckWish(shop.name))
+    monkeypatch.undo()
     (home / "dags" / f"{shop.name}_apart.py").write_text(
         f"""
 from airflow.sdk import DAG
-from millrace_airflow.operators import BoundedRunOperator
+from millrace_airflow.operators import BoundedRunOperator, QualityOperator
+from millrace_airflow.transfers import ExportOperator, ImportOperator
 
-with DAG("{shop.name}__apart", schedule=None):
-    BoundedRunOperator(task_id="run", app="{shop.name}", config="{shop.path}", apart=True)
+with DAG("{shop.name}__apart", schedule=None, default_args={{"config": "{shop.path}", "apart": True}}):
+    run = BoundedRunOperator(task_id="run", app="{shop.name}")
+    judge = QualityOperator(task_id="judge", app="{shop.name}")
+    copied = {{"topic": "{shop.name}.copied", "format": "json"}}
+    there = ImportOperator(task_id="there", source="{tmp_path}/in", key=["id"], **copied)
+    back = ExportOperator(task_id="back", target="{tmp_path}/out", **copied)
+    run >> judge >> there >> back
 """
     )
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"id": 1}\n{"id": 2}\n')
     done = shop.dag("apart")
-    assert (done.states["run"][0], shop.total) == ("success", 5)
-    assert "driver" in done.shown
-    assert "4 records processed" in done.shown  # two of them of the repartition topic
+    assert (states_of(done, "run", "judge", "there", "back"), shop.total) == (["success"] * 4, 5)
+    for said in (
+        "4 records processed",  # two of them of the repartition topic
+        f"{shop.name}.sums: it has rows: passed: 1",
+        f"2 rows read, 2 records written to {shop.name}.copied",
+        "2 records read, 2 rows written",
+    ):
+        assert said in done.shown
 
 
 def require_lineage(written: Path, shop: Shop, chosen: str) -> None:
@@ -409,7 +430,7 @@ def require_looks(project: ProjectConfig, app: str, live: str) -> None:
     assert sessions.look(project, "watched", version="v1", **watched).found == "v1 is not live: the release is live"
 
 
-def run_again(project: ProjectConfig, wish: sessions.RunWish) -> int:
+def run_again(project: ProjectConfig, wish: RunWish) -> int:
     """Run a range that is done already or has no records, and return the number of records processed."""
     chosen = sessions.bounded(project, wish)
     before = sessions.written_until(chosen)

@@ -50,6 +50,10 @@ def deferred(action):
     except TaskDeferred as wait:
         return wait
 
+class Kept(dict):
+    set = dict.__setitem__
+    delete = dict.pop
+
 # A wait goes on in another triggerer, from what is serialized; brokers that do not answer are asked again.
 waiting.look = one_after_the_other(Look("far", False))
 wait = deferred(lambda: waiting.AwaitOperator(task_id="await", app="clicks", every_s=0).execute({}))
@@ -77,6 +81,12 @@ try:
 except UnderWayError:
     tell("a retry")
 
+# So it does if its driver has met the other run.
+note = {"state": "failed", "at_ms": 0, "said": "another run", "is_under_way": True}
+operators.look = one_after_the_other(Look("a run is under way", False))
+met = {"status": "ok", "said": "", "found": json.dumps(note)}
+tell(deferred(lambda: run.driven({"task_state_store": Kept(driver={})}, met)).method_name)
+
 # What a person is shown has no markup of the data's, and an answer is about one verdict.
 verdict = GateVerdict("v7", "in-0@3", "s", outcomes={"a": "passed", "b_c": "failed: 3 <b>"}, warnings=("b_c",))
 row = DifferentRow("sums", "changed", {"key": "x|y"}, {"": 1}, {"": 2})
@@ -99,9 +109,6 @@ approval.located = lambda *_: SimpleNamespace(project=lambda: None)
 approval.releaser_of = lambda project, app, master, by: Releaser(by)
 approve = ApprovalOperator(task_id="approve", app="clicks")
 
-class Kept(dict):
-    set = dict.__setitem__
-
 def answered(shown, choice):
     event = {"chosen_options": [choice], "params_input": {}, "responded_by_user": {"id": "1", "name": "ann"}}
     event["responded_at"] = datetime.now()
@@ -118,6 +125,7 @@ import json
 from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 from millrace_airflow import operators, submission
+from pipeline.errors import EngineError
 from pipeline.releases.control_topic.registry import Release, Step
 
 def tell(value):
@@ -138,6 +146,8 @@ started, told_to_end = [], []
 def start(location, driver, wish):
     if wish.app == "full":
         raise OSError("the disk is full")
+    if wish.app == "broken":
+        raise EngineError("it ended before it began")
     if wish.app == "interrupted":
         raise KeyboardInterrupt
     started.append(driver)
@@ -168,12 +178,12 @@ for state, may_help in ("failed", True), ("failed", False), ("died", True):
     except AirflowException as error:
         tell([str(error), isinstance(error, AirflowFailException), error.__cause__ is None, len(kept)])
 
-# A driver that could not be started is none; one of a cancelled task is told to end.
-for app in "full", "interrupted":
+# A driver that could not be started, or ended before it began, is none; one of a cancelled task is told to end.
+for app in "full", "broken", "interrupted":
     step.app = app
     try:
         step.execute(context)
-    except (OSError, AirflowException) as error:
+    except (OSError, EngineError, AirflowException) as error:
         tell([str(error).partition(" (")[0], len(kept)])
 tell(told_to_end == [kept["driver"]["driver"]])
 """
@@ -199,15 +209,15 @@ def test_waits_survive_their_triggerer_and_answers_are_about_one_verdict(tmp_pat
     look = {"kind": "ready", "app": "clicks", "max_lag": 1000}
     assert told[0] == ["resume", look, [{"status": "ok", "said": "there", "found": ""}]]
     assert told[1] == [{"status": "failed", "said": "no candidate"}]
-    assert told[2:5] == ["no", {"kind": "idle", "app": "clicks"}, "a retry"]
-    shown = told[5]
+    assert told[2:6] == ["no", {"kind": "idle", "app": "clicks"}, "a retry", "resume"]
+    shown = told[6]
     assert shown[0] == "Verdict `v7`, at `in-0@3`"
     assert "- b\\_c: failed: 3 &lt;b>" in shown
     assert shown[-1] == "| sums | changed | x\\|y | 1 | 2 |"
-    assert told[6] == "v7"
-    assert told[7] == "clicks: verdict v6 no longer holds: the last gate's verdict is v7"
-    assert told[8] == "clicks: verdict v6 no longer holds: no gate has judged the candidate"
-    (by, approved), result, (_, other), refused, rejected = told[9:]
+    assert told[7] == "v7"
+    assert told[8] == "clicks: verdict v6 no longer holds: the last gate's verdict is v7"
+    assert told[9] == "clicks: verdict v6 no longer holds: no gate has judged the candidate"
+    (by, approved), result, (_, other), refused, rejected = told[10:]
     assert by.startswith("airflow:ann (")
     assert (approved, result, other) == ("v7", "v7", "v6")
     assert refused == "verdict v6 cannot be approved"
@@ -215,11 +225,12 @@ def test_waits_survive_their_triggerer_and_answers_are_about_one_verdict(tmp_pat
 
 
 def test_work_is_submitted_once_and_its_outcome_is_that_of_the_task(tmp_path: Path) -> None:
-    again, replaced, done, *failures, full, interrupted, is_told = told_by(SUBMISSIONS, tmp_path)
+    again, replaced, done, *failures, full, broken, interrupted, is_told = told_by(SUBMISSIONS, tmp_path)
     assert again == ["driven", True, 1]
     assert replaced == [True, 2]
     assert done == ["reprocessed", 0]
     assert failures == [["this", False, True, 0], ["this", True, True, 0], ["this", False, True, 0]]
     assert full == ["the disk is full", 0]
+    assert broken == ["it ended before it began", 0]
     assert interrupted == ["The task was told to end", 1]
     assert is_told

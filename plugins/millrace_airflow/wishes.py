@@ -1,0 +1,96 @@
+"""The pieces of work of tasks that compute on Spark, as values: a task does one itself, or passes it to a driver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class RunWish(msgspec.Struct, frozen=True, tag="run"):
+    """The wishes for a bounded run.
+
+    Args:
+        app: The application.
+        start: `committed`, `earliest`, a vector or a time.
+        end: `latest`, a vector or a time.
+        version: The version; empty for the live one. Another one writes to its staging topics.
+        advance_to: A time to advance event time to at the end; empty for none.
+        master: Spark's master URL; if empty, as the project says.
+        by: The author of the run, for the record of runs.
+        range: The offsets that start and end have been resolved to, as text; empty if they have not been.
+    """
+
+    app: str
+    start: str
+    end: str
+    version: str = ""
+    advance_to: str = ""
+    master: str = ""
+    by: str = ""
+    range: str = ""
+
+
+class StepWish(msgspec.Struct, frozen=True, tag="step"):
+    """The wish for a step of a release.
+
+    Args:
+        app: The application.
+        step: One of `sessions.STEPS`.
+        about: The version that the step is about (`plan`, `start`, `retire`), or the verdict (`approve`).
+        master: Spark's master URL; if empty, as the project says.
+        by: The author of the step, for the history of releases.
+    """
+
+    app: str
+    step: str
+    about: str = ""
+    master: str = ""
+    by: str = ""
+
+
+class CheckWish(msgspec.Struct, frozen=True, tag="check"):
+    """The wish for a check of the live version's public topics.
+
+    Args:
+        app: The application.
+        since: As in `App.check`.
+        master: Spark's master URL; if empty, as the project says.
+        by: The author of the check, for the history of checks.
+    """
+
+    app: str
+    since: str = ""
+    master: str = ""
+    by: str = ""
+
+
+class ImportWish(msgspec.Struct, frozen=True, tag="import"):
+    """The wish for an import.
+
+    Args:
+        spec: The fields of an `ImportSpec`. Options may contain secrets.
+        packages: Maven coordinates of packages that the format needs.
+        master: Spark's master URL; if empty, as the project says.
+    """
+
+    spec: dict[str, Any]
+    packages: tuple[str, ...] = ()
+    master: str = ""
+
+
+class ExportWish(msgspec.Struct, frozen=True, tag="export"):
+    """The wish for an export.
+
+    Args:
+        spec: The fields of an `ExportSpec`. Options may contain secrets.
+        packages: Maven coordinates of packages that the format needs.
+        master: Spark's master URL; if empty, as the project says.
+    """
+
+    spec: dict[str, Any]
+    packages: tuple[str, ...] = ()
+    master: str = ""
+
+
+Wish = RunWish | StepWish | CheckWish | ImportWish | ExportWish

@@ -95,17 +95,17 @@ from pipeline.records import (
     ValueAndTimestamp,
     VersionedRecord,
 )
-from pipeline.schemas.avro import Avro
+from pipeline.schemas.avro.serde import Avro
 from pipeline.schemas.json_schema import JsonSchema
-from pipeline.schemas.protobuf import Protobuf
+from pipeline.schemas.protobuf.serde import Protobuf
 from pipeline.serde.api import Serde
 from pipeline.serde.json import JSON
 from pipeline.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING, UUID
 from pipeline.serde.windowed import session_windowed, windowed
 from pipeline.state.api import StoreBuilder
-from pipeline.state.builders import Stores
+from pipeline.state.declared.builders import Stores
+from pipeline.state.declared.suppliers import StoreSupplier
 from pipeline.state.store_types import KeyValueStore, SessionStore, VersionedKeyValueStore, WindowStore
-from pipeline.state.suppliers import StoreSupplier
 from pipeline.topology.topology import Topology
 from pipeline.windows import (
     JoinWindows,

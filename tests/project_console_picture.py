@@ -19,7 +19,7 @@ from pipeline.releases.control_topic.history import Change
 from pipeline.releases.control_topic.registry import Release, Step
 from pipeline.releases.control_topic.verdicts import GateVerdict
 from pipeline.releases.differences.differing import DifferentRow
-from pipeline.service.admission import Access
+from pipeline.service.access.admission import Access
 from pipeline.service.server import bound, serving
 from pipeline.spark.planning.runs import RunRecord
 from tests.browsers import chromium

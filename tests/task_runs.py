@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import StreamsError
 from pipeline.processor.handlers import ErrorHandlers, Response
 from pipeline.records import RawRecord, TopicPartition
-from pipeline.runtime.global_state import GlobalState
 from pipeline.runtime.layout import plan_layout, without_caches
 from pipeline.runtime.ports import Ports
+from pipeline.runtime.stores.global_state import GlobalState
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
 from pipeline.state.backends.memory import MemoryBackend

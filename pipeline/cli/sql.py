@@ -16,12 +16,12 @@ from pipeline.extras import require_extra
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pipeline.config.app import AppConfig
+    from pipeline.config.sections.app import AppConfig
     from pipeline.project.app import App as Application
-    from pipeline.sql.commands import Command, Select
-    from pipeline.sql.inspection import Statements
-    from pipeline.sql.statements import SetProperty
-    from pipeline.transfers.selecting import Rows, Selecting
+    from pipeline.sql.answering.commands import Command, Select
+    from pipeline.sql.answering.inspection import Statements
+    from pipeline.sql.grammar.statements import SetProperty
+    from pipeline.transfers.topics.selecting import Rows, Selecting
 
 _WORDS = (
     *("SHOW", "STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "DESCRIBE", "FUNCTION", "EXPLAIN", "PRINT"),
@@ -136,8 +136,8 @@ class _Shell:
     @classmethod
     def of(cls, found: Application, server: str | None, *, from_topics: bool, as_json: bool) -> _Shell:
         from pipeline.project.pulling import pulled
-        from pipeline.sql.inspection import Statements
-        from pipeline.transfers.selecting import Rows, Selecting
+        from pipeline.sql.answering.inspection import Statements
+        from pipeline.transfers.topics.selecting import Rows, Selecting
 
         path = _file_of(found.config, found.version)
         statements = Statements.of(_text(Path(path)), path)
@@ -151,7 +151,7 @@ class _Shell:
         Raises:
             SqlError: If a command has a mistake.
         """
-        from pipeline.sql.commands import parse_commands
+        from pipeline.sql.answering.commands import parse_commands
         from pipeline.sql.errors import SqlError
 
         try:
@@ -162,8 +162,8 @@ class _Shell:
             raise
 
     def _answer(self, command: Command) -> None:
-        from pipeline.sql.commands import InsertValues, Print, Select
-        from pipeline.sql.statements import SetProperty
+        from pipeline.sql.answering.commands import InsertValues, Print, Select
+        from pipeline.sql.grammar.statements import SetProperty
 
         if isinstance(command, SetProperty):
             self._set(command)
@@ -188,7 +188,7 @@ class _Shell:
             self._properties[command.name] = command.value
 
     def _selected(self, select: Select) -> Rows:
-        from pipeline.sql.pull_queries import is_pull, pull_query
+        from pipeline.sql.answering.pull_queries import is_pull, pull_query
 
         if self._pull is None or not is_pull(select, self.statements.catalog):
             return self._selecting.selected(select, self._properties.get("auto.offset.reset", "latest"))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pipeline.serde.api import Serde
-    from pipeline.transfers.topic_reading import ReadRecord
+    from pipeline.transfers.topics.topic_reading import ReadRecord
 
 app = typer.Typer(help="Topics, and the records in them: create, list, read, write.", no_args_is_help=True)
 
@@ -89,7 +89,7 @@ def read(
 
     A partition that a vector leaves out starts, or stops, at its end.
     """
-    from pipeline.transfers.topic_reading import TopicReader
+    from pipeline.transfers.topics.topic_reading import TopicReader
 
     if follow and end is not None:
         message = "--to does not go with --follow, which has no end"
@@ -124,7 +124,7 @@ def write(
     ] = None,
 ) -> None:
     """Write lines to a topic, one record each. Values are JSON unless --value-serde or --app says otherwise."""
-    from pipeline.transfers.topic_writing import LineFormat, write_lines
+    from pipeline.transfers.topics.topic_writing import LineFormat, write_lines
 
     serdes = _serdes(
         context,
@@ -167,7 +167,7 @@ def _serdes(
 ) -> tuple[Serde[Any], Serde[Any]]:
     """Return the serdes of the options, otherwise those of the application, or text."""
     from pipeline.serde.primitives import STRING
-    from pipeline.transfers.topic_serdes import serde_named, serdes_of
+    from pipeline.transfers.topics.topic_serdes import serde_named, serdes_of
 
     if of_app is None:
         key, value = STRING, STRING
@@ -180,7 +180,7 @@ def _serdes(
 
 
 def _line(record: ReadRecord) -> str:
-    from pipeline.transfers.topic_serdes import readable, time_text
+    from pipeline.transfers.topics.topic_serdes import readable, time_text
 
     place = f"{record.tp}@{record.offset}"
     return f"{place}  {time_text(record.timestamp)}  {readable(record.key)}: {readable(record.value)}"
@@ -189,7 +189,7 @@ def _line(record: ReadRecord) -> str:
 def _json(record: ReadRecord) -> str:
     import msgspec
 
-    from pipeline.transfers.topic_serdes import jsonable
+    from pipeline.transfers.topics.topic_serdes import jsonable
 
     shown = {
         "topic": record.tp.topic,

@@ -48,7 +48,7 @@ def import_topic(
 ) -> None:
     """Write new data of a source to a topic, exactly once: new files, or rows with a higher value in a column."""
     from pipeline.project.progress_bar import progress_bar
-    from pipeline.transfers.imports import ImportSpec
+    from pipeline.transfers.importing.imports import ImportSpec
 
     spec = ImportSpec(
         topic=topic,
@@ -104,7 +104,7 @@ def export_topic(
     transaction, together with the progress. A store overwrites the target.
     """
     from pipeline.project.progress_bar import progress_bar
-    from pipeline.transfers.exports import ExportSpec
+    from pipeline.transfers.exporting.exports import ExportSpec
 
     project, options, packages = settings_of(context).project(master), _pairs(context, option), package or ()
     if store is not None:

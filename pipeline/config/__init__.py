@@ -6,12 +6,12 @@ known name as a hint.
 
 from __future__ import annotations
 
-from pipeline.config.app import AppConfig, OutputKind
-from pipeline.config.attributes import call_attribute, load_attribute
-from pipeline.config.parsing import streams_config
+from pipeline.config.code.attributes import call_attribute, load_attribute
 from pipeline.config.project import ProjectConfig
-from pipeline.config.streams import AT_LEAST_ONCE, BOUNDED_WALL_CLOCK, EXACTLY_ONCE_V2, StreamsConfig
-from pipeline.config.topology import Optimization, TopologyConfig, parse_optimization
+from pipeline.config.sections.app import AppConfig, OutputKind
+from pipeline.config.sections.parsing import streams_config
+from pipeline.config.sections.streams import AT_LEAST_ONCE, BOUNDED_WALL_CLOCK, EXACTLY_ONCE_V2, StreamsConfig
+from pipeline.config.sections.topology import Optimization, TopologyConfig, parse_optimization
 
 __all__ = [
     "AT_LEAST_ONCE",

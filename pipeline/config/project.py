@@ -7,15 +7,15 @@ import tomllib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config.app import AppConfig, OutputKind
 from pipeline.config.checks import check_keys, check_type, nearest
-from pipeline.config.console import console_settings
+from pipeline.config.code.functions import PickledFunction, reference_of
 from pipeline.config.cron import wrong_in
-from pipeline.config.functions import PickledFunction, reference_of
-from pipeline.config.parsing import as_written, check_property, setting_named, streams_config
-from pipeline.config.schema_registry import schema_registry_settings
 from pipeline.config.secrets import expanded
-from pipeline.config.streams import SECRETS, StreamsConfig
+from pipeline.config.sections.app import AppConfig, OutputKind
+from pipeline.config.sections.console import console_settings
+from pipeline.config.sections.parsing import as_written, check_property, setting_named, streams_config
+from pipeline.config.sections.schema_registry import schema_registry_settings
+from pipeline.config.sections.streams import SECRETS, StreamsConfig
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config.app import AppConfig
-from pipeline.config.console import CONSOLE_KEYS, CONSOLE_SERVER
-from pipeline.config.parsing import CHOICES, HIGHEST, LOWEST, NOT_THE_USERS, TAKES_CODE
-from pipeline.config.schema_registry import CLIENT_SETTINGS, SERDE_SETTINGS
-from pipeline.config.streams import OWN, PREFIXES, StreamsConfig, dotted
+from pipeline.config.sections.app import AppConfig
+from pipeline.config.sections.console import CONSOLE_KEYS, CONSOLE_SERVER
+from pipeline.config.sections.parsing import CHOICES, HIGHEST, LOWEST, NOT_THE_USERS, TAKES_CODE
+from pipeline.config.sections.schema_registry import CLIENT_SETTINGS, SERDE_SETTINGS
+from pipeline.config.sections.streams import OWN, PREFIXES, StreamsConfig, dotted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

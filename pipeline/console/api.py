@@ -11,7 +11,7 @@ from pipeline.console.files import PATHS, files
 from pipeline.console.shown import row_object
 from pipeline.errors import ConfigError, ReleaseError, StreamsError
 from pipeline.hosting.clock import SystemClock
-from pipeline.service.admission import OPEN_PATHS, Admission
+from pipeline.service.access.admission import OPEN_PATHS, Admission
 from pipeline.service.answering import as_events, as_json, serve_files, show_errors
 from pipeline.service.streams import Streams
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pipeline.console.watch import Watch
     from pipeline.releases.differences.differing import DifferentRow
-    from pipeline.service.admission import Access
+    from pipeline.service.access.admission import Access
 
 _EVENT_SECONDS = 1.0
 _STATUS = ((ConfigError, 404, "no-such-application"), (ReleaseError, 409, "no-difference"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.console.shown import instance_object
 from pipeline.service.members import Members
-from pipeline.service.peers import NoAnswerError
+from pipeline.service.queries.peers import NoAnswerError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

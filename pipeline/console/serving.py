@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from pipeline.config.console import CONSOLE_SERVER
+from pipeline.config.sections.console import CONSOLE_SERVER
 from pipeline.extras import require_extra
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def console(project: Millrace, server: str | None = None, token: str = "") -> It
     from pipeline.console.api import new_api  # noqa: PLC0415 - needs the extra
     from pipeline.console.looking import Looking  # noqa: PLC0415 - as above
     from pipeline.console.watch import Watch  # noqa: PLC0415 - as above
-    from pipeline.service.admission import Access  # noqa: PLC0415 - as above
-    from pipeline.service.connections import Limits  # noqa: PLC0415 - as above
-    from pipeline.service.encryption import server_tls  # noqa: PLC0415 - as above
+    from pipeline.service.access.admission import Access  # noqa: PLC0415 - as above
+    from pipeline.service.access.connections import Limits  # noqa: PLC0415 - as above
+    from pipeline.service.access.encryption import server_tls  # noqa: PLC0415 - as above
     from pipeline.service.server import bound, name_of, serving  # noqa: PLC0415 - as above
 
     settings = project.config.console

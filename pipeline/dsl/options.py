@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pipeline.partitioning import Partitions
     from pipeline.records import AutoOffsetReset, ConsumerRecord
     from pipeline.serde.api import Serde
-    from pipeline.state.suppliers import StoreSupplier
+    from pipeline.state.declared.suppliers import StoreSupplier
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline.dsl.options import Named
     from pipeline.dsl.plan import Plan
     from pipeline.serde.api import Serde
-    from pipeline.state.suppliers import StoreSupplier
+    from pipeline.state.declared.suppliers import StoreSupplier
     from pipeline.topology.topology import Topology
     from pipeline.windows import JoinWindows
 

@@ -13,7 +13,7 @@ from pipeline.processor.handlers import error_handlers
 from pipeline.processor.timestamps import timestamp_extractor
 from pipeline.runtime.context import Environment
 from pipeline.runtime.layout import without_caches
-from pipeline.runtime.serde_places import with_places
+from pipeline.runtime.stores.serde_places import with_places
 from pipeline.runtime.task_spec import TaskSpec
 from pipeline.topology.topology import Topology
 
@@ -139,7 +139,7 @@ def topology_of(config: AppConfig, version: str, new_builder: Callable[[Topology
 
 def _topology_of_sql(path: str, builder: Any) -> Topology:
     require_extra("sql")
-    from pipeline.sql.planner import build_sql  # noqa: PLC0415 - its parser is an extra
+    from pipeline.sql.planning.planner import build_sql  # noqa: PLC0415 - its parser is an extra
 
     try:
         text = Path(path).read_text("utf-8-sig")

@@ -17,12 +17,12 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
 from pipeline.errors import OpenTransactionError, TopicError
-from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
-from pipeline.kafka.group_progress import GroupProgress
-from pipeline.kafka.groups import Groups, GroupState
+from pipeline.kafka.group.group_progress import GroupProgress
+from pipeline.kafka.group.groups import Groups, GroupState
 from pipeline.kafka.leaders import Leaders
-from pipeline.kafka.librdkafka import kept
+from pipeline.kafka.library.ending import end_in_background
+from pipeline.kafka.library.librdkafka import kept
 from pipeline.kafka.requests import REQUEST_SECONDS, Requests
 from pipeline.records import TopicPartition, counted
 

@@ -13,10 +13,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline.errors import MissingOffsetError, StreamsError
-from pipeline.kafka import librdkafka
-from pipeline.kafka.client import CLIENT, quiet
-from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
+from pipeline.kafka.library import librdkafka
+from pipeline.kafka.library.client import CLIENT, quiet
+from pipeline.kafka.library.ending import end_in_background
 from pipeline.records import TopicPartition
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException
 
 from pipeline.errors import BrokerError, ConfigError, StreamsError, TaskMigratedError, TopicError, UnknownOutcomeError
-from pipeline.kafka import librdkafka
+from pipeline.kafka.library import librdkafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

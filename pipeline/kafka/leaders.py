@@ -11,9 +11,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline.errors import TopicError
-from pipeline.kafka import librdkafka
-from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import MISSING_HINT, MISSING_TOPIC, UNREACHABLE
+from pipeline.kafka.library import librdkafka
+from pipeline.kafka.library.ending import end_in_background
 from pipeline.kafka.requests import REQUEST_SECONDS
 from pipeline.records import TopicPartition, counted
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from pipeline.kafka.kafka_python import connection
+from pipeline.kafka.library.kafka_python import connection
 from pipeline.kafka.requests import CLIENT_ID, REQUEST_SECONDS
 from pipeline.records import TopicPartition
 

@@ -12,10 +12,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline.errors import BrokerError, RefusedRecordError, TaskMigratedError, TopicError, UnknownOutcomeError
-from pipeline.kafka import librdkafka
-from pipeline.kafka.client import CLIENT, quiet
-from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import FENCED, MISSING_HINT, mapped_errors, streams_error
+from pipeline.kafka.library import librdkafka
+from pipeline.kafka.library.client import CLIENT, quiet
+from pipeline.kafka.library.ending import end_in_background
 from pipeline.kafka.record_times import RecordTimes
 from pipeline.records import counted
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException
 
 from pipeline.errors import BrokerError
-from pipeline.kafka import librdkafka
 from pipeline.kafka.errors import REFUSED_LOGIN
+from pipeline.kafka.library import librdkafka
 from pipeline.kafka.requests import REQUEST_SECONDS, Requests
 
 if TYPE_CHECKING:

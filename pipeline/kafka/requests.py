@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from pipeline.errors import BrokerError, ConfigError
-from pipeline.kafka import librdkafka
-from pipeline.kafka.client import CLIENT, quiet
 from pipeline.kafka.errors import REFUSED_LOGIN, UNREACHABLE, mapped_errors, streams_error
+from pipeline.kafka.library import librdkafka
+from pipeline.kafka.library.client import CLIENT, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

@@ -1,6 +1,7 @@
-"""The contract of operators that generated functions have as lines, where others are called (`pipeline.runtime.fusion`).
+"""The contract of operators that generated functions have as lines, where others are called.
 
-An operator writes these lines next to its `process`, and they do just that. Tests compare the two.
+`pipeline.runtime.generating.fusion` writes the functions. An operator writes its lines next to its `process`, and they do just
+that: tests compare the two.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from pipeline.dsl.builder import StreamsBuilder
     from pipeline.topology.topology import Topology
-    from pipeline.transfers.exports import ExportSpec, ExportSummary
-    from pipeline.transfers.imports import ImportSpec, ImportSummary
+    from pipeline.transfers.exporting.exports import ExportSpec, ExportSummary
+    from pipeline.transfers.importing.imports import ImportSpec, ImportSummary
 
 _FILE = "streams.toml"
 
@@ -181,7 +181,7 @@ class Millrace:
         packages: Sequence[str] = (),
         on_progress: Callable[[int, int], None] | None = None,
     ) -> ImportSummary:
-        """Write new data of a source to a topic, exactly once (`pipeline.transfers.imports.run_import`).
+        """Write new data of a source to a topic, exactly once (`pipeline.transfers.importing.imports.run_import`).
 
         Args:
             spec: The specification.
@@ -195,7 +195,7 @@ class Millrace:
             ConfigError: If the file or the format does not exist, or the schema does not fit.
             StreamsError: As in `run_import`.
         """
-        from pipeline.transfers.imports import run_import
+        from pipeline.transfers.importing.imports import run_import
         from pipeline.transfers.transfer_checks import check_import, source_here
 
         sessions = self.spark_sessions
@@ -211,7 +211,7 @@ class Millrace:
         packages: Sequence[str] = (),
         on_progress: Callable[[int, int], None] | None = None,
     ) -> ExportSummary:
-        """Write new records of a topic to a target, each once (`pipeline.transfers.exports.run_export`).
+        """Write new records of a topic to a target, each once (`pipeline.transfers.exporting.exports.run_export`).
 
         Args:
             spec: The specification.
@@ -225,7 +225,7 @@ class Millrace:
             ConfigError: If the format does not exist, or the schema is invalid.
             StreamsError: As in `run_export`.
         """
-        from pipeline.transfers.exports import run_export
+        from pipeline.transfers.exporting.exports import run_export
         from pipeline.transfers.transfer_checks import check_format, check_schema
 
         check_format(spec.format, self.spark_sessions.settings, packages)

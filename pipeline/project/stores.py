@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.errors import InvalidStateStoreError
-from pipeline.service.routing import store_places
+from pipeline.service.queries.routing import store_places
 from pipeline.state.api import WINDOWED
 from pipeline.windows import MAX_TIME_MS, Window, Windowed
 from pipeline.worker.queries.answers import MAX_ROWS
@@ -14,7 +14,7 @@ from pipeline.worker.queries.queries import KeyQuery, Question, RangeQuery, Reas
 
 if TYPE_CHECKING:
     from pipeline.records import TaskId
-    from pipeline.service.routing import StorePlace
+    from pipeline.service.queries.routing import StorePlace
     from pipeline.state.api import StoreBuilder
     from pipeline.worker.instance.supervisor import Supervisor
     from pipeline.worker.queries.queries import Page, Query, Row

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from pipeline.errors import StreamsError
 from pipeline.project.stores import ReadOnlyStore, Stores, place_of
 from pipeline.service.instance import new_instance
-from pipeline.service.routing import KeyQueryMetadata, key_query_metadata
+from pipeline.service.queries.routing import KeyQueryMetadata, key_query_metadata
 from pipeline.worker.states import WorkerState
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pipeline.quality.expectations import Checks, Expectations
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pipeline.config.functions import PickledFunction
+    from pipeline.config.code.functions import PickledFunction
 
 DIFFERENCE, STORE, RUNS, WORKERS = "difference.", "store.", "runs", "workers"
 """Prefixes of the names of suites that are not about the records of an output."""

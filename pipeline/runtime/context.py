@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.processor.metrics import Measurement, StreamsMetrics, metric_config
 from pipeline.records import RecordMetadata, TaskId
-from pipeline.runtime.lateness import Lateness
-from pipeline.runtime.punctuation import Punctuations
+from pipeline.runtime.times.lateness import Lateness
+from pipeline.runtime.times.punctuation import Punctuations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import TopicError, TopologyError
 from pipeline.records import TaskId, TopicPartition
-from pipeline.state.changelog import changelog_config
+from pipeline.state.declared.changelog import changelog_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

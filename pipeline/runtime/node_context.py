@@ -9,7 +9,7 @@ from pipeline.errors import InvalidStateStoreError, TopologyError
 from pipeline.processor.api import PunctuationType
 from pipeline.records import Change
 from pipeline.runtime.context import GLOBAL_TASK
-from pipeline.runtime.punctuation import KeptSchedules
+from pipeline.runtime.times.punctuation import KeptSchedules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline.runtime.context import TaskContext
     from pipeline.runtime.failures import Failures
     from pipeline.runtime.ports import Watch
-    from pipeline.runtime.punctuation import Schedule
+    from pipeline.runtime.times.punctuation import Schedule
     from pipeline.state.api import CachedUpdate, Place
 
 T = TypeVar("T")

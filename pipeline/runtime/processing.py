@@ -13,9 +13,8 @@ from pipeline.windows import MAX_TIME_MS
 if TYPE_CHECKING:
     from pipeline.records import TopicPartition
     from pipeline.runtime.context import TaskContext
-    from pipeline.runtime.fusion import Loop
-    from pipeline.runtime.partition_group import PartitionGroup
-    from pipeline.runtime.queue import RecordQueue
+    from pipeline.runtime.inputs.partition_group import PartitionGroup
+    from pipeline.runtime.inputs.queue import Loop, RecordQueue
     from pipeline.runtime.task_spec import TaskSpec
 
 

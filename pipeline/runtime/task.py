@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pipeline.errors import USER_ERRORS, RefusedRecordError, StreamsError
 from pipeline.processor.drops import DropReason
 from pipeline.processor.operator import FollowsStreamTime
-from pipeline.runtime.compile import compile_nodes
 from pipeline.runtime.context import Sources, TaskContext
 from pipeline.runtime.failures import Failures, fail_at
-from pipeline.runtime.holding import Hold, Holding
+from pipeline.runtime.generating.compile import compile_nodes
+from pipeline.runtime.inputs.holding import Hold, Holding
+from pipeline.runtime.inputs.packs import PackedInput
+from pipeline.runtime.inputs.partition_group import PartitionGroup
+from pipeline.runtime.inputs.queue import RecordQueue
 from pipeline.runtime.layout import full_name
-from pipeline.runtime.observed_times import ObservedTimes
-from pipeline.runtime.offset_metadata import OffsetMetadata
-from pipeline.runtime.packs import PackedInput
-from pipeline.runtime.partition_group import PartitionGroup
 from pipeline.runtime.processing import Processing
-from pipeline.runtime.queue import RecordQueue
-from pipeline.runtime.state_manager import ProcessorStateManager
+from pipeline.runtime.stores.state_manager import ProcessorStateManager
+from pipeline.runtime.times.observed_times import ObservedTimes
+from pipeline.runtime.times.offset_metadata import OffsetMetadata
 from pipeline.state.api import KeepsTimes
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     from pipeline.processor.metrics import Measurement
     from pipeline.records import RawFields, TopicPartition
-    from pipeline.runtime.lateness import Lateness
     from pipeline.runtime.ports import Ports
     from pipeline.runtime.task_spec import TaskSpec
+    from pipeline.runtime.times.lateness import Lateness
     from pipeline.state.api import ChangelogBatch
     from pipeline.topology.nodes import SourceNode
 

@@ -10,8 +10,8 @@ import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from pipeline.config.schema_registry import CLIENT_SETTINGS, URL
 from pipeline.config.secrets import redacted
+from pipeline.config.sections.schema_registry import CLIENT_SETTINGS, URL
 from pipeline.errors import ConfigError, RegistryError, SchemaError, StreamsError
 
 if TYPE_CHECKING:

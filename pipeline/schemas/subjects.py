@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pipeline.config.checks import nearest
-from pipeline.config.schema_registry import SERDE_SETTINGS
+from pipeline.config.sections.schema_registry import SERDE_SETTINGS
 from pipeline.errors import ConfigError, SchemaError
 
 if TYPE_CHECKING:

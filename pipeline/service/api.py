@@ -12,17 +12,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.hosting.clock import SystemClock
 from pipeline.runtime.context import GLOBAL_TASK
-from pipeline.service.admission import Access, Admission
+from pipeline.service.access.admission import Access, Admission
+from pipeline.service.access.signatures import POSITION, ROLE
 from pipeline.service.answering import as_events, as_json, serve_files, show_errors
 from pipeline.service.console.files import FILES, content
-from pipeline.service.events import instance_events
-from pipeline.service.live_version import LiveVersion
-from pipeline.service.metrics import Measured, registry_of
-from pipeline.service.peers import FORWARDED, Peers
-from pipeline.service.reading import Bookmark, Host, RefusedError, Rows, StoreReader, Wanted
-from pipeline.service.rendering import key_bytes, prefix_bytes
-from pipeline.service.signatures import POSITION, ROLE
-from pipeline.service.statements import sql_router
+from pipeline.service.figures.events import instance_events
+from pipeline.service.figures.metrics import Measured, registry_of
+from pipeline.service.queries.live_version import LiveVersion
+from pipeline.service.queries.peers import FORWARDED, Peers
+from pipeline.service.queries.reading import Bookmark, Host, RefusedError, Rows, StoreReader, Wanted
+from pipeline.service.queries.rendering import key_bytes, prefix_bytes
+from pipeline.service.queries.statements import sql_router
 from pipeline.state.api import StoreKind
 from pipeline.windows import MAX_TIME_MS
 from pipeline.worker.queries.answers import MAX_ROWS
@@ -31,7 +31,7 @@ from pipeline.worker.states import WorkerState
 
 if TYPE_CHECKING:
     from pipeline.records import TaskId
-    from pipeline.service.routing import StorePlace
+    from pipeline.service.queries.routing import StorePlace
     from pipeline.state.api import StoreBuilder
     from pipeline.worker.queries.queries import Query as StoreQuery
     from pipeline.worker.task_figures import TaskFigures

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import AppConfig
-from pipeline.service.admission import OPEN_PATHS, QUERY_PATH
+from pipeline.service.access.admission import OPEN_PATHS, QUERY_PATH
 from pipeline.service.api import Parameters, new_api
 from pipeline.windows import MAX_TIME_MS
 

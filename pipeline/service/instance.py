@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pipeline.config import StreamsConfig
     from pipeline.errors import StreamsError
     from pipeline.hosting.application import Application
-    from pipeline.service.admission import Access
+    from pipeline.service.access.admission import Access
     from pipeline.topology.topology import Topology
     from pipeline.worker.states import WorkerState
     from pipeline.worker.stream_thread.protocol import StreamJob
@@ -49,10 +49,10 @@ def new_instance(
         return
     require_extra("http")
     # These modules are half of what an instance loads, and most instances do not answer queries.
+    from pipeline.service.access.connections import Limits  # noqa: PLC0415 - as above
+    from pipeline.service.access.encryption import client_tls, server_tls  # noqa: PLC0415 - as above
     from pipeline.service.api import new_api  # noqa: PLC0415 - as above
-    from pipeline.service.connections import Limits  # noqa: PLC0415 - as above
-    from pipeline.service.encryption import client_tls, server_tls  # noqa: PLC0415 - as above
-    from pipeline.service.peers import Peers  # noqa: PLC0415 - as above
+    from pipeline.service.queries.peers import Peers  # noqa: PLC0415 - as above
     from pipeline.service.server import bound, name_of, serving  # noqa: PLC0415 - as above
 
     tls = server_tls(streams)
@@ -73,8 +73,8 @@ def new_instance(
 
 
 def _access(streams: StreamsConfig, token: str, name: str, application_id: str) -> Access:
-    from pipeline.service.admission import Access  # noqa: PLC0415 - as above
-    from pipeline.service.signatures import Signatures  # noqa: PLC0415 - as above
+    from pipeline.service.access.admission import Access  # noqa: PLC0415 - as above
+    from pipeline.service.access.signatures import Signatures  # noqa: PLC0415 - as above
 
     shared = token or streams.server_read_token
     signatures = Signatures.of(shared, application_id) if shared else None

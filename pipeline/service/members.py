@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipeline.hosting.clock import SystemClock
-from pipeline.service.encryption import client_tls
-from pipeline.service.peers import NoAnswerError, Peers
-from pipeline.service.signatures import Signatures
+from pipeline.service.access.encryption import client_tls
+from pipeline.service.access.signatures import Signatures
+from pipeline.service.queries.peers import NoAnswerError, Peers
 
 if TYPE_CHECKING:
     from pipeline.config import StreamsConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from pipeline.service.metrics import families
+from pipeline.service.figures.metrics import families
 from pipeline.worker.states import InstanceStatus, WorkerState, WorkerSummary
 
 if TYPE_CHECKING:

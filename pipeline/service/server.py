@@ -12,7 +12,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from pipeline.config.address import ServerAddress, checked_address
 from pipeline.errors import ConfigError
-from pipeline.service.connections import LimitedConnection, Limits
+from pipeline.service.access.connections import LimitedConnection, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

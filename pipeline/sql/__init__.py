@@ -6,6 +6,6 @@ May import the DSL, schemas and the layers below; knows neither tasks nor hosts.
 from __future__ import annotations
 
 from pipeline.sql.functions import udaf, udf, udtf
-from pipeline.sql.planner import build_sql
+from pipeline.sql.planning.planner import build_sql
 
 __all__ = ["build_sql", "udaf", "udf", "udtf"]

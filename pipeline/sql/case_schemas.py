@@ -9,13 +9,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pipeline.schemas.framed import HEAD_BYTES
-from pipeline.schemas.protobuf import ProtobufFormat
+from pipeline.schemas.protobuf.serde import ProtobufFormat
 from pipeline.schemas.registry import registry_of
 from pipeline.sql.columns.requests import SCHEMA_TYPES
 from pipeline.sql.columns.schema_columns import found_in
 from pipeline.sql.columns.written_schemas import ReferencedSchema, WrittenSchema, as_registered
 from pipeline.sql.errors import SqlError
-from pipeline.sql.formats.protobuf_rows import written_class
+from pipeline.sql.formats.protobuf.rows import written_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

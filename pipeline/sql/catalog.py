@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pipeline.serde.api import Serde
     from pipeline.sql.columns.written_schemas import WrittenSchema
-    from pipeline.sql.statements import CreateSource, DropSource
+    from pipeline.sql.grammar.statements import CreateSource, DropSource
     from pipeline.sql.stored import StoredTable
     from pipeline.sql.types import Columns
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from sqlglot.tokenizer_core import TokenType
 
-from pipeline.sql.inspection import Statements
-from pipeline.sql.statements import CreateSource, DropSource, InsertInto
-from pipeline.sql.tokens import words
+from pipeline.sql.answering.inspection import Statements
+from pipeline.sql.grammar.statements import CreateSource, DropSource, InsertInto
+from pipeline.sql.grammar.tokens import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sqlglot.tokenizer_core import Token
 
     from pipeline.sql.catalog import Catalog
-    from pipeline.sql.statements import Statement
+    from pipeline.sql.grammar.statements import Statement
 
 _AS_WRITTEN = frozenset({TokenType.STRING, TokenType.IDENTIFIER})
 """Words whose case is significant."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipeline.sql.answering.inspection import Statements
 from pipeline.sql.columns.columns_file import ColumnsFile, Recorder, changes
 from pipeline.sql.columns.registry_columns import RegistryColumns
 from pipeline.sql.errors import SqlError
-from pipeline.sql.inspection import Statements
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

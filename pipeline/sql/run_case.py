@@ -21,8 +21,8 @@ from pipeline.serde.windowed import session_windowed, windowed
 from pipeline.sql.case_schemas import CaseSchemas, decoded, encoded
 from pipeline.sql.errors import SqlError
 from pipeline.sql.formats import key_serde, value_serde
-from pipeline.sql.planner import Plan
-from pipeline.sql.statement_parser import parse
+from pipeline.sql.grammar.statement_parser import parse
+from pipeline.sql.planning.planner import Plan
 from pipeline.sql.types import Primitive
 from pipeline.testing import TopologyTestDriver
 from pipeline.windows import Window, Windowed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.sql.operators import date_text, time_text, timestamp_text
+from pipeline.sql.compiling.operators import date_text, time_text, timestamp_text
 from pipeline.sql.types import Primitive
 
 if TYPE_CHECKING:

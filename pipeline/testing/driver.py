@@ -13,10 +13,10 @@ from pipeline.processor.handlers import error_handlers, global_error_handlers
 from pipeline.processor.timestamps import timestamp_extractor
 from pipeline.records import RawRecord, TaskId, TopicPartition
 from pipeline.runtime.context import GLOBAL_TASK, Environment
-from pipeline.runtime.global_state import GlobalState
 from pipeline.runtime.layout import plan_layout, without_caches
 from pipeline.runtime.ports import Ports
-from pipeline.runtime.serde_places import with_places
+from pipeline.runtime.stores.global_state import GlobalState
+from pipeline.runtime.stores.serde_places import with_places
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
 from pipeline.serde.api import SerdePlace, placed

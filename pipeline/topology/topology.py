@@ -10,11 +10,9 @@ from pipeline.arguments import EXTRACTOR, PARTITIONER, SERDE, SINK_TOPIC, STORE,
 from pipeline.errors import TopologyError
 from pipeline.processor.suppliers import check_supplier, connected_stores
 from pipeline.records import AutoOffsetReset
-from pipeline.topology.describe import describe
-from pipeline.topology.fingerprint import fingerprint, node_fingerprints
-from pipeline.topology.graph import graph
+from pipeline.topology.describing.describe import describe
+from pipeline.topology.digests.fingerprint import fingerprint, node_fingerprints
 from pipeline.topology.grouping import levels, sub_topologies
-from pipeline.topology.mermaid import mermaid
 from pipeline.topology.nodes import (
     GlobalStore,
     Lineage,
@@ -25,9 +23,11 @@ from pipeline.topology.nodes import (
     SourceNode,
     SubTopology,
 )
-from pipeline.topology.page import page
 from pipeline.topology.parts import Parts
-from pipeline.topology.svg import svg
+from pipeline.topology.pictures.graph import graph
+from pipeline.topology.pictures.mermaid import mermaid
+from pipeline.topology.pictures.page import page
+from pipeline.topology.pictures.svg import svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pipeline.records import ConsumerRecord
     from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder
-    from pipeline.topology.graph import Graph
+    from pipeline.topology.pictures.graph import Graph
 
 _PATTERN = re.compile(r"[*+?|()\[\]^$\\]")
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.runtime.lateness import Lateness
+from pipeline.runtime.times.lateness import Lateness
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,7 +22,7 @@ class Page:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if self._app is None:
-            from millrace_airflow.page import application
+            from millrace_airflow.pages.page import application
 
             self._app = application()
         await self._app(scope, receive, send)

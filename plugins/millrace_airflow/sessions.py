@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pipeline.hosting.control.control_topic import ControlTopic
     from pipeline.project.bounded import BoundedRun
     from pipeline.project.millrace import Millrace
-    from pipeline.records import OffsetVector, TopicPartition
     from pipeline.quality.gate import Verdict
+    from pipeline.records import OffsetVector, TopicPartition
     from pipeline.releases.steps.releaser import Releaser
     from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.spark.ranges import RunRange

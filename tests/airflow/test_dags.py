@@ -362,10 +362,12 @@ def test_drivers_apart_compute_while_their_tasks_wait_and_end_when_told_to(
     assert (refused["state"], refused["may_help"]) == ("failed", False)
     assert refused["said"].startswith(f"{shop.name}: no release is planned")
     assert json.loads(drivers.look_at(project, "gone", 0).found)["state"] == "died"
-    missing = note(f"{shop.name}-3", ImportWish({"topic": f"{shop.name}.no", "source": "no", "format": "json", "key": []}))
+    missing = note(
+        f"{shop.name}-3", ImportWish({"topic": f"{shop.name}.no", "source": "no", "format": "json", "key": []})
+    )
     assert (missing["state"], missing["may_help"], missing["is_under_way"]) == ("failed", False, False)
     monkeypatch.setattr(drivers, "__name__", f"{drivers.__name__}_mistyped")
-    with pytest.raises(EngineError, match="-4 ended with code 1 before it began: .*No module named"):
+    with pytest.raises(EngineError, match=r"-4 ended with code 1 before it began: .*No module named"):
         drivers.start(Location(shop.path), f"{shop.name}-4", CheckWish(shop.name))
     monkeypatch.undo()
     (home / "dags" / f"{shop.name}_apart.py").write_text(

@@ -124,7 +124,8 @@ SUBMISSIONS = """
 import json
 from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
-from millrace_airflow import operators, submission
+from millrace_airflow import operators
+from millrace_airflow import submission
 from pipeline.errors import EngineError
 from pipeline.releases.control_topic.registry import Release, Step
 

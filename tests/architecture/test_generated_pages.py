@@ -16,7 +16,7 @@ from pipeline.cli import reference as cli_reference
 from pipeline.cli.main import app
 from pipeline.config import AppConfig, StreamsConfig
 from pipeline.config import reference as config_reference
-from pipeline.config.streams import OWN, PREFIXES, dotted
+from pipeline.config.sections.streams import OWN, PREFIXES, dotted
 from pipeline.service import http_reference
 from pipeline.service import reference as metrics_reference
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from pipeline.kafka.client import quiet
+from pipeline.kafka.library.client import quiet
 from pipeline.kafka.ranges import read_range
 from pipeline.records import OffsetRange
 

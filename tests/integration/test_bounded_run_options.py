@@ -40,8 +40,8 @@ from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.planning.runs import RunLog
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
-from pipeline.transfers.exports import ExportSpec, run_export
-from pipeline.transfers.imports import ImportSpec, run_import
+from pipeline.transfers.exporting.exports import ExportSpec, run_export
+from pipeline.transfers.importing.imports import ImportSpec, run_import
 from tests.conformance.hosts import on_executor
 from tests.presence import present
 

@@ -20,10 +20,10 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from pipeline.errors import EmbeddedBrokerError
-from pipeline.kafka import groups as groups_module
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
-from pipeline.kafka.groups import GroupState
+from pipeline.kafka.group import groups as groups_module
+from pipeline.kafka.group.groups import GroupState
 from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer
 from pipeline.records import TopicPartition
 from tests.brokers import HOME

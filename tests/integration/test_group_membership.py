@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from kafka.coordinator.base import BaseCoordinator
 
-from pipeline.kafka.membership import GroupMember
+from pipeline.kafka.group.membership import GroupMember
 from pipeline.worker.group.protocol import Introduction
 from pipeline.worker.group.servers import servers_of
 from tests.waiting import DEADLINE_S, until

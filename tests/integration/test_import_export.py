@@ -20,9 +20,9 @@ from pipeline.records import TopicPartition
 from pipeline.spark.engine import databases
 from pipeline.spark.engine.databases import literal, with_driver
 from pipeline.spark.engine.failures import spark_failures
-from pipeline.transfers import exports, jdbc
-from pipeline.transfers.exports import ExportSpec, ExportSummary, run_export
-from pipeline.transfers.imports import ImportSpec, run_import
+from pipeline.transfers.exporting import exports, jdbc
+from pipeline.transfers.exporting.exports import ExportSpec, ExportSummary, run_export
+from pipeline.transfers.importing.imports import ImportSpec, run_import
 from tests.presence import present
 from tests.spark_sessions import session_with
 

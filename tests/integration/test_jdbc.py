@@ -12,9 +12,9 @@ import pytest
 from pipeline.errors import ConfigError, EngineError, RangeError
 from pipeline.hosting.control.control_topic import ControlTopic
 from pipeline.spark.engine import databases
-from pipeline.transfers.exports import EXPORTS_TOPIC, ExportSpec, run_export
-from pipeline.transfers.imports import ImportSpec, run_import
-from pipeline.transfers.jdbc import JdbcTarget
+from pipeline.transfers.exporting.exports import EXPORTS_TOPIC, ExportSpec, run_export
+from pipeline.transfers.exporting.jdbc import JdbcTarget
+from pipeline.transfers.importing.imports import ImportSpec, run_import
 from tests.postgresql import binary, running_postgres
 from tests.presence import present
 from tests.spark_sessions import session_with

@@ -14,12 +14,12 @@ from confluent_kafka.admin import AdminClient
 
 from pipeline.errors import BrokerError, ConfigError, MissingOffsetError, RangeError, TaskMigratedError, TopicError
 from pipeline.kafka import admin as admin_module
-from pipeline.kafka import groups as groups_module
 from pipeline.kafka import leaders as leaders_module
 from pipeline.kafka import requests as requests_module
 from pipeline.kafka.admin import Admin, CommittedOffset, TopicSpec
 from pipeline.kafka.consumer import RecordConsumer
-from pipeline.kafka.groups import GroupState
+from pipeline.kafka.group import groups as groups_module
+from pipeline.kafka.group.groups import GroupState
 from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer, group_metadata
 from pipeline.kafka.ranges import offsets_at_time, read_range
 from pipeline.partitioning import partition_for

@@ -13,7 +13,7 @@ from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.tasks.owned_task import OwnedTask
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.packs import pack_header, packed
+from pipeline.runtime.inputs.packs import pack_header, packed
 from pipeline.worker.inputs.fetching import ENOUGH, Fetching
 from pipeline.worker.inputs.interruptions import Undisturbed
 from pipeline.worker.task_figures import InputProgress

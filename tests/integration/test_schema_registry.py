@@ -32,10 +32,10 @@ from pipeline import (
     Topology,
 )
 from pipeline.errors import RegistryError, SchemaError
-from pipeline.schemas.avro_types import schema_of
+from pipeline.schemas.avro.types import schema_of
 from pipeline.schemas.registry import Registry, registry_of
 from pipeline.serde.api import SerdePlace, placed
-from pipeline.sql.planner import build_sql
+from pipeline.sql.planning.planner import build_sql
 from pipeline.sql.resolving import resolve
 from pipeline.testing import TopologyTestDriver
 from tests.registries import running_registry

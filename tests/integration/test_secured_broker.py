@@ -25,8 +25,8 @@ from pipeline.hosting.connected import ConnectedApplication
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.kafka.embedded import broker as embedded
 from pipeline.kafka.embedded.artifacts import find_java
-from pipeline.kafka.groups import GroupState
-from pipeline.kafka.membership import GroupMember
+from pipeline.kafka.group.groups import GroupState
+from pipeline.kafka.group.membership import GroupMember
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import OffsetVector, TopicPartition
 from pipeline.worker.reset import plan_reset, reset

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.processor.handlers import ErrorHandlers
 from pipeline.records import RawRecord, TopicPartition
-from pipeline.runtime.global_state import GlobalState
+from pipeline.runtime.stores.global_state import GlobalState
 from pipeline.state.backends.memory import MemoryBackend
 from pipeline.testing.driver import MockClock
 from tests.oracle.replay import APPLICATION, compared_stores, entries_of, latin

@@ -19,7 +19,7 @@ from pipeline import (
     windowed,
 )
 from pipeline.partitioning import murmur2, partition_for
-from pipeline.runtime.offset_metadata import OffsetMetadata
+from pipeline.runtime.times.offset_metadata import OffsetMetadata
 from pipeline.serde.internal import ChangeBytes, decode_change, encode_change
 from pipeline.state.codec import codec_of
 from pipeline.testing import TopologyTestDriver

@@ -12,7 +12,7 @@ import pytest
 from pipeline import StreamsBuilder, Topology, TopologyError
 from pipeline.config import TopologyConfig
 from pipeline.runtime.layout import plan_layout
-from pipeline.state.changelog import ADDITIONAL_RETENTION_MS, FOR_EVER, NEVER
+from pipeline.state.declared.changelog import ADDITIONAL_RETENTION_MS, FOR_EVER, NEVER
 from tests.oracle.replay import APPLICATION, builder_of, digest, load, twin
 from tests.oracle.scenarios import COMPLETE, SCENARIOS, TOPICS, scenarios
 from tests.oracle.topologies_sources import AFTERWARDS

@@ -22,7 +22,7 @@ from pipeline.errors import ReleaseError, StreamsError
 from pipeline.hosting.control.control_tail import ControlTail
 from pipeline.hosting.control.control_topic import ControlTopic
 from pipeline.hosting.control.publication import CONTROL_TOPIC, SWITCHING
-from pipeline.kafka.membership import GroupMember
+from pipeline.kafka.group.membership import GroupMember
 from pipeline.records import OffsetVector
 from pipeline.releases.control_topic.registry import Registry, Step
 from pipeline.releases.steps.releaser import Releaser

@@ -34,7 +34,7 @@ from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.kafka.producer import TransactionalProducer, group_metadata
 from pipeline.records import TaskId
 from pipeline.runtime.layout import plan_layout
-from pipeline.runtime.offset_metadata import OffsetMetadata
+from pipeline.runtime.times.offset_metadata import OffsetMetadata
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session

@@ -18,8 +18,8 @@ from pipeline.config import AppConfig
 from pipeline.errors import BrokerError
 from pipeline.hosting.application import Application
 from pipeline.hosting.ownership.fencing import transactional_id
-from pipeline.kafka import groups
-from pipeline.kafka.membership import GroupMember
+from pipeline.kafka.group import groups
+from pipeline.kafka.group.membership import GroupMember
 from pipeline.records import TaskId, TopicPartition
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve

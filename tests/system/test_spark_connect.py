@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline.errors import UnsupportedByHostError
-from pipeline.transfers.exports import ExportSpec, run_export
-from pipeline.transfers.imports import ImportSpec, run_import
+from pipeline.transfers.exporting.exports import ExportSpec, run_export
+from pipeline.transfers.importing.imports import ImportSpec, run_import
 from tests.presence import present
 from tests.spark_sessions import session_of
 from tests.system.groups import PARTITIONS

@@ -11,8 +11,8 @@ from kafka import KafkaConsumer
 from kafka.coordinator import base
 
 from pipeline.errors import ConfigError
-from pipeline.kafka import kafka_python
-from pipeline.kafka.kafka_python import PRIVATE, GroupCoordinator
+from pipeline.kafka.library import kafka_python
+from pipeline.kafka.library.kafka_python import PRIVATE, GroupCoordinator
 
 
 def test_the_private_names_that_are_used_are_those_that_are_looked_for() -> None:

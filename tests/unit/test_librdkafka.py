@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 
 import pipeline.kafka
 from pipeline.errors import ConfigError
-from pipeline.kafka import librdkafka
+from pipeline.kafka.library import librdkafka
 
 SOURCES = sorted(Path(pipeline.kafka.__file__).parent.glob("*.py"))
 

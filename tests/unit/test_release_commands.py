@@ -27,7 +27,7 @@ from pipeline.errors import (
 )
 from pipeline.hosting.application import load_application
 from pipeline.kafka.admin import Admin
-from pipeline.kafka.groups import GroupState
+from pipeline.kafka.group.groups import GroupState
 from pipeline.releases.control_topic.registry import Registry, Release, Step
 from pipeline.releases.control_topic.verdicts import GateVerdict, suite_digest
 from pipeline.releases.steps.readiness import Readiness

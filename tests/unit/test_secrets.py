@@ -8,7 +8,7 @@ from pipeline.config.secrets import is_secret, redacted
 from pipeline.errors import ConfigError
 from pipeline.spark.engine.databases import shown
 from pipeline.spark.engine.failures import cause_of, complaint, translated
-from pipeline.transfers.jdbc import JdbcTarget
+from pipeline.transfers.exporting.jdbc import JdbcTarget
 
 URLS = [
     "jdbc:sqlserver://db;user=sa;password=hunter2",

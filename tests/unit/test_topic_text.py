@@ -24,8 +24,8 @@ from pipeline import (
     windowed,
 )
 from pipeline.errors import ConfigError
-from pipeline.transfers.topic_serdes import from_text, jsonable, readable, serde_named, serdes_of
-from pipeline.transfers.topic_writing import LineFormat
+from pipeline.transfers.topics.topic_serdes import from_text, jsonable, readable, serde_named, serdes_of
+from pipeline.transfers.topics.topic_writing import LineFormat
 
 NOW = 7_000
 

@@ -24,9 +24,9 @@ from pipeline import (
     TimeWindows,
     windowed,
 )
-from pipeline.topology.graph import Drawn, Graph, Group
-from pipeline.topology.mermaid import mermaid
-from pipeline.topology.svg import svg
+from pipeline.topology.pictures.graph import Drawn, Graph, Group
+from pipeline.topology.pictures.mermaid import mermaid
+from pipeline.topology.pictures.svg import svg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ import msgspec
 from pipeline.decoders import json_decoder
 from pipeline.errors import NotLiveError, ReleaseError, UnderWayError
 from pipeline.hosting.control.control_topic import ControlTopic
-from pipeline.runtime.offset_metadata import OffsetMetadata
+from pipeline.runtime.times.offset_metadata import OffsetMetadata
 
 if TYPE_CHECKING:
     from pipeline.config import AppConfig

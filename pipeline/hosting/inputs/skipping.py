@@ -17,8 +17,8 @@ from pipeline.kafka.producer import TransactionalProducer
 from pipeline.kafka.ranges import read_range
 from pipeline.processor.handlers import ErrorHandlerContext, dead_letter_queue_record
 from pipeline.records import OffsetRange, RawRecord, TaskId, TopicPartition
-from pipeline.runtime.offset_metadata import OffsetMetadata
-from pipeline.runtime.packs import opened, writer_of
+from pipeline.runtime.inputs.packs import opened, writer_of
+from pipeline.runtime.times.offset_metadata import OffsetMetadata
 
 if TYPE_CHECKING:
     from pipeline.hosting.application import Application

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.hosting.connected import ConnectedApplication
     from pipeline.kafka.admin import Admin
-    from pipeline.kafka.membership import GroupMember
+    from pipeline.kafka.group.membership import GroupMember
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ class _Place:
             log.info("%s", error)
 
     def _member(self) -> GroupMember:
-        from pipeline.kafka.membership import GroupMember  # noqa: PLC0415 - loads in this thread
+        from pipeline.kafka.group.membership import GroupMember  # noqa: PLC0415 - loads in this thread
 
         session = session_ms(self._application, SOLE_SESSION_MS)
         return GroupMember(

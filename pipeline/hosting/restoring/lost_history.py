@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pipeline.runtime.offset_metadata import OffsetMetadata
+from pipeline.runtime.times.offset_metadata import OffsetMetadata
 from pipeline.state.api import WINDOWED, StoreKind
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pipeline.kafka.ranges import read_range
 from pipeline.processor.handlers import global_error_handlers
 from pipeline.records import OffsetRange, TopicPartition
-from pipeline.runtime.global_state import GlobalState
+from pipeline.runtime.stores.global_state import GlobalState
 from pipeline.state.backends.memory import MemoryBackend
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from pipeline.hosting.tasks.task_right import right_at_start, take_right
 from pipeline.hosting.tasks.task_start import TaskStart
 from pipeline.kafka.producer import IdempotentProducer, KafkaRecordCollector, TransactionalProducer
 from pipeline.kafka.record_times import time_limits
-from pipeline.runtime.lateness import Lateness
 from pipeline.runtime.layout import full_name
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import TaskCommit, TaskState
+from pipeline.runtime.times.lateness import Lateness
 from pipeline.state.api import idle
 
 if TYPE_CHECKING:

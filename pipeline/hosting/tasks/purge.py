@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from pipeline.errors import StreamsError
-from pipeline.state.changelog import ADDITIONAL_RETENTION_MS
+from pipeline.state.declared.changelog import ADDITIONAL_RETENTION_MS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

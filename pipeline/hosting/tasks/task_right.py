@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pipeline.hosting.control.publication import not_live, staging_name
 from pipeline.processor.handlers import may_keep_letters
 from pipeline.records import TopicPartition
-from pipeline.runtime.holding import Hold
+from pipeline.runtime.inputs.holding import Hold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -39,7 +39,7 @@ def described(application: Application, form: str) -> str:
 
 def generated_code(application: Application) -> str:
     """Return the code that tasks generate for each sub-topology, and the nodes that it calls, with reasons."""
-    from pipeline.runtime.fused_code import sub_topology_code
+    from pipeline.runtime.generating.fused_code import sub_topology_code
 
     parts = []
     for sub in application.topology.sub_topologies():

@@ -54,7 +54,7 @@ def asked(
     require_extra("http")
     import httpx
 
-    from pipeline.service.encryption import client_tls
+    from pipeline.service.access.encryption import client_tls
 
     tls = client_tls(streams)
     token = chosen.token or streams.server_read_token
@@ -88,7 +88,7 @@ def work_of(chosen: ChosenVersion, application_id: str) -> Answers:
     require_extra("http")
     from pipeline.releases.quality.worker_quality import Answers, InstanceWork
     from pipeline.service.members import Members
-    from pipeline.service.peers import NoAnswerError
+    from pipeline.service.queries.peers import NoAnswerError
     from pipeline.worker.group.servers import servers_of
 
     def told_by(server: str) -> InstanceWork | str:

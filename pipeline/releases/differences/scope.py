@@ -14,7 +14,7 @@ from pipeline.operators.sliding import StreamSlidingWindowAggregate
 from pipeline.records import TopicPartition
 from pipeline.releases.differences.rows import key_of
 from pipeline.releases.versions.outputs import outputs
-from pipeline.runtime.compile import OPERATOR_ARGUMENTS
+from pipeline.runtime.generating.compile import OPERATOR_ARGUMENTS
 from pipeline.spark.ranges import time_ms
 from pipeline.state.api import StoreKind
 from pipeline.topology.nodes import ProcessorNode, SinkNode, SourceNode

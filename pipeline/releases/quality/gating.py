@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from pipeline.config.functions import PickledFunction
+    from pipeline.config.code.functions import PickledFunction
     from pipeline.hosting.connected import ConnectedApplication
     from pipeline.quality.expectations import Expectations
     from pipeline.quality.frames import Frame

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pipeline.hosting.clock import SystemClock
 from pipeline.kafka.record_times import USUALLY_AHEAD_MS
 from pipeline.partitioning import partitions_for
-from pipeline.runtime.packs import pack_header, packed
+from pipeline.runtime.inputs.packs import pack_header, packed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

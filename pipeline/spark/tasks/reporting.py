@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from pipeline.kafka.admin import Admin
-    from pipeline.kafka.group_progress import GroupProgress
+    from pipeline.kafka.group.group_progress import GroupProgress
     from pipeline.records import TopicPartition
 
 log = logging.getLogger(__name__)

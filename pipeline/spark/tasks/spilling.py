@@ -24,7 +24,7 @@ from pipeline.config.directories import make_directory
 from pipeline.decoders import msgpack_decoder
 from pipeline.errors import StateError
 from pipeline.records import RAW_HEADERS, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE
-from pipeline.runtime.packs import opened, packed, records_of, rest_of, writer_of
+from pipeline.runtime.inputs.packs import opened, packed, records_of, rest_of, writer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

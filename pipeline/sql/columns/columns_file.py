@@ -17,8 +17,8 @@ from pipeline.decoders import json_decoder
 from pipeline.sql.columns.requests import Found
 from pipeline.sql.columns.written_schemas import WrittenSchema  # noqa: TC001 - msgspec reads the annotation
 from pipeline.sql.errors import SqlError
-from pipeline.sql.statement_parser import KsqlParser
-from pipeline.sql.tokens import RESERVED, Ksql, words
+from pipeline.sql.grammar.statement_parser import KsqlParser
+from pipeline.sql.grammar.tokens import RESERVED, Ksql, words
 from pipeline.sql.types import Array, Map, SqlType, Struct
 
 if TYPE_CHECKING:

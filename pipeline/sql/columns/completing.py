@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.sql.columns.requests import wanted_columns
 from pipeline.sql.errors import SqlError
-from pipeline.sql.statements import Column
+from pipeline.sql.grammar.statements import Column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline.sql.columns.requests import Found, Resolver, Wanted
     from pipeline.sql.columns.written_schemas import WrittenSchema
-    from pipeline.sql.statements import CreateSource
+    from pipeline.sql.grammar.statements import CreateSource
     from pipeline.sql.types import Columns
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline.sql.columns.written_schemas import WrittenSchema
-    from pipeline.sql.statements import CreateSource
+    from pipeline.sql.grammar.statements import CreateSource
     from pipeline.sql.types import Columns
 
 SCHEMA_TYPES: Mapping[str, str] = {"AVRO": "AVRO", "JSON_SR": "JSON", "PROTOBUF": "PROTOBUF"}

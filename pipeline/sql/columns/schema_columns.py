@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.errors import StreamsError
-from pipeline.sql.columns.avro_types import avro_type
-from pipeline.sql.columns.json_schema_types import json_schema_type
-from pipeline.sql.columns.protobuf_types import protobuf_type
 from pipeline.sql.columns.requests import SCHEMA_TYPES, Found
-from pipeline.sql.columns.unsupported import UnsupportedFieldError
+from pipeline.sql.columns.schema_types.avro_types import avro_type
+from pipeline.sql.columns.schema_types.json_schema_types import json_schema_type
+from pipeline.sql.columns.schema_types.protobuf_types import protobuf_type
+from pipeline.sql.columns.schema_types.unsupported import UnsupportedFieldError
 from pipeline.sql.errors import SqlError
 from pipeline.sql.types import Array, Map, SqlType, Struct
 

@@ -8,9 +8,9 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from pipeline.serde.api import Serde
+from pipeline.sql.compiling.operators import cast
 from pipeline.sql.errors import SqlError
 from pipeline.sql.formats.json_rows import reader_of
-from pipeline.sql.operators import cast
 from pipeline.sql.types import Array, Columns, Map, Primitive, SqlType, Struct, columns_text
 
 if TYPE_CHECKING:

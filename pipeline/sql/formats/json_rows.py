@@ -11,8 +11,8 @@ import msgspec
 
 from pipeline.decoders import json_decoder
 from pipeline.serde.api import Serde
+from pipeline.sql.compiling.operators import cast, scaled
 from pipeline.sql.formats.json_objects import ObjectReader, Part
-from pipeline.sql.operators import cast, scaled
 from pipeline.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct, columns_text
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from pipeline.serde.api import ITEM, Serde
 from pipeline.serde.primitives import BYTES, DOUBLE, INTEGER, LONG, STRING
 from pipeline.sql.errors import SqlError, nearest
-from pipeline.sql.formats.avro_rows import avro_serde
+from pipeline.sql.formats.avro.rows import avro_serde
 from pipeline.sql.formats.delimited_rows import delimited_serde
 from pipeline.sql.formats.json_rows import json_serde
 from pipeline.sql.formats.json_schema_rows import json_schema_serde
-from pipeline.sql.formats.protobuf_rows import protobuf_serde
+from pipeline.sql.formats.protobuf.rows import protobuf_serde
 from pipeline.sql.types import Array, Columns, Map, Primitive, SqlType, Struct
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pipeline.errors import StreamsError
-from pipeline.runtime.holding import HERE
-from pipeline.runtime.offset_metadata import OffsetMetadata
+from pipeline.runtime.inputs.holding import HERE
+from pipeline.runtime.times.offset_metadata import OffsetMetadata
 from pipeline.windows import MAX_TIME_MS
 from pipeline.worker.alignment.aligned_tasks import limits
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from pipeline.kafka.admin import Admin
-    from pipeline.kafka.group_progress import GroupProgress
+    from pipeline.kafka.group.group_progress import GroupProgress
     from pipeline.records import TaskId, TopicPartition
-    from pipeline.runtime.holding import Hold
+    from pipeline.runtime.inputs.holding import Hold
     from pipeline.worker.alignment.aligned_tasks import AlignedTasks
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pipeline.hosting.connected import ConnectedApplication
-    from pipeline.kafka.membership import GroupMember
+    from pipeline.kafka.group.membership import GroupMember
     from pipeline.records import TaskId
 
 log = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ class Membership:
             self._rejoins.set()
 
     def _member(self) -> GroupMember:
-        from pipeline.kafka.membership import GroupMember  # noqa: PLC0415 - loads in this thread, while processes start
+        from pipeline.kafka.group.membership import GroupMember  # noqa: PLC0415 - loads in this thread, while processes start
 
         client = self._streams.consumer
         config = AssignmentConfig(

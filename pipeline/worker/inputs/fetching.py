@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pipeline.hosting.tasks.owned_task import OwnedTask
     from pipeline.kafka.consumer import Polled
     from pipeline.records import TaskId, TopicPartition
-    from pipeline.runtime.global_state import GlobalState
+    from pipeline.runtime.stores.global_state import GlobalState
     from pipeline.worker.inputs.interruptions import Interruptions
 
 _FIRST_POLL = 16

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pipeline.errors
-from pipeline.config.streams import UNCAUGHT_EXCEPTION_RESPONSES
+from pipeline.config.sections.streams import UNCAUGHT_EXCEPTION_RESPONSES
 from pipeline.errors import ConfigError, ProcessingError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.config.by_value import dumps
+from pipeline.config.code.by_value import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

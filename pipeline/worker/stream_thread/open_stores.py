@@ -8,7 +8,7 @@ from pipeline.worker.queries.answers import OpenStore, StoreAnswers
 from pipeline.worker.queries.queries import Reason, Refusal
 
 if TYPE_CHECKING:
-    from pipeline.runtime.global_state import GlobalState
+    from pipeline.runtime.stores.global_state import GlobalState
     from pipeline.state.api import StoreBuilder
     from pipeline.topology.topology import Topology
     from pipeline.worker.queries.queries import Page, Question

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.hosting.control.publication import LiveVersion
     from pipeline.records import TaskId
-    from pipeline.runtime.global_state import GlobalState
+    from pipeline.runtime.stores.global_state import GlobalState
     from pipeline.worker.queries.queries import Page, Question, Refusal
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from pipeline.config import ProjectConfig
 from pipeline.hosting.application import load_application
 from pipeline.releases.versions.build import build_topology
 from pipeline.service.api import new_api
-from pipeline.service.routing import store_places
+from pipeline.service.queries.routing import store_places
 from pipeline.service.server import bound, name_of, serving
 from pipeline.worker.instance.supervisor import Supervisor
 from pipeline.worker.queries.queries import KeyQuery, Page, Question

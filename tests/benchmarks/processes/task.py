@@ -15,7 +15,7 @@ from rows import CALLED
 
 from pipeline import StreamsBuilder, TopicPartition
 from pipeline.records import TaskId
-from pipeline.runtime.fusion import Fusion
+from pipeline.runtime.generating.fusion import Fusion
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec

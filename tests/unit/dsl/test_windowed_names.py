@@ -25,7 +25,7 @@ from pipeline import (
     UnlimitedWindows,
     session_windowed,
 )
-from pipeline.state.changelog import changelog_config
+from pipeline.state.declared.changelog import changelog_config
 from pipeline.topology.nodes import SinkNode
 from tests.presence import present
 

@@ -24,7 +24,7 @@ from pipeline import (
     windowed,
 )
 from pipeline.records import TopicPartition
-from pipeline.runtime.offset_metadata import OffsetMetadata
+from pipeline.runtime.times.offset_metadata import OffsetMetadata
 from pipeline.testing import TopologyTestDriver
 from tests.unit.operators.restarting import Restartable
 

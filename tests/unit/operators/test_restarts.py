@@ -23,8 +23,8 @@ from pipeline import (
     TimeWindows,
 )
 from pipeline.records import TopicPartition
-from pipeline.runtime.observed_times import short_name
-from pipeline.runtime.offset_metadata import OffsetMetadata
+from pipeline.runtime.times.observed_times import short_name
+from pipeline.runtime.times.offset_metadata import OffsetMetadata
 from tests.unit.operators.restarting import Restartable
 
 if TYPE_CHECKING:

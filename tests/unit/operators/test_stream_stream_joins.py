@@ -27,7 +27,7 @@ from pipeline.runtime.layout import plan_layout
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.state.backends.memory import MemoryBackend
-from pipeline.state.changelog import changelog_config
+from pipeline.state.declared.changelog import changelog_config
 from pipeline.testing import TopologyTestDriver
 from tests.changelogs import Batch
 

@@ -29,9 +29,9 @@ from pipeline import (
 )
 from pipeline.processor.handlers import ErrorHandlers
 from pipeline.records import TaskId
-from pipeline.runtime.compile import sink
 from pipeline.runtime.context import TaskContext
 from pipeline.runtime.failures import Failures
+from pipeline.runtime.generating.compile import sink
 from pipeline.testing import TopologyTestDriver
 from pipeline.testing.driver import MockClock
 from pipeline.topology.nodes import SinkNode

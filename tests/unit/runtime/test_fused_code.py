@@ -30,7 +30,7 @@ from pipeline import (
 )
 from pipeline.processor.fused import NotFused, block
 from pipeline.processor.handlers import ErrorHandlers, Response
-from pipeline.runtime.fused_code import fused_code
+from pipeline.runtime.generating.fused_code import fused_code
 from pipeline.testing import TopologyTestDriver
 from tests.presence import present
 

@@ -22,8 +22,8 @@ from pipeline.dsl.cogroup import (
 )
 from pipeline.dsl.grouped_streams import KGroupedStream, SessionWindowedKStream, TimeWindowedKStream
 from pipeline.dsl.grouped_tables import KGroupedTable
-from pipeline.runtime.compile import instantiate
 from pipeline.runtime.context import GLOBAL_TASK
+from pipeline.runtime.generating.compile import instantiate
 from pipeline.state.api import StoreKind
 from pipeline.topology.nodes import ProcessorNode
 from tests.task_runs import How, outcome, random_records

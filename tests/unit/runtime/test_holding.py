@@ -10,12 +10,12 @@ import pytest
 from pipeline import STRING, Consumed, Produced, PunctuationType, Record, Repartitioned, StreamsBuilder
 from pipeline.processor.handlers import ErrorHandlers, LogAndContinue
 from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.holding import Hold
-from pipeline.runtime.offset_metadata import OffsetMetadata
-from pipeline.runtime.packs import pack_header, packed
+from pipeline.runtime.inputs.holding import Hold
+from pipeline.runtime.inputs.packs import pack_header, packed
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
+from pipeline.runtime.times.offset_metadata import OffsetMetadata
 from pipeline.state.backends.memory import MemoryBackend
 from pipeline.testing.driver import MemoryTopics, MockClock
 

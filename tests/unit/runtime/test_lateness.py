@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from pipeline import LONG, STRING, Consumed, Produced, StreamsBuilder
 from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.lateness import Lateness
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
+from pipeline.runtime.times.lateness import Lateness
 from pipeline.state.backends.memory import MemoryBackend
 from pipeline.testing.driver import MockClock
 

@@ -26,11 +26,11 @@ from pipeline.config import StreamsConfig
 from pipeline.errors import DeserializationError
 from pipeline.processor.handlers import error_handlers
 from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.offset_metadata import OffsetMetadata
-from pipeline.runtime.packs import PackedInput, pack_header, packed
+from pipeline.runtime.inputs.packs import PackedInput, pack_header, packed
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
+from pipeline.runtime.times.offset_metadata import OffsetMetadata
 from pipeline.state.backends.memory import MemoryBackend
 from pipeline.testing.driver import MockClock
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline import STRING, Consumed, Produced, PunctuationType, Record, StreamsBuilder, TopologyError
-from pipeline.runtime.punctuation import Punctuations
+from pipeline.runtime.times.punctuation import Punctuations
 from pipeline.testing import TopologyTestDriver
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from pipeline import (
 )
 from pipeline.processor.timestamps import timestamp_extractor
 from pipeline.records import RawRecord, TaskId
-from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
+from pipeline.runtime.times.offset_metadata import OffsetMetadata
 from pipeline.state.backends.memory import MemoryBackend
 from pipeline.testing import TopologyTestDriver
 from pipeline.testing.driver import MemoryTopics, MockClock

@@ -28,7 +28,7 @@ from pipeline import (
     windowed,
 )
 from pipeline.errors import SchemaError, SerializationError
-from pipeline.schemas.avro_types import schema_of
+from pipeline.schemas.avro.types import schema_of
 from pipeline.schemas.registry import registry_of
 from pipeline.serde.api import SerdePlace, placed
 from pipeline.testing import TopologyTestDriver

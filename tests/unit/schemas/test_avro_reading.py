@@ -15,8 +15,8 @@ from fastavro.schema import SchemaParseException, UnknownType
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline.schemas.avro_reading import NotGenerated, generated_reader
-from pipeline.schemas.avro_structs import struct_of
+from pipeline.schemas.avro.reading import NotGenerated, generated_reader
+from pipeline.schemas.avro.structs import struct_of
 from tests.unit.schemas.avro_schemas import evolved, schemas, values
 
 _HEAD = b"\0\0\0\0\1"

@@ -13,7 +13,7 @@ from confluent_kafka.schema_registry import Schema
 
 from pipeline import STRING, ConfigError, Consumed, DeserializationError, Produced, Protobuf, Serde, StreamsBuilder
 from pipeline.errors import SchemaError
-from pipeline.schemas.protobuf_types import plain_of
+from pipeline.schemas.protobuf.types import plain_of
 from pipeline.schemas.registry import registry_of
 from pipeline.serde.api import SerdePlace, placed
 from pipeline.spark.columns import columns_of

@@ -35,16 +35,16 @@ from pipeline.partitioning import partition_for
 from pipeline.processor.stats import CumulativeSum
 from pipeline.records import TaskId, TopicPartition
 from pipeline.runtime.context import GLOBAL_TASK
-from pipeline.runtime.lateness import Lateness
 from pipeline.runtime.layout import Layout, plan_layout
-from pipeline.service import live_version
-from pipeline.service.admission import Access
+from pipeline.runtime.times.lateness import Lateness
+from pipeline.service.access.admission import Access
+from pipeline.service.access.signatures import Signatures
 from pipeline.service.api import Parameters, new_api
-from pipeline.service.peers import Peers
-from pipeline.service.reading import Bookmark, RefusedError, StoreReader, Wanted
-from pipeline.service.routing import Here, KeyQueryMetadata, There, route, store_places
+from pipeline.service.queries import live_version
+from pipeline.service.queries.peers import Peers
+from pipeline.service.queries.reading import Bookmark, RefusedError, StoreReader, Wanted
+from pipeline.service.queries.routing import Here, KeyQueryMetadata, There, route, store_places
 from pipeline.service.server import bound, name_of, serving
-from pipeline.service.signatures import Signatures
 from pipeline.worker.group.protocol import Orders
 from pipeline.worker.queries.queries import KeyQuery, Page, Place, Question, RangeQuery, Reason, Refusal, Row
 from pipeline.worker.states import InstanceStatus, WorkerState, WorkerSummary

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from pipeline.service.connections import HEADER_BYTES, Limits, connection_limit
+from pipeline.service.access.connections import HEADER_BYTES, Limits, connection_limit
 from pipeline.service.server import bound, serving
 from tests.waiting import until
 

@@ -18,7 +18,7 @@ from pipeline.config import AppConfig
 from pipeline.hosting.application import Application
 from pipeline.hosting.clock import SystemClock
 from pipeline.records import TaskId, TopicPartition
-from pipeline.service.admission import Access
+from pipeline.service.access.admission import Access
 from pipeline.service.api import new_api
 from pipeline.service.console.files import FILES, content
 from pipeline.service.server import bound, serving

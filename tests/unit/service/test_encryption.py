@@ -21,8 +21,8 @@ from starlette.routing import Route
 
 from pipeline.config import StreamsConfig
 from pipeline.errors import ConfigError
-from pipeline.service.connections import Limits
-from pipeline.service.encryption import client_tls, server_tls
+from pipeline.service.access.connections import Limits
+from pipeline.service.access.encryption import client_tls, server_tls
 from pipeline.service.server import bound, serving
 
 if TYPE_CHECKING:

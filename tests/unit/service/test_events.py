@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from pipeline.records import TaskId
-from pipeline.service.admission import Access
+from pipeline.service.access.admission import Access
+from pipeline.service.access.connections import Limits
 from pipeline.service.api import new_api
-from pipeline.service.connections import Limits
-from pipeline.service.events import instance_events
+from pipeline.service.figures.events import instance_events
 from pipeline.service.server import bound, serving
 from pipeline.service.streams import MAX_STREAMS, Streams
 from pipeline.worker.states import WorkerSummary

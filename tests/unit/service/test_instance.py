@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pipeline import BYTES, Consumed, Millrace, Produced, StreamsBuilder, Topology
 from pipeline.hosting.application import load_application
 from pipeline.releases.versions.build import build_topology
-from pipeline.service import peers
 from pipeline.service.instance import new_instance
+from pipeline.service.queries import peers
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline.errors import BrokerError
-from pipeline.service import live_version as module
-from pipeline.service.live_version import LiveVersion
-from pipeline.service.reading import RefusedError
+from pipeline.service.queries import live_version as module
+from pipeline.service.queries.live_version import LiveVersion
+from pipeline.service.queries.reading import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from pipeline.config import AppConfig
 from pipeline.hosting.application import Application
 from pipeline.hosting.clock import SystemClock
 from pipeline.records import TaskId, TopicPartition
-from pipeline.service.measuring import Measuring
+from pipeline.service.figures.measuring import Measuring
 from pipeline.worker.states import InstanceStatus, WorkerState, WorkerSummary
 from pipeline.worker.stream_thread.protocol import Report
 from pipeline.worker.task_figures import InputProgress, LastCommit, TaskFigures

@@ -24,7 +24,7 @@ from pipeline import (
     Windowed,
     session_windowed,
 )
-from pipeline.service.rendering import key_bytes, row_object
+from pipeline.service.queries.rendering import key_bytes, row_object
 from pipeline.state.api import StoreBuilder, StoreKind
 from pipeline.worker.queries.queries import Row
 

@@ -11,11 +11,11 @@ from fastavro import parse_schema
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline.schemas.avro_reading import NotGenerated, generated_reader
-from pipeline.sql.columns.avro_types import avro_type
-from pipeline.sql.columns.unsupported import UnsupportedFieldError
-from pipeline.sql.formats.avro_fields import row_of
-from pipeline.sql.formats.avro_rows import AvroRows
+from pipeline.schemas.avro.reading import NotGenerated, generated_reader
+from pipeline.sql.columns.schema_types.avro_types import avro_type
+from pipeline.sql.columns.schema_types.unsupported import UnsupportedFieldError
+from pipeline.sql.formats.avro.fields import row_of
+from pipeline.sql.formats.avro.rows import AvroRows
 from pipeline.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct
 from tests.unit.schemas.avro_schemas import schemas, values
 from tests.unit.schemas.test_avro_reading import parsed, refusing, result, written, written_if_possible

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from pipeline import BYTES, StreamsBuilder
 from pipeline.cli.main import app
-from pipeline.sql.commands import Select, parse_commands
+from pipeline.sql.answering.commands import Select, parse_commands
+from pipeline.sql.answering.inspection import Statements
 from pipeline.sql.errors import SqlError
-from pipeline.sql.inspection import Statements
-from pipeline.sql.planner import Plan
+from pipeline.sql.planning.planner import Plan
 from pipeline.testing import TopologyTestDriver
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pipeline import StreamsBuilder, TopicPartition
 from pipeline.errors import StreamsError
 from pipeline.processor.handlers import ErrorHandlers, Response
 from pipeline.records import RawRecord, TaskId
-from pipeline.runtime.fused_code import fused_code
+from pipeline.runtime.generating.fused_code import fused_code
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec

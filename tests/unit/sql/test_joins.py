@@ -9,7 +9,7 @@ import pytest
 
 from pipeline import BYTES, StreamsBuilder
 from pipeline.sql.errors import SqlError
-from pipeline.sql.planner import build_sql
+from pipeline.sql.planning.planner import build_sql
 from pipeline.testing import TopologyTestDriver
 
 SOURCES = """

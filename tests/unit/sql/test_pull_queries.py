@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import BYTES, StreamsBuilder
-from pipeline.sql.commands import Select, parse_commands
+from pipeline.sql.answering.commands import Select, parse_commands
+from pipeline.sql.answering.pull_queries import PullQuery, Sought, is_pull, pull_query
 from pipeline.sql.errors import SqlError
-from pipeline.sql.planner import Plan
-from pipeline.sql.pull_queries import PullQuery, Sought, is_pull, pull_query
-from pipeline.sql.statement_parser import parse
+from pipeline.sql.grammar.statement_parser import parse
+from pipeline.sql.planning.planner import Plan
 from pipeline.testing import TopologyTestDriver
 from pipeline.windows import Window
 

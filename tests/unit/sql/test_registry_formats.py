@@ -20,7 +20,7 @@ from pipeline.schemas.registry import registry_of
 from pipeline.serde.api import SerdePlace, placed
 from pipeline.sql.errors import SqlError
 from pipeline.sql.formats import value_serde
-from pipeline.sql.planner import build_sql
+from pipeline.sql.planning.planner import build_sql
 from pipeline.sql.types import Array, Columns, Decimal, Map, Primitive, Struct
 from pipeline.testing import TopologyTestDriver
 from tests.unit.schemas import flights

@@ -13,7 +13,7 @@ from pipeline.cli.main import app
 from pipeline.serde.windowed import session_windowed
 from pipeline.sql import udaf, udf, udtf
 from pipeline.sql.errors import SqlError
-from pipeline.sql.planner import build_sql
+from pipeline.sql.planning.planner import build_sql
 from pipeline.sql.run_case import main, run
 from pipeline.testing import TopologyTestDriver
 from pipeline.windows import Window, Windowed

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline import STRING, Stores, TopologyError
 from pipeline.records import VersionedRecord
 from pipeline.state.backends.memory import MemoryBackend
-from pipeline.state.changelog import changelog_config
+from pipeline.state.declared.changelog import changelog_config
 from pipeline.state.store_types import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED
 from pipeline.state.stores.opening import open_store
 from tests.changelogs import Batch

@@ -9,8 +9,8 @@ import pytest
 from pipeline.hosting.inputs.skipping import _skip
 from pipeline.kafka.admin import CommittedOffset
 from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.offset_metadata import OffsetMetadata
-from pipeline.runtime.packs import pack_header, packed
+from pipeline.runtime.inputs.packs import pack_header, packed
+from pipeline.runtime.times.offset_metadata import OffsetMetadata
 
 if TYPE_CHECKING:
     from pipeline.hosting.inputs.skipping import Skip

@@ -12,8 +12,8 @@ from pipeline.hosting.restoring.changelog_ranges import Missing
 from pipeline.hosting.restoring.lost_history import lost_history
 from pipeline.kafka.admin import CommittedOffset
 from pipeline.records import OffsetRange, TaskId, TopicPartition
-from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.runtime.task_spec import TaskSpec
+from pipeline.runtime.times.offset_metadata import OffsetMetadata
 from pipeline.state.backends.memory import MemoryBackend
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pipeline.hosting.application import Application
 from pipeline.hosting.control.publication import LiveVersion, Mark
 from pipeline.hosting.tasks.task_right import Right, right_by
 from pipeline.records import TopicPartition
-from pipeline.runtime.holding import Hold
+from pipeline.runtime.inputs.holding import Hold
 
 
 def application(version: str, letters: str | None = None) -> Application:

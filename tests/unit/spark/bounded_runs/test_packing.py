@@ -10,7 +10,7 @@ import pytest
 from pipeline.errors import RefusedRecordError, TopicError
 from pipeline.partitioning import partition_for
 from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.packs import PackedInput, unpacked, writer_of
+from pipeline.runtime.inputs.packs import PackedInput, unpacked, writer_of
 from pipeline.spark.bounded_runs.packing import Packing
 
 if TYPE_CHECKING:

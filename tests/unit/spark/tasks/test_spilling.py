@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.errors import DeserializationError, StateError
 from pipeline.records import RawFields, RawRecord, TaskId, TopicPartition
-from pipeline.runtime.packs import pack_header, packed
+from pipeline.runtime.inputs.packs import pack_header, packed
 from pipeline.spark.tasks.spilling import WriterMerge
 from tests.presence import present
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pipeline import STRING, Consumed, Grouped, Repartitioned, StreamsBuilder, TimeWindows
 from pipeline.records import TaskId, TopicPartition
-from pipeline.runtime.holding import Hold
-from pipeline.runtime.offset_metadata import OffsetMetadata
+from pipeline.runtime.inputs.holding import Hold
+from pipeline.runtime.times.offset_metadata import OffsetMetadata
 from pipeline.windows import MAX_TIME_MS
 from pipeline.worker.alignment.aligned_tasks import AlignedTasks, drift_of, limits
 from pipeline.worker.alignment.alignment import PATIENCE_SECONDS, Alignment, Found

@@ -1,0 +1,3 @@
+"""Consumer groups: membership, members, positions and coordinators."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Rows of SQL in Avro: read and written by generated functions."""
+
+from __future__ import annotations

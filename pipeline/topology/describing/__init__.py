@@ -1,0 +1,3 @@
+"""Kafka Streams' description of a topology, with its order of names."""
+
+from __future__ import annotations

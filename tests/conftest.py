@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from pipeline.kafka.embedded.broker import EmbeddedBroker
-from tests.brokers import HOME, Broker, free_port
+from tests.brokers import Broker, embedded_broker, free_port
 from tests.presence import present
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def new_port() -> Callable[[], int]:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    embedded = EmbeddedBroker(tmp_path_factory.mktemp("kafka"), HOME, free_port())
+    embedded = embedded_broker(tmp_path_factory.mktemp("kafka"), free_port())
     embedded.start()
     yield Broker(embedded.bootstrap_servers)
     embedded.stop()

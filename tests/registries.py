@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import socket
 import subprocess
@@ -19,6 +18,7 @@ import pytest
 
 from pipeline.errors import EmbeddedBrokerError
 from pipeline.kafka.embedded.artifacts import find_java
+from tests.brokers import JAVA_HOME
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _SECONDS = 120
 def running_registry() -> Iterator[str]:
     """The address of a registry that is empty; skipped where there is no Java, or it cannot be downloaded."""
     try:
-        java = find_java(Path(os.environ["JAVA_HOME"]) if "JAVA_HOME" in os.environ else None)
+        java = find_java(JAVA_HOME)
         home = _installed()
     except (EmbeddedBrokerError, OSError) as error:
         pytest.skip(f"there is no schema registry here: {error}")

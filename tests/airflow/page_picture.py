@@ -13,10 +13,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from pipeline import LONG, Millrace
-from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.records import TopicPartition
 from tests.airflow.services import ROOT, USERS, Services
-from tests.brokers import HOME, Broker, free_port
+from tests.brokers import Broker, embedded_broker, free_port
 from tests.browsers import chromium
 
 SIZE = (1280, 1250)
@@ -69,7 +68,7 @@ def main(picture: Path) -> None:
     """
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
-        embedded = EmbeddedBroker(home / "kafka", HOME, free_port())
+        embedded = embedded_broker(home / "kafka", free_port())
         embedded.start()
         try:
             project = prepare(Broker(embedded.bootstrap_servers), home)

@@ -12,6 +12,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,12 +27,12 @@ from pipeline.kafka.group import groups as groups_module
 from pipeline.kafka.group.groups import GroupState
 from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer
 from pipeline.records import TopicPartition
-from tests.brokers import HOME
+from tests.brokers import HOME, JAVA_HOME, embedded_broker
+from tests.presence import present
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.broker
 
@@ -41,7 +42,7 @@ OFFLINE = "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=1 -Dhttps.proxyHost=127.0
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]) -> Iterator[EmbeddedBroker]:
     """A broker of this module's own. Tests leave it running."""
-    broker = EmbeddedBroker(tmp_path_factory.mktemp("running"), HOME, new_port())
+    broker = embedded_broker(tmp_path_factory.mktemp("running"), new_port())
     yield broker
     broker.stop()
 
@@ -49,7 +50,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int
 @pytest.fixture
 def stopped(tmp_path: Path, new_port: Callable[[], int]) -> Iterator[EmbeddedBroker]:
     """A broker that was never started."""
-    broker = EmbeddedBroker(tmp_path / "broker", HOME, new_port())
+    broker = embedded_broker(tmp_path / "broker", new_port())
     yield broker
     broker.stop()
 
@@ -71,6 +72,27 @@ def test_start_and_stop_can_be_asked_for_at_any_time_and_at_the_same_time(runnin
     assert first == second == running.status() == running.start()
     assert first.is_running
     assert Admin({"bootstrap.servers": first.bootstrap_servers}).list_topics() == []
+
+
+def test_the_first_broker_that_is_stopped_lets_java_start_later_ones_faster(
+    tmp_path: Path, new_port: Callable[[], int]
+) -> None:
+    libraries = tmp_path / f"kafka-{KAFKA_VERSION}"
+    libraries.mkdir()
+    for jar in (HOME / libraries.name).glob("*.jar"):
+        (libraries / jar.name).symlink_to(jar)
+    broker = EmbeddedBroker(tmp_path / "broker", tmp_path, new_port(), java_home=JAVA_HOME)
+    try:
+        broker.start()
+        broker.kill()
+        assert list(libraries.glob("*.jsa")) == []
+        broker.start()
+        broker.stop()
+        (archive,) = libraries.glob("*.jsa")
+        pid = present(broker.start().pid)
+        assert str(archive) in Path(f"/proc/{pid}/maps").read_text()
+    finally:
+        broker.kill()
 
 
 def test_a_broker_killed_in_mid_write_keeps_its_data(running: EmbeddedBroker) -> None:
@@ -187,7 +209,7 @@ def test_a_broker_that_runs_elsewhere_is_not_started_again(
     running: EmbeddedBroker, new_port: Callable[[], int]
 ) -> None:
     status = running.start()
-    elsewhere = EmbeddedBroker(running._directory, HOME, new_port())
+    elsewhere = embedded_broker(running._directory, new_port())
     assert elsewhere.status() == status
     with pytest.raises(EmbeddedBrokerError, match=f"already runs, at {running.bootstrap_servers}"):
         elsewhere.start()

@@ -31,7 +31,7 @@ from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import OffsetVector, TopicPartition
 from pipeline.worker.reset import plan_reset, reset
 from pipeline.worker.worker import Worker
-from tests.brokers import HOME
+from tests.brokers import embedded_broker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int])
     directory, port = tmp_path_factory.mktemp("secured"), new_port()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedded, "_PROPERTIES", secured(embedded._PROPERTIES, directory, port))
-        broker = embedded.EmbeddedBroker(directory / "broker", HOME, new_port())
+        broker = embedded_broker(directory / "broker", new_port())
         make_keys(directory)
         broker.start()
     yield {

@@ -15,13 +15,12 @@ import pytest
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.errors import BrokerError, ConfigError, UnknownOutcomeError
 from pipeline.hosting.tasks.owned_task import OwnedTask
-from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.records import OffsetRange, TaskId, TopicPartition
 from pipeline.spark.bounded_runs.attempts import attempt
 from pipeline.spark.bounded_runs.executor import run_task
 from pipeline.spark.engine.executor_errors import rebuilt_error
 from pipeline.spark.tasks.work import TaskWork, job_of
-from tests.brokers import HOME, Broker
+from tests.brokers import Broker, embedded_broker
 from tests.presence import present
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline import Topology
+    from pipeline.kafka.embedded.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.broker
 
@@ -63,7 +63,7 @@ class Case:
 @pytest.fixture(scope="module")
 def mortal(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]) -> Iterator[EmbeddedBroker]:
     """A broker of this module's own: it is killed."""
-    embedded = EmbeddedBroker(tmp_path_factory.mktemp("mortal"), HOME, new_port())
+    embedded = embedded_broker(tmp_path_factory.mktemp("mortal"), new_port())
     yield embedded
     embedded.stop()
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient
 
-from pipeline.kafka.embedded.broker import EmbeddedBroker
-from tests.brokers import HOME
+from tests.brokers import embedded_broker
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from pipeline.kafka.embedded.broker import EmbeddedBroker
 
 
 class Cluster:
@@ -23,7 +24,7 @@ class Cluster:
 
     def __init__(self, directory: Path, ports: tuple[int, ...]) -> None:
         self.brokers = [
-            EmbeddedBroker(directory / str(node), HOME, port, cluster=ports) for node, port in enumerate(ports, 1)
+            embedded_broker(directory / str(node), port, cluster=ports) for node, port in enumerate(ports, 1)
         ]
         self.bootstrap_servers = ",".join(broker.bootstrap_servers for broker in self.brokers)
 

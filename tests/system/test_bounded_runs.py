@@ -30,7 +30,6 @@ from pipeline import (
 )
 from pipeline.errors import ProcessingError, RangeError
 from pipeline.hosting.ownership.fencing import transactional_id
-from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.kafka.producer import TransactionalProducer, group_metadata
 from pipeline.records import TaskId
 from pipeline.runtime.layout import plan_layout
@@ -39,7 +38,7 @@ from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.worker.worker import Worker
-from tests.brokers import HOME, Broker
+from tests.brokers import Broker, embedded_broker
 from tests.conformance.hosts import on_executor
 from tests.presence import present
 from tests.repeating import Repeating
@@ -430,7 +429,7 @@ def test_a_run_over_an_input_that_grows_ends_where_it_was_to_end(broker: Broker,
 def test_a_run_and_its_shared_clients_outlive_a_broker_that_comes_back(
     unique: str, tmp_path: Path, new_port: Callable[[], int]
 ) -> None:
-    embedded = EmbeddedBroker(tmp_path / "kafka", HOME, new_port())
+    embedded = embedded_broker(tmp_path / "kafka", new_port())
     broker = Broker(embedded.bootstrap_servers)
     killed, pid = tmp_path / "killed", embedded.start().pid
     assert pid is not None

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline import LONG
-from pipeline.kafka.embedded.broker import EmbeddedBroker
-from tests.brokers import HOME, Broker
+from tests.brokers import Broker, embedded_broker
 from tests.system.groups import PARTITIONS, Group
 from tests.waiting import DEADLINE_S
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from pipeline.kafka.embedded.broker import EmbeddedBroker
     from pipeline.records import RawRecord
 
 pytestmark = pytest.mark.broker
@@ -48,7 +48,7 @@ topology = "{unique}:build"
 @pytest.fixture(scope="module")
 def mortal(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]) -> Iterator[EmbeddedBroker]:
     """A broker of this module's own: it is killed."""
-    embedded = EmbeddedBroker(tmp_path_factory.mktemp("mortal"), HOME, new_port())
+    embedded = embedded_broker(tmp_path_factory.mktemp("mortal"), new_port())
     yield embedded
     embedded.stop()
 

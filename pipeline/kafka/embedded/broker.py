@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pipeline.config.directories import close_to_others
 from pipeline.errors import EmbeddedBrokerError
 from pipeline.kafka.embedded.artifacts import Artifact, find_java, resolve
+from pipeline.kafka.embedded.java_classes import classes_archive, publish, recording, using
 from pipeline.kafka.embedded.process import command_line
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class EmbeddedBroker:
         libraries: Directory of Kafka's libraries; filled on the first start, which needs a network.
         port: Port on the loopback interface; the controller uses the next one.
         java_home: Directory to check for Java before the PATH.
+        java_options: Further options of Java.
         cluster: Ports of all brokers of its cluster including its own, constant over time; by default a single broker.
     """
 
@@ -129,12 +131,14 @@ class EmbeddedBroker:
         port: int = DEFAULT_PORT,
         *,
         java_home: Path | None = None,
+        java_options: tuple[str, ...] = (),
         cluster: tuple[int, ...] = (),
     ) -> None:
         self._directory = directory
         self._libraries = libraries / f"kafka-{KAFKA_VERSION}"
         self._port = port
         self._java_home = java_home
+        self._java_options = java_options
         self._cluster = cluster or (port,)
 
     @property
@@ -185,7 +189,8 @@ class EmbeddedBroker:
         """
         if self._directory.exists():
             with self._locked():
-                self._terminate()
+                if self._terminate() and self._recorded.exists():
+                    publish(self._recorded, classes_archive(find_java(self._java_home), self._libraries))
 
     def kill(self) -> None:
         """Kill it like a power failure; for tests of recovery."""
@@ -211,6 +216,11 @@ class EmbeddedBroker:
     @property
     def _pid_file(self) -> Path:
         return self._directory / "broker.pid"
+
+    @property
+    def _recorded(self) -> Path:
+        """Return the archive of classes that the broker writes when it ends, if there was none."""
+        return (self._directory / "classes.jsa").resolve()
 
     @property
     def _properties_file(self) -> Path:
@@ -246,13 +256,17 @@ class EmbeddedBroker:
         on_step(f"Starting Kafka {KAFKA_VERSION} at {self.bootstrap_servers}")
         logging = self._write_settings()
         command = [java, "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={logging}"]
-        command += ["-cp", f"{libraries}/*"]
+        command += [*self._java_options, "-cp", f"{libraries}/*"]
+        archive = classes_archive(java, libraries)
+        command[1:1] = using(archive)
         properties = str(self._properties_file)
         if not (self._data / "meta.properties").exists():
             self._format([*command, "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", properties])
         elif self._was_killed and len(self._cluster) == 1:
             self._fence([*command, "kafka.Kafka", properties])
         begin = self.log_file.stat().st_size if self.log_file.exists() else 0
+        if not archive.exists():
+            command[1:1] = recording(self._recorded)
         process = self._start_process([*command, "kafka.Kafka", properties], self.log_file)
         self._wait_for(lambda: self._answers() or process.poll() is not None, _START_SECONDS)
         if not self._answers():
@@ -324,17 +338,20 @@ class EmbeddedBroker:
         )
         return EmbeddedBrokerError("\n".join([said, *telling]), hint=f"See {self.log_file}. {hint}")
 
-    def _terminate(self) -> None:
-        pid = self._live_pid()
+    def _terminate(self) -> bool:
+        """End the broker's process, and return whether it ended when it was asked to."""
+        pid, is_ended = self._live_pid(), False
         if pid is not None:
             os.kill(pid, signal.SIGTERM)
-            if not self._wait_for(lambda: self._live_pid() is None, _STOP_SECONDS):
+            is_ended = self._wait_for(lambda: self._live_pid() is None, _STOP_SECONDS)
+            if not is_ended:
                 os.kill(pid, signal.SIGKILL)
                 if not self._wait_for(lambda: self._live_pid() is None, _STOP_SECONDS):
                     message = f"The broker (process {pid}) cannot be stopped"
                     raise EmbeddedBrokerError(message)
             self._wait_for(self._has_let_go, _STOP_SECONDS)
         self._pid_file.unlink(missing_ok=True)
+        return is_ended
 
     def _write_settings(self) -> Path:
         """Write the settings, and return the path of the logging settings."""

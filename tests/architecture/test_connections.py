@@ -17,7 +17,7 @@ ENTRIES = {
     "cluster/instance.py",  # an instance as a Spark task
     "demo/story.py",
     "project/cluster.py",  # the front door
-    "service/live_version.py",  # asked by name, of another version's group
+    "service/queries/live_version.py",  # asked by name, of another version's group
     "spark/tasks/work.py",  # tasks of a Spark executor
     "worker/instance/supervisor.py",
     "worker/stream_thread/stream_thread.py",

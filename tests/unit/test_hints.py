@@ -16,7 +16,7 @@ ALLOWED = {
     "spark/ranges.py": "records are to be processed once more, which is what a reset is for; a release comes first",
     "state/stores/buffer.py": "local state is a copy of the changelogs",
     "state/backends/rocksdb.py": "local state is a copy of the changelogs",
-    "transfers/jdbc.py": "the note of another export",
+    "transfers/exporting/jdbc.py": "the note of another export",
 }
 """Modules whose texts name what deletes, and why no work is lost by it."""
 

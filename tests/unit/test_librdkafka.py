@@ -16,7 +16,7 @@ import pipeline.kafka
 from pipeline.errors import ConfigError
 from pipeline.kafka.library import librdkafka
 
-SOURCES = sorted(Path(pipeline.kafka.__file__).parent.glob("*.py"))
+SOURCES = sorted(Path(pipeline.kafka.__file__).parent.rglob("*.py"))
 
 
 def test_the_library_that_is_installed_has_the_error_codes_that_are_used() -> None:

@@ -13,7 +13,7 @@ from pipeline.config.checks import nearest
 from pipeline.config.code.functions import PickledFunction
 from pipeline.errors import ConfigError, StreamsError
 
-_LIBRARY = Path(__file__).resolve().parents[1]
+_LIBRARY = Path(__file__).resolve().parents[2]
 _APPS = _LIBRARY / "apps"
 _PYTHON = Path(sysconfig.get_path("stdlib"))
 _INSTALLED = {"site-packages", "dist-packages"}

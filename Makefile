@@ -61,9 +61,11 @@ unit: setup
 # in turn, long ones first, and those that one of the processes takes share its broker and its Spark session. Two cores and ten
 # JVMs can be too slow for a deadline: failed tests run once more, alone. Both reports are printed; a second failure is final.
 # A process that crashes is reported with its trace and replaced once, and its test runs again: pytest ends with 5 if that was all.
+# Brokers and Spark make Java load thousands of classes at each start: with archives of these they need half of the time.
 test: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline
 	$(IN_MEMORY_PYTEST) $(IN_MEMORY)
+	$(BIN)/millrace prepare-spark
 	$(PYTEST) --numprocesses $(BROKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --durations 20 $(ON_BROKERS) \
 		|| { test $$? = 1 && { $(PYTEST) --last-failed --last-failed-no-failures none --maxfail 1 $(ON_BROKERS) || test $$? = 5; }; }
 

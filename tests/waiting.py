@@ -12,9 +12,9 @@ DEADLINE_S = 240.0
 """For what takes moments: a machine may have much else to do. pytest ends a test after 600 s."""
 
 
-def pause() -> None:
-    """Let the others work."""
-    time.sleep(0.05)
+_SHORTEST_S, _LONGEST_S = 0.05, 0.5
+_PART = 0.1
+"""A pause is this part of what was waited for so far: looks take time from those that are waited for."""
 
 
 def until(
@@ -22,7 +22,7 @@ def until(
     what: str,
     told: Callable[[], str] = lambda: "",
     *,
-    turn: Callable[[], object] = pause,
+    turn: Callable[[], object] | None = None,
 ) -> None:
     """Wait until a condition holds.
 
@@ -30,9 +30,13 @@ def until(
         condition: Asked again and again; what it raises ends the test.
         what: Ends the sentence "never ..." that a test fails with.
         told: Returns what may explain the failure, such as logs.
-        turn: Called between two looks.
+        turn: Called between two looks; a pause if left out.
     """
-    deadline = time.monotonic() + DEADLINE_S
+    began = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"never {what}\n{told()}"
-        turn()
+        waited = time.monotonic() - began
+        assert waited < DEADLINE_S, f"never {what}\n{told()}"
+        if turn is None:
+            time.sleep(min(_LONGEST_S, _SHORTEST_S + _PART * waited))
+        else:
+            turn()

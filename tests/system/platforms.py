@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pipeline import LONG, STRING, windowed
 from pipeline.config import ProjectConfig
 from pipeline.errors import BrokerError, StreamsError
+from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import OffsetVector
 from pipeline.releases.control_topic.registry import Step
 from pipeline.releases.steps.releaser import Releaser
@@ -124,14 +125,14 @@ v2 = "{name}_app:build_v2"
         self._paused.clear()
 
     def _write(self) -> None:
-        while not self._ends.is_set():
+        producer = IdempotentProducer(self.broker.kafka)
+        while not self._ends.wait(0.02):
             if self._paused.is_set():
                 self._rests.set()
-                time.sleep(0.01)
                 continue
             n = self.written
-            record = (b"%d" % n, b"w%d" % (n % WORDS), 1_000_000 + n * 50)
-            self.broker.write(f"{self.name}.in", [record], n % PARTITIONS)
+            producer.send(f"{self.name}.in", b"%d" % n, b"w%d" % (n % WORDS), 1_000_000 + n * 50, (), n % PARTITIONS)
+            producer.flush()
             self.written = n + 1
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from pipeline.schemas.avro.parsing import parsed
 from pipeline.schemas.avro.reading import NotGenerated, generated_reader
 from pipeline.schemas.avro.structs import struct_of
 from pipeline.schemas.avro.types import schema_of, type_of
+from pipeline.schemas.avro.writing import generated_writer, plain_writer
 from pipeline.schemas.framed import HEAD_BYTES, framed
 from pipeline.schemas.schema_text import client_schema, json_text
 from pipeline.schemas.subjects import Reference
@@ -157,19 +158,9 @@ class AvroFormat:
 
     def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
         """Return the function that writes values."""
-        from fastavro import schemaless_writer  # noqa: PLC0415 - of an extra
-
-        known, buffer, to_builtins = parsed(schema, registry), io.BytesIO, msgspec.to_builtins
-
-        def write(value: Any) -> bytes:
-            out = buffer()
-            out.write(head)
-            schemaless_writer(out, known, value)
-            return out.getvalue()
-
-        if self.type_ is None:
-            return write
-        return lambda value: write(to_builtins(value, builtin_types=_KEPT))
+        known = parsed(schema, registry)
+        plain = plain_writer(known, head)
+        return plain if self.type_ is None else _typed_writer(self.type_, known, head, plain)
 
     def reader(self, schema: Any, registry: Registry) -> Read:
         """Return the function that reads values written with a schema."""
@@ -184,6 +175,19 @@ class AvroFormat:
         if self.type_ is None:
             return _fastest(written, wanted, plain)
         return _typed(self.type_, written, wanted, plain)
+
+
+def _typed_writer(type_: Any, schema: Any, head: bytes, plain: Write) -> Write:
+    """Return a function that writes values of a type; its objects are read directly if no value has to be converted."""
+    to_builtins = msgspec.to_builtins
+
+    def converted(value: Any) -> bytes:
+        return plain(to_builtins(value, builtin_types=_KEPT))
+
+    try:
+        return generated_writer(schema, struct_of(type_, schema), head, converted)
+    except NotGenerated:
+        return converted
 
 
 def _fastest(written: Any, wanted: Any, plain: Read) -> Read:

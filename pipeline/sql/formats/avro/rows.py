@@ -12,6 +12,7 @@ from pipeline.errors import ConfigError, SchemaError
 from pipeline.extras import require_extra
 from pipeline.schemas.avro.parsing import parsed
 from pipeline.schemas.avro.reading import NotGenerated, generated_reader
+from pipeline.schemas.avro.writing import plain_writer
 from pipeline.schemas.framed import HEAD_BYTES, framed
 from pipeline.sql.columns.written_schemas import as_registered
 from pipeline.sql.errors import SqlError
@@ -174,17 +175,8 @@ def _plain_value(known: Any) -> Read:
 
 
 def _writer_of(known: Any, head: bytes, plain: Callable[[Any], Any]) -> Write:
-    from fastavro import schemaless_writer  # noqa: PLC0415 - of an extra
-
-    buffer = io.BytesIO
-
-    def write(row: Any) -> bytes:
-        out = buffer()
-        out.write(head)
-        schemaless_writer(out, known, plain(row))
-        return out.getvalue()
-
-    return write
+    write = plain_writer(known, head)
+    return lambda row: write(plain(row))
 
 
 def _check(columns: Columns) -> None:

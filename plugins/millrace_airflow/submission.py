@@ -91,7 +91,11 @@ def concluded(task: Computing, context: Context, event: dict[str, Any], conclude
     note = json_decoder(Note).decode(ended(event))
     task.log.info("%s", note.said)
     if note.state == DONE:
-        found = acting(lambda: conclude(note))
+        try:
+            found = acting(lambda: conclude(note))
+        except AirflowFailException:  # a cleared task works anew; a retry after another failure concludes again
+            store.delete(_DRIVER)
+            raise
         store.delete(_DRIVER)
         return found
     store.delete(_DRIVER)

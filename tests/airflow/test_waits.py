@@ -179,6 +179,16 @@ for state, may_help in ("failed", True), ("failed", False), ("died", True):
     except AirflowException as error:
         tell([str(error), isinstance(error, AirflowFailException), error.__cause__ is None, len(kept)])
 
+# What was done may be a failure of the task: cleared, it works anew.
+def judged(note):
+    raise AirflowFailException("the check fails")
+deferred(lambda: step.execute(context))
+note = json.dumps({"state": "done", "at_ms": 0})
+try:
+    submission.concluded(step, context, {"status": "ok", "said": "", "found": note}, judged)
+except AirflowFailException as error:
+    tell([str(error), len(kept)])
+
 # A driver that could not be started, or ended before it began, is none; one of a cancelled task is told to end.
 for app in "full", "broken", "interrupted":
     step.app = app
@@ -226,11 +236,12 @@ def test_waits_survive_their_triggerer_and_answers_are_about_one_verdict(tmp_pat
 
 
 def test_work_is_submitted_once_and_its_outcome_is_that_of_the_task(tmp_path: Path) -> None:
-    again, replaced, done, *failures, full, broken, interrupted, is_told = told_by(SUBMISSIONS, tmp_path)
+    again, replaced, done, *failures, check, full, broken, interrupted, is_told = told_by(SUBMISSIONS, tmp_path)
     assert again == ["driven", True, 1]
     assert replaced == [True, 2]
     assert done == ["reprocessed", 0]
     assert failures == [["this", False, True, 0], ["this", True, True, 0], ["this", False, True, 0]]
+    assert check == ["the check fails", 0]
     assert full == ["the disk is full", 0]
     assert broken == ["it ended before it began", 0]
     assert interrupted == ["The task was told to end", 1]

@@ -16,6 +16,7 @@ import msgspec
 
 from pipeline.decoders import converter
 from pipeline.generated import generated
+from pipeline.schemas.avro.lines import Lines
 from pipeline.schemas.framed import HEAD_BYTES
 
 if TYPE_CHECKING:
@@ -128,12 +129,12 @@ def generated_reader(written: Any, wanted: Any, made: Made | None, plain: Read) 
     Raises:
         NotGenerated: If the schemas are not covered.
     """
-    code = _Reader(definitions(written), definitions(wanted))
-    value = code.value(written, wanted, made)
-    if len(code.lines) > _MOST_LINES:
+    reader = _Reader(definitions(written), definitions(wanted))
+    value, code = reader.value(written, wanted, made), reader.code
+    if len(code.written) > _MOST_LINES:
         message = "it would be too long"
         raise NotGenerated(message)
-    text = _READ.format(head=HEAD_BYTES, lines=indent("\n".join(code.lines), " " * 8), value=value)
+    text = _READ.format(head=HEAD_BYTES, lines=indent("\n".join(code.written), " " * 8), value=value)
     return generated(f"avro reader of {_label(written)}", text, code.names | {"plain": plain})
 
 
@@ -199,12 +200,10 @@ class _Reader:
 
     written: Mapping[str, Any]
     wanted: Mapping[str, Any]
-    names: dict[str, Any] = field(default_factory=lambda: {"long_at": _long_at, "size_at": _size_at})
-    lines: list[str] = field(default_factory=list)
+    code: Lines = field(default_factory=lambda: Lines({"long_at": _long_at, "size_at": _size_at}))
     open: list[str] = field(default_factory=list)
     """Records whose fields are being written; one within itself would not end."""
     depth: int = 0
-    count: int = 0
 
     def value(self, written: Any, wanted: Any, made: Made | None) -> str:
         """Write the lines that read a value, and return the name of the variable, or an expression of such names."""
@@ -220,9 +219,11 @@ class _Reader:
         value = self._read(kind, written, wanted, made)
         logical = self._logical(kind, written)
         if logical is not None:
-            return self._assigned(f"{self._named(logical)}({value}, {self._named(written)}, {self._named(wanted)})")
+            return self.code.assigned(
+                f"{self.code.named(logical)}({value}, {self.code.named(written)}, {self.code.named(wanted)})"
+            )
         promoted = _PROMOTED.get((kind, kind_of(wanted))) if wanted is not None else None
-        return value if promoted is None else self._assigned(promoted.format(value))
+        return value if promoted is None else self.code.assigned(promoted.format(value))
 
     def _read(self, kind: str, written: Any, wanted: Any, made: Made | None) -> str:
         match kind:
@@ -235,28 +236,28 @@ class _Reader:
             case "null":
                 return "None"
             case "boolean":
-                name = self._assigned("data[p] != 0")
-                self._add("p += 1")
+                name = self.code.assigned("data[p] != 0")
+                self.code.add("p += 1")
                 return name
             case "int" | "long":
-                name = self._new()
-                self._add(_LONG.format(name=name))
+                name = self.code.new()
+                self.code.add(_LONG.format(name=name))
                 return name
         return self._bytes(kind, written)
 
     def _bytes(self, kind: str, written: Any) -> str:
         match kind:
             case "string" | "bytes":
-                self._add(_SIZE)
+                self.code.add(_SIZE)
                 found = "data[p + 1 : (p := p + 1 + (n >> 1))]"
-                return self._assigned(f"{found}.decode()" if kind == "string" else found)
+                return self.code.assigned(f"{found}.decode()" if kind == "string" else found)
             case "fixed":
-                return self._assigned(f"data[p : (p := p + {int(written['size'])})]")
+                return self.code.assigned(f"data[p : (p := p + {int(written['size'])})]")
             case "float" | "double":
                 size, form = (4, "<f") if kind == "float" else (8, "<d")
-                self.names |= {f"unpack_{kind}": struct.Struct(form).unpack_from}
-                name = self._assigned(f"unpack_{kind}(data, p)[0]")
-                self._add(f"p += {size}")
+                self.code.names |= {f"unpack_{kind}": struct.Struct(form).unpack_from}
+                name = self.code.assigned(f"unpack_{kind}(data, p)[0]")
+                self.code.add(f"p += {size}")
                 return name
         message = f"there is no type {kind}"
         raise NotGenerated(message)
@@ -266,27 +267,27 @@ class _Reader:
         if wanted is not None and not set(symbols) <= set(wanted["symbols"]):
             message = "the reader lacks symbols"
             raise NotGenerated(message)
-        self._add(f"{_SIZE}p += 1")
-        return self._assigned(f"{self._named(tuple(symbols))}[n >> 1]")
+        self.code.add(f"{_SIZE}p += 1")
+        return self.code.assigned(f"{self.code.named(tuple(symbols))}[n >> 1]")
 
     def _many(self, kind: str, written: Any, wanted: Any, made: Made | None) -> str:
         part, empty = ("items", "[]") if kind == "array" else ("values", "{}")
-        name = self._assigned(empty)
+        name = self.code.assigned(empty)
         with self._loop():
             key = self._bytes("string", "string") if kind == "map" else ""
             value = self.value(written[part], None if wanted is None else wanted[part], made)
-            self._add(f"{name}[{key}] = {value}" if kind == "map" else f"{name}.append({value})")
+            self.code.add(f"{name}[{key}] = {value}" if kind == "map" else f"{name}.append({value})")
         return name
 
     def _union(self, written: list[Any], wanted: Any, made: Made | None) -> str:
-        name = self._new()
+        name = self.code.new()
 
         def read(branch: Any) -> None:
             resolved = None if wanted is None else self._resolved(branch, wanted)
             if wanted is not None and resolved is None:
-                self._add("return plain(data)")
+                self.code.add("return plain(data)")
             else:
-                self._add(f"{name} = {self.value(branch, resolved, made)}")
+                self.code.add(f"{name} = {self.value(branch, resolved, made)}")
 
         self._branches(written, read)
         return name
@@ -317,29 +318,29 @@ class _Reader:
             message = f"the writer has no field {name}"
             raise NotGenerated(message)
         if made is None:
-            return {name: self._named(wanted["default"])}
+            return {name: self.code.named(wanted["default"])}
         if name not in made.parts:
             return {}
         try:
-            return {name: self._named(converter(made.parts[name].type_)(wanted["default"]))}
+            return {name: self.code.named(converter(made.parts[name].type_)(wanted["default"]))}
         except msgspec.ValidationError as error:
             raise NotGenerated(str(error)) from error
 
     def _converted(self, value: str, part: Part) -> str:
-        return value if part.convert is None else self._assigned(f"{self._named(part.convert)}({value})")
+        return value if part.convert is None else self.code.assigned(f"{self.code.named(part.convert)}({value})")
 
     def _made(self, values: Mapping[str, str], made: Made | None) -> str:
         if made is None:
-            return self._assigned(f"{{{', '.join(f'{name!r}: {value}' for name, value in values.items())}}}")
+            return self.code.assigned(f"{{{', '.join(f'{name!r}: {value}' for name, value in values.items())}}}")
         given = [(part.argument, values.get(name)) for name, part in made.parts.items()]
         if made.make is tuple:
-            return self._assigned(f"({''.join(f'{value}, ' for _, value in given)})")
+            return self.code.assigned(f"({''.join(f'{value}, ' for _, value in given)})")
         if made.make is dict:
-            return self._assigned(f"{{{', '.join(f'{name!r}: {value}' for name, value in given)}}}")
+            return self.code.assigned(f"{{{', '.join(f'{name!r}: {value}' for name, value in given)}}}")
         arguments = (
             value if keyword is None else f"{keyword}={value}" for keyword, value in given if value is not None
         )
-        return self._assigned(f"{self._named(made.make)}({', '.join(arguments)})")
+        return self.code.assigned(f"{self.code.named(made.make)}({', '.join(arguments)})")
 
     def skip(self, written: Any) -> None:
         """Write the lines that pass over a value."""
@@ -349,11 +350,11 @@ class _Reader:
             return
         kind = kind_of(written)
         if kind in _FIXED_SIZES or kind == "fixed":
-            self._add(f"p += {_FIXED_SIZES[kind] if kind in _FIXED_SIZES else int(written['size'])}")
+            self.code.add(f"p += {_FIXED_SIZES[kind] if kind in _FIXED_SIZES else int(written['size'])}")
         elif kind in {"int", "long", "enum"}:
-            self._add("while data[p] > 127:\n    p += 1\np += 1")
+            self.code.add("while data[p] > 127:\n    p += 1\np += 1")
         elif kind in {"string", "bytes"}:
-            self._add(f"{_SIZE}p += 1 + (n >> 1)")
+            self.code.add(f"{_SIZE}p += 1 + (n >> 1)")
         else:
             self._skip_parts(kind, written)
 
@@ -373,13 +374,13 @@ class _Reader:
 
     def _branches(self, written: list[Any], write: Callable[[Any], None]) -> None:
         """Write a branch for each member of a union."""
-        self._add("n = data[p]\np += 1")
+        self.code.add("n = data[p]\np += 1")
         for number, branch in enumerate(written):
-            self._add(f"{'if' if number == 0 else 'elif'} n == {number * 2}:")
-            with self._indented(1):
+            self.code.add(f"{'if' if number == 0 else 'elif'} n == {number * 2}:")
+            with self.code.indented():
                 write(branch)
-                self._add("pass")
-        self._add("else:\n    return plain(data)")
+                self.code.add("pass")
+        self.code.add("else:\n    return plain(data)")
 
     @contextmanager
     def _within(self, record: str) -> Iterator[None]:
@@ -398,19 +399,11 @@ class _Reader:
             message = "it is nested too deeply"
             raise NotGenerated(message)
         self.depth += 1
-        outer, self.lines = self.lines, []
-        yield
-        item = indent("\n".join([*self.lines, "pass"]), " " * 8)
-        self.lines = outer
-        self._add(_LOOP.format(size=indent(_SIZE.rstrip(), " " * 4), item=item))
+        with self.code.aside() as lines:
+            yield
+        item = indent("\n".join([*lines, "pass"]), " " * 8)
+        self.code.add(_LOOP.format(size=indent(_SIZE.rstrip(), " " * 4), item=item))
         self.depth -= 1
-
-    @contextmanager
-    def _indented(self, steps: int) -> Iterator[None]:
-        outer, self.lines = self.lines, []
-        yield
-        outer += indent("\n".join(self.lines), " " * 4 * steps).splitlines()
-        self.lines = outer
 
     def _matches(self, written: Any, wanted: Any) -> bool:
         """Return whether a value of one schema resolves to another; neither is a union."""
@@ -442,22 +435,3 @@ class _Reader:
             return None
         found: Callable[..., Any] | None = LOGICAL_READERS.get(f"{kind}-{written['logicalType']}")
         return found
-
-    def _assigned(self, expression: str) -> str:
-        name = self._new()
-        self._add(f"{name} = {expression}")
-        return name
-
-    def _named(self, thing: Any) -> str:
-        if thing is None:
-            return "None"
-        name = f"c{len(self.names)}"
-        self.names[name] = thing
-        return name
-
-    def _new(self) -> str:
-        self.count += 1
-        return f"v{self.count}"
-
-    def _add(self, text: str) -> None:
-        self.lines += text.splitlines()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pipeline.generated import generated
+from pipeline.schemas.avro.lines import Lines
 from pipeline.schemas.avro.reading import NotGenerated, definition_of, definitions, kind_of
 
 if TYPE_CHECKING:
@@ -96,12 +97,12 @@ def generated_writer(schema: Any, made: Made | None, head: bytes, plain: Write) 
     """
     small, _ = _varints()
     known = {"long_bytes": _long_bytes, "int_bytes": _int_bytes, "small": small, "join": b"".join, "plain": plain}
-    code = _Writer(definitions(schema), known)
-    parts = [code.named(head), *code.value("value", schema, made)]
-    if len(code.lines) > _MOST_LINES:
+    code = Lines(known)
+    parts = [code.named(head), *_Writer(definitions(schema), code).value("value", schema, made)]
+    if len(code.written) > _MOST_LINES:
         message = "it would be too long"
         raise NotGenerated(message)
-    lines = indent("\n".join(code.lines or ["pass"]), " " * 8)
+    lines = indent("\n".join(code.written or ["pass"]), " " * 8)
     name = schema["name"] if isinstance(schema, dict) and "name" in schema else "a value"
     return generated(f"avro writer of {name}", _WRITE.format(lines=lines, parts=f"{', '.join(parts)},"), code.names)
 
@@ -137,16 +138,14 @@ class _Writer:
 
     Args:
         defined: Named schemas.
-        names: Names that the lines use.
+        code: The lines.
     """
 
     defined: Mapping[str, Any]
-    names: dict[str, Any]
-    lines: list[str] = field(default_factory=list)
+    code: Lines
     open: list[str] = field(default_factory=list)
     """Records whose fields are being written; one within itself would not end."""
     depth: int = 0
-    count: int = 0
 
     def value(self, value: str, schema: Any, made: Made | None) -> list[str]:
         """Write the lines for a value, which is a name, and return expressions of its bytes."""
@@ -156,7 +155,7 @@ class _Writer:
         kind = kind_of(schema)
         prepare = _prepare(kind, schema)
         if prepare is not None:
-            value = self._assigned(f"{self.named(prepare)}({value}, {self.named(schema)})")
+            value = self.code.assigned(f"{self.code.named(prepare)}({value}, {self.code.named(schema)})")
         match kind:
             case "record":
                 return self._record(value, schema, made)
@@ -164,7 +163,7 @@ class _Writer:
                 return [self._many(kind, value, schema, made)]
             case "enum":
                 symbols = {symbol: _long_bytes(n << 1) for n, symbol in enumerate(schema["symbols"])}
-                return [self._assigned(f"{self.named(symbols)}[{value}]")]
+                return [self.code.assigned(f"{self.code.named(symbols)}[{value}]")]
             case "fixed":
                 self._refuse_unless(f"{value}.__class__ is bytes and len({value}) == {int(schema['size'])}")
                 return [value]
@@ -173,23 +172,23 @@ class _Writer:
     def _simple(self, kind: str, value: str) -> list[str]:
         match kind:
             case "int" | "long":
-                name = self._new()
-                self._add(_LONG.format(value=value, name=name, large=f"{kind}_bytes"))
+                name = self.code.new()
+                self.code.add(_LONG.format(value=value, name=name, large=f"{kind}_bytes"))
                 return [name]
             case "string":
                 self._refuse_unless(f"{value}.__class__ is str")
-                encoded = self._assigned(f"{value}.encode()")
+                encoded = self.code.assigned(f"{value}.encode()")
                 return [self._sized(encoded), encoded]
             case "bytes":
                 self._refuse_unless(f"{value}.__class__ is bytes")
                 return [self._sized(value), value]
             case "boolean":
                 self._refuse_unless(f"{value}.__class__ is bool")
-                return [self._assigned(rf"b'\1' if {value} else b'\0'")]
+                return [self.code.assigned(rf"b'\1' if {value} else b'\0'")]
             case "float" | "double":
-                self.names |= {f"pack_{kind}": struct.Struct("<f" if kind == "float" else "<d").pack}
+                self.code.names |= {f"pack_{kind}": struct.Struct("<f" if kind == "float" else "<d").pack}
                 self._refuse_unless(f"{value}.__class__ is float")
-                return [self._assigned(f"pack_{kind}({value})")]
+                return [self.code.assigned(f"pack_{kind}({value})")]
             case "null":
                 self._refuse_unless(f"{value} is None")
                 return []
@@ -208,12 +207,12 @@ class _Writer:
             if not has_all or cls.__struct_config__.omit_defaults:
                 message = f"{made.make} has not all fields"
                 raise NotGenerated(message)
-        self._refuse_unless(f"{value}.__class__ is {'dict' if made is None else self.named(made.make)}")
+        self._refuse_unless(f"{value}.__class__ is {'dict' if made is None else self.code.named(made.make)}")
         self.open.append(schema["name"])
         parts = []
         for each in schema["fields"]:
             name = each["name"]
-            own = self._assigned(f"{value}[{name!r}]" if made is None else f"{value}.{attributes[name]}")
+            own = self.code.assigned(f"{value}[{name!r}]" if made is None else f"{value}.{attributes[name]}")
             parts += self.value(own, each["type"], None if made is None else made.parts[name].made)
         self.open.pop()
         return parts
@@ -221,32 +220,32 @@ class _Writer:
     def _many(self, kind: str, value: str, schema: Any, made: Made | None) -> str:
         """Write a loop over the items of an array or a map: one block of them, if there are any, and an end."""
         self._refuse_unless(f"{value}.__class__ is {'list' if kind == 'array' else 'dict'}")
-        found, item = self._assigned("[]"), self._new()
-        key = self._new() if kind == "map" else ""
-        self._add(f"if {value}:")
+        found, item = self.code.assigned("[]"), self.code.new()
+        key = self.code.new() if kind == "map" else ""
+        self.code.add(f"if {value}:")
         with self._indented():
-            self._add(f"{found}.append({self._sized(value)})")
-            self._add(f"for {key}, {item} in {value}.items():" if key else f"for {item} in {value}:")
+            self.code.add(f"{found}.append({self._sized(value)})")
+            self.code.add(f"for {key}, {item} in {value}.items():" if key else f"for {item} in {value}:")
             with self._indented():
                 parts = self._simple("string", key) if key else []
                 parts += self.value(item, schema["values" if key else "items"], made)
-                self._add(f"{found} += ({''.join(f'{part}, ' for part in parts)})")
-        return self._assigned(rf"join({found}) + b'\0'")
+                self.code.add(f"{found} += ({''.join(f'{part}, ' for part in parts)})")
+        return self.code.assigned(rf"join({found}) + b'\0'")
 
     def _union(self, value: str, schema: list[Any], made: Made | None) -> str:
         """Write a branch for each member. The library takes the first one that a value belongs to."""
         branches = [definition_of(each, self.defined) for each in schema]
         tests = self._tests(value, branches)
-        found = self._new()
+        found = self.code.new()
         for number, (test, branch) in enumerate(zip(tests, branches, strict=True)):
-            self._add(f"{'if' if number == 0 else 'elif'} {test}:")
+            self.code.add(f"{'if' if number == 0 else 'elif'} {test}:")
             with self._indented():
                 if made is None and branch != "null" and kind_of(branch) == "record":  # a dict may name its record
                     self._refuse_unless(f"'-type' not in {value}")
                 index = f"b'\\x{number << 1:02x}'"
                 parts = self.value(value, branch, made)
-                self._add(f"{found} = join(({', '.join([index, *parts])},))")
-        self._add("else:\n    return plain(value)")
+                self.code.add(f"{found} = join(({', '.join([index, *parts])},))")
+        self.code.add("else:\n    return plain(value)")
         return found
 
     def _tests(self, value: str, branches: list[Any]) -> list[str]:
@@ -265,12 +264,12 @@ class _Writer:
         return [f"{value}.__class__ is {each}" for each in classes]
 
     def _sized(self, value: str) -> str:
-        name = self._new()
-        self._add(_SIZED.format(value=value, name=name))
+        name = self.code.new()
+        self.code.add(_SIZED.format(value=value, name=name))
         return name
 
     def _refuse_unless(self, condition: str) -> None:
-        self._add(f"if not ({condition}):\n    return plain(value)")
+        self.code.add(f"if not ({condition}):\n    return plain(value)")
 
     @contextmanager
     def _indented(self) -> Iterator[None]:
@@ -278,28 +277,9 @@ class _Writer:
             message = "it is nested too deeply"
             raise NotGenerated(message)
         self.depth += 1
-        outer, self.lines = self.lines, []
-        yield
-        self.lines = outer + indent("\n".join(self.lines), " " * 4).splitlines()
+        with self.code.indented():
+            yield
         self.depth -= 1
-
-    def _assigned(self, expression: str) -> str:
-        name = self._new()
-        self._add(f"{name} = {expression}")
-        return name
-
-    def named(self, thing: Any) -> str:
-        """Return a new name of a thing."""
-        name = f"c{len(self.names)}"
-        self.names[name] = thing
-        return name
-
-    def _new(self) -> str:
-        self.count += 1
-        return f"v{self.count}"
-
-    def _add(self, text: str) -> None:
-        self.lines += text.splitlines()
 
 
 def _prepare(kind: str, schema: Any) -> Any:

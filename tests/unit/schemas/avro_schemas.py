@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import string
 from typing import Any
 
+from fastavro import schemaless_writer
 from hypothesis import strategies as st
+
+HEAD = b"\0\0\0\0\1"
+"""The magic byte, and the id of a schema."""
+
+
+class Plain(Exception):  # noqa: N818 - no error
+    """Raised where a generated function calls the plain one."""
+
+
+def refusing(_given: Any) -> Any:
+    raise Plain
+
+
+def written(schema: Any, value: Any) -> bytes:
+    """A value as the library writes it, after the head."""
+    out = io.BytesIO()
+    out.write(HEAD)
+    schemaless_writer(out, schema, value)
+    return out.getvalue()
+
 
 _NAMES = st.text(string.ascii_lowercase, min_size=1, max_size=3)
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "string", "bytes")

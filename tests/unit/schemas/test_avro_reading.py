@@ -10,24 +10,14 @@ from typing import Annotated, Any
 
 import msgspec
 import pytest
-from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipeline.schemas.avro.reading import NotGenerated, generated_reader
 from pipeline.schemas.avro.structs import struct_of
-from tests.unit.schemas.avro_schemas import evolved, schemas, values
-
-_HEAD = b"\0\0\0\0\1"
-
-
-class Plain(Exception):  # noqa: N818 - no error
-    """Raised where a generated reader calls the plain one."""
-
-
-def refusing(_data: bytes) -> Any:
-    raise Plain
+from tests.unit.schemas.avro_schemas import HEAD, Plain, evolved, refusing, schemas, values, written
 
 
 def parsed(schema: Any) -> Any:
@@ -35,13 +25,6 @@ def parsed(schema: Any) -> Any:
         return parse_schema(schema)
     except (SchemaParseException, UnknownType):  # such as a name whose definition the reader's schema lacks
         assume(False)
-
-
-def written(schema: Any, value: Any) -> bytes:
-    out = io.BytesIO()
-    out.write(_HEAD)
-    schemaless_writer(out, schema, value)
-    return out.getvalue()
 
 
 def written_if_possible(schema: Any, value: Any) -> bytes:
@@ -118,9 +101,9 @@ def test_corrupt_bytes_have_the_errors_of_the_library(data: Any) -> None:
     writer = parsed(schema)
     raw = bytearray(written_if_possible(writer, data.draw(values(schema))))
     for _ in range(data.draw(st.integers(0, 2))):
-        if len(raw) > len(_HEAD):
-            raw[data.draw(st.integers(len(_HEAD), len(raw) - 1))] = data.draw(st.integers(0, 255))
-    cut = bytes(raw[: data.draw(st.integers(len(_HEAD), len(raw)))])
+        if len(raw) > len(HEAD):
+            raw[data.draw(st.integers(len(HEAD), len(raw) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(raw[: data.draw(st.integers(len(HEAD), len(raw)))])
 
     def plain(raw: bytes) -> Any:
         return schemaless_reader(io.BytesIO(raw[5:]), writer, None)
@@ -261,10 +244,10 @@ def test_schemas_that_are_not_covered_are_left_to_the_library(writer: Any, reade
 )
 def test_rare_layouts_are_left_to_the_library(schema: Any, data: bytes) -> None:
     with pytest.raises(Plain):
-        generated_reader(parse_schema(schema), None, None, refusing)(_HEAD + data)
+        generated_reader(parse_schema(schema), None, None, refusing)(HEAD + data)
 
 
 def test_names_of_a_schema_are_no_code() -> None:
     name = "\"]; raise SystemExit #\n'\\"
     writer = {"type": "record", "name": "R", "fields": [{"name": name, "type": "string"}]}
-    assert generated_reader(writer, None, None, refusing)(_HEAD + b"\2x") == {name: "x"}
+    assert generated_reader(writer, None, None, refusing)(HEAD + b"\2x") == {name: "x"}

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-import io
 from typing import Any
 
 import msgspec
 import pytest
-from fastavro import parse_schema, schemaless_writer
+from fastavro import parse_schema
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipeline.schemas.avro.reading import NotGenerated
 from pipeline.schemas.avro.structs import struct_of
 from pipeline.schemas.avro.writing import generated_writer
-from tests.unit.schemas.avro_schemas import schemas, values
-
-_HEAD = b"\0\0\0\0\1"
-
-
-class Plain(Exception):  # noqa: N818 - no error
-    """Raised where a generated writer calls the plain one."""
-
-
-def refusing(_value: Any) -> bytes:
-    raise Plain
-
-
-def library(schema: Any, value: Any) -> bytes:
-    out = io.BytesIO()
-    out.write(_HEAD)
-    schemaless_writer(out, schema, value)
-    return out.getvalue()
+from tests.unit.schemas.avro_schemas import HEAD, refusing, schemas, values, written
 
 
 def result(write: Any, value: Any) -> Any:
@@ -45,7 +27,7 @@ def result(write: Any, value: Any) -> Any:
 
 def writer_of(schema: Any, plain: Any) -> Any:
     try:
-        return generated_writer(schema, None, _HEAD, plain)
+        return generated_writer(schema, None, HEAD, plain)
     except NotGenerated:
         assume(False)
 
@@ -55,7 +37,7 @@ def writer_of(schema: Any, plain: Any) -> Any:
 def test_values_are_written_as_the_library_writes_them(data: Any) -> None:
     schema = parse_schema(data.draw(schemas()))
     value = data.draw(values(schema))
-    expected = result(lambda value: library(schema, value), value)
+    expected = result(lambda value: written(schema, value), value)
     assume(isinstance(expected, bytes))
     assert writer_of(schema, refusing)(value) == expected
 
@@ -79,11 +61,11 @@ _ANY = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_values_of_other_classes_are_left_to_the_library(data: Any) -> None:
+def test_values_of_other_classes_are_left_to_the_written(data: Any) -> None:
     schema = parse_schema(data.draw(schemas(2)))
     value = spoilt(data, data.draw(values(schema)))
-    assert result(writer_of(schema, lambda value: library(schema, value)), value) == result(
-        lambda value: library(schema, value), value
+    assert result(writer_of(schema, lambda value: written(schema, value)), value) == result(
+        lambda value: written(schema, value), value
     )
 
 
@@ -135,11 +117,11 @@ AT = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
 @pytest.mark.parametrize("first", [None, Leg("LGA", 2.5)])
 def test_objects_are_written_directly(first: Leg | None) -> None:
     schema, leg = parse_schema(TRIP), Leg("JFK", 0.5)
-    write = generated_writer(schema, struct_of(Trip, schema), _HEAD, refusing)
+    write = generated_writer(schema, struct_of(Trip, schema), HEAD, refusing)
     trip = Trip(flight_id=-300, at=AT, legs=[leg, leg], by_name={"home": leg}, first=first, note="x" * 9000)
-    assert write(trip) == library(schema, msgspec.to_builtins(trip, builtin_types=(dt.datetime,)))
+    assert write(trip) == written(schema, msgspec.to_builtins(trip, builtin_types=(dt.datetime,)))
     trip.legs = []
-    assert write(trip) == library(schema, msgspec.to_builtins(trip, builtin_types=(dt.datetime,)))
+    assert write(trip) == written(schema, msgspec.to_builtins(trip, builtin_types=(dt.datetime,)))
 
 
 WRONG: tuple[Any, ...] = (None, b"JFK")
@@ -148,7 +130,7 @@ WRONG: tuple[Any, ...] = (None, b"JFK")
 @pytest.mark.parametrize("leg", [Leg("JFK", 1), *(Leg(each) for each in WRONG), {"origin": "JFK"}], ids=repr)
 def test_objects_with_other_values_than_their_types_say_are_converted(leg: Any) -> None:
     schema = parse_schema(LEG)
-    write = generated_writer(schema, struct_of(Leg, schema), _HEAD, lambda value: repr(value).encode())
+    write = generated_writer(schema, struct_of(Leg, schema), HEAD, lambda value: repr(value).encode())
     assert write(leg) == repr(leg).encode()
 
 
@@ -165,7 +147,7 @@ class Shorter(msgspec.Struct):
 def test_types_without_all_fields_of_a_schema_are_converted(type_: Any) -> None:
     schema = parse_schema(LEG)
     with pytest.raises(NotGenerated):
-        generated_writer(schema, struct_of(type_, schema), _HEAD, refusing)
+        generated_writer(schema, struct_of(type_, schema), HEAD, refusing)
 
 
 LIST = {"type": "record", "name": "List", "fields": [{"name": "next", "type": ["null", "List"]}]}
@@ -174,6 +156,6 @@ LIST = {"type": "record", "name": "List", "fields": [{"name": "next", "type": ["
 @pytest.mark.parametrize(
     "schema", [LIST, ["int", "long"], ["double", "long"], ["null", "string", {"type": "map", "values": "int"}]]
 )
-def test_schemas_that_are_not_covered_are_left_to_the_library(schema: Any) -> None:
+def test_schemas_that_are_not_covered_are_left_to_the_written(schema: Any) -> None:
     with pytest.raises(NotGenerated):
-        generated_writer(parse_schema(schema), None, _HEAD, refusing)
+        generated_writer(parse_schema(schema), None, HEAD, refusing)

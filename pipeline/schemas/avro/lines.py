@@ -1,0 +1,62 @@
+"""The lines of a generated function while they are written."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from textwrap import indent
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(slots=True)
+class Lines:
+    """Lines, and what they name.
+
+    Args:
+        names: The things that the lines use, by name.
+        written: The lines so far.
+    """
+
+    names: dict[str, Any]
+    written: list[str] = field(default_factory=list)
+    _count: int = 0
+
+    def add(self, text: str) -> None:
+        """Add lines."""
+        self.written += text.splitlines()
+
+    def new(self) -> str:
+        """Return a new name for a variable."""
+        self._count += 1
+        return f"v{self._count}"
+
+    def assigned(self, expression: str) -> str:
+        """Add a line that assigns an expression to a new variable, and return its name."""
+        name = self.new()
+        self.add(f"{name} = {expression}")
+        return name
+
+    def named(self, thing: Any) -> str:
+        """Return a new name of a thing."""
+        if thing is None:
+            return "None"
+        name = f"c{len(self.names)}"
+        self.names[name] = thing
+        return name
+
+    @contextmanager
+    def aside(self) -> Iterator[list[str]]:
+        """Collect lines in a list of their own; the caller adds them."""
+        outer, self.written = self.written, []
+        yield self.written
+        self.written = outer
+
+    @contextmanager
+    def indented(self) -> Iterator[None]:
+        """Indent the lines that are added meanwhile."""
+        with self.aside() as own:
+            yield
+        self.written += indent("\n".join(own), " " * 4).splitlines()

@@ -37,7 +37,7 @@ from millrace_airflow.sessions import (
     take,
     transfer,
 )
-from millrace_airflow.wishes import CheckWish, ExportWish, ImportWish, StepWish, Wish
+from millrace_airflow.wishes import CheckWish, StepWish, TransferWish, Wish
 from pipeline.decoders import json_decoder
 from pipeline.errors import EngineError, UnderWayError
 
@@ -142,7 +142,7 @@ def start(location: Location, driver: str, wish: Wish) -> None:
 
 def _directory(project: ProjectConfig, wish: Wish) -> Path:
     """Return the directory of drivers' logs."""
-    if isinstance(wish, ImportWish | ExportWish):  # they are of no application
+    if isinstance(wish, TransferWish):  # it is of no application
         return project.path.resolve().parent / ".millrace" / "drivers"
     return project.state_directory(project.app(wish.app)) / "drivers"
 
@@ -222,7 +222,7 @@ def _done(project: ProjectConfig, wish: Wish) -> Outcome:
     if isinstance(wish, CheckWish):
         check = judge_live(project, wish)
         return Outcome(f"check {check.id}: judged up to {check.at}", check.id)
-    if isinstance(wish, ImportWish | ExportWish):
+    if isinstance(wish, TransferWish):
         return transfer(project, wish, logged_progress(log))
     summary = run(bounded(project, wish), lambda done, of: log.info("%d of %d offsets", done, of))
     return Outcome(f"{summary.processed} records processed, dropped: {dict(summary.dropped)}")

@@ -7,13 +7,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millrace_airflow.wishes import ImportWish
 from pipeline.errors import BegunRangeError, EngineError, NotReadyError, StreamsError, UnderWayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millrace_airflow.wishes import CheckWish, ExportWish, RunWish, StepWish
+    from millrace_airflow.wishes import CheckWish, RunWish, StepWish, TransferWish
     from pipeline.config import ProjectConfig
     from pipeline.hosting.application import Application
     from pipeline.hosting.control.control_topic import ControlTopic
@@ -167,7 +166,7 @@ def _check(check: str, at: OffsetVector, verdict: Verdict) -> Check:
     return Check(check, str(at), tuple(sorted({tp.topic for tp in at.offsets})), verdict)
 
 
-def transfer(project: ProjectConfig, wish: ImportWish | ExportWish, report: Callable[[int, int], None]) -> Outcome:
+def transfer(project: ProjectConfig, wish: TransferWish, report: Callable[[int, int], None]) -> Outcome:
     """Import or export.
 
     Args:
@@ -180,7 +179,7 @@ def transfer(project: ProjectConfig, wish: ImportWish | ExportWish, report: Call
     """
     millrace = front_door(project, wish.master)
     spec = {**wish.spec, "key": tuple(wish.spec["key"])}  # JSON has lists only
-    if isinstance(wish, ImportWish):
+    if wish.kind == "import":
         from pipeline.transfers.import_spec import ImportSpec
 
         imported = millrace.run_import(ImportSpec(**spec), packages=wish.packages, on_progress=report)

@@ -13,7 +13,7 @@ from millrace_airflow.hooks import CONNECTION, located
 from millrace_airflow.operators import documented
 from millrace_airflow.sessions import logged_progress, transfer
 from millrace_airflow.submission import concluded, is_apart, submit
-from millrace_airflow.wishes import ExportWish, ImportWish
+from millrace_airflow.wishes import TransferWish
 from pipeline.config.secrets import expanded
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class ImportOperator(BaseOperator):
         """End the task, and Spark with its process: the next attempt aborts open transactions."""
         end_at_once()
 
-    def _wish(self) -> ImportWish:
+    def _wish(self) -> TransferWish:
         from pipeline.transfers.import_spec import ImportSpec
 
         spec = ImportSpec(
@@ -118,7 +118,7 @@ class ImportOperator(BaseOperator):
             parts=self.parts,
             missing_timestamp=self.missing_timestamp,
         )
-        return ImportWish(asdict(spec), self.packages, self.master)
+        return TransferWish("import", asdict(spec), self.packages, self.master)
 
 
 class ExportOperator(BaseOperator):
@@ -187,7 +187,7 @@ class ExportOperator(BaseOperator):
         """End the task, and Spark with its process: the next attempt writes the same batch again."""
         end_at_once()
 
-    def _wish(self) -> ExportWish:
+    def _wish(self) -> TransferWish:
         from pipeline.transfers.export_spec import ExportSpec
 
         spec = ExportSpec(
@@ -200,10 +200,10 @@ class ExportOperator(BaseOperator):
             name=self.name,
             key=self.key,
         )
-        return ExportWish(asdict(spec), self.packages, self.master)
+        return TransferWish("export", asdict(spec), self.packages, self.master)
 
 
-def transferred(task: ImportOperator | ExportOperator, context: Context, wish: ImportWish | ExportWish) -> str:
+def transferred(task: ImportOperator | ExportOperator, context: Context, wish: TransferWish) -> str:
     """Import or export, and return what other tasks are told; or submit the work."""
     location = located(task.config, task.millrace_conn_id)
     project = location.project()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -65,32 +65,20 @@ class CheckWish(msgspec.Struct, frozen=True, tag="check"):
     by: str = ""
 
 
-class ImportWish(msgspec.Struct, frozen=True, tag="import"):
-    """The wish for an import.
+class TransferWish(msgspec.Struct, frozen=True, tag="transfer"):
+    """The wish for an import or an export.
 
     Args:
-        spec: The fields of an `ImportSpec`. Options may contain secrets.
+        kind: `import` or `export`.
+        spec: The fields of an `ImportSpec` or an `ExportSpec`. Options may contain secrets.
         packages: Maven coordinates of packages that the format needs.
         master: Spark's master URL; if empty, as the project says.
     """
 
+    kind: Literal["import", "export"]
     spec: dict[str, Any]
     packages: tuple[str, ...] = ()
     master: str = ""
 
 
-class ExportWish(msgspec.Struct, frozen=True, tag="export"):
-    """The wish for an export.
-
-    Args:
-        spec: The fields of an `ExportSpec`. Options may contain secrets.
-        packages: Maven coordinates of packages that the format needs.
-        master: Spark's master URL; if empty, as the project says.
-    """
-
-    spec: dict[str, Any]
-    packages: tuple[str, ...] = ()
-    master: str = ""
-
-
-Wish = RunWish | StepWish | CheckWish | ImportWish | ExportWish
+Wish = RunWish | StepWish | CheckWish | TransferWish

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millrace_airflow import sessions
-from millrace_airflow.wishes import CheckWish, ImportWish, RunWish, StepWish, Wish
+from millrace_airflow.wishes import CheckWish, RunWish, StepWish, TransferWish, Wish
 from pipeline import LONG
 from pipeline.config import ProjectConfig
 from pipeline.errors import EngineError
@@ -362,9 +362,8 @@ def test_drivers_apart_compute_while_their_tasks_wait_and_end_when_told_to(
     assert (refused["state"], refused["may_help"]) == ("failed", False)
     assert refused["said"].startswith(f"{shop.name}: no release is planned")
     assert json.loads(drivers.look_at(project, "gone", 0).found)["state"] == "died"
-    missing = note(
-        f"{shop.name}-3", ImportWish({"topic": f"{shop.name}.no", "source": "no", "format": "json", "key": []})
-    )
+    spec = {"topic": f"{shop.name}.no", "source": "no", "format": "json", "key": []}
+    missing = note(f"{shop.name}-3", TransferWish("import", spec))
     assert (missing["state"], missing["may_help"], missing["is_under_way"]) == ("failed", False, False)
     monkeypatch.setattr(drivers, "__name__", f"{drivers.__name__}_mistyped")
     with pytest.raises(EngineError, match=r"-4 ended with code 1 before it began: .*No module named"):

@@ -17,8 +17,8 @@ from pipeline.sql.columns.schema_types.unsupported import UnsupportedFieldError
 from pipeline.sql.formats.avro.fields import row_of
 from pipeline.sql.formats.avro.rows import AvroRows
 from pipeline.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct
-from tests.unit.schemas.avro_schemas import schemas, values
-from tests.unit.schemas.test_avro_reading import parsed, refusing, result, written, written_if_possible
+from tests.unit.schemas.avro_schemas import refusing, schemas, values, written
+from tests.unit.schemas.test_avro_reading import parsed, result, written_if_possible
 
 PRIMITIVES: list[SqlType] = [Primitive.STRING, Primitive.BIGINT, Primitive.DOUBLE, Primitive.BOOLEAN, Decimal(9, 1)]
 

@@ -282,7 +282,7 @@ class StreamWindowAggregate:
             windows = f"start = timestamp - timestamp % {self.tumbling_ms}\n{window}"
         observed = block("if timestamp > observed:", f"{operator}.observed_ms = observed = timestamp")
         aggregated = block("else:", f"observed = {operator}.observed_ms", observed, bytes_lines(at, fold), windows)
-        return f"{block(f'if {at.key} is None:', at.process)}\n{aggregated}"
+        return f"{block(f'if {at.lacks_key}:', at.process)}\n{aggregated}"
 
     def _window_lines(self, at: Site, fold: CachedFold, operator: str) -> str:
         """Return the lines for the window that begins at `start`; the operator handles late records."""

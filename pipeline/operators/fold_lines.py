@@ -37,5 +37,5 @@ def entry_lines(at: Site, fold: CachedFold, start: str | None = None) -> str:
 
 def lines_by_key(at: Site, fold: CachedFold) -> str:
     """Return the lines of an aggregation without windows; the operator handles records without a key or value."""
-    refused = block(f"if {lacking(at, at.key)}:", at.process)
+    refused = block(f"if {lacking(at, at.lacks_key)}:", at.process)
     return f"{refused}\n{block('else:', bytes_lines(at, fold), entry_lines(at, fold))}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.operators.tables import ValueGetter
-    from pipeline.processor.fused import Site
+    from pipeline.processor.fused import Row, Site
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
     from pipeline.state.access import CachedLookup
@@ -68,13 +68,14 @@ class StreamTableJoin:
         """Return the lines of `process`."""
         lookup, found = _lookup(at, self), at.own("found")
         if lookup is not None:
-            refused = block(f"if {lacking(at, at.key)}:", at.process)
-            joined = block(f"if {found} is not None:", _joined_lines(at, self.joiner, found, is_left=False))
-            return f"{refused}\n{block('else:', lookup.lines(at, found, is_left=False), joined)}"
+            refused = block(f"if {lacking(at, at.lacks_key)}:", at.process)
+            looked_up, row = lookup.lines(at, found, is_left=False)
+            joined = _joined_lines(at, self.joiner, found, is_left=False, row=row)
+            return f"{refused}\n{block('else:', looked_up, block(f'if {found} is not None:', joined))}"
         table_key, key = _table_key(at, self), at.own("table_key")
-        if self.key_of is not None:
+        if self.key_of is not None and not at.is_row:
             table_key = f"None if {at.value} is None else {table_key}"
-        refused = block(f"if {lacking(at, key)}:", at.process)
+        refused = block(f"if {lacking(at, f'{key} is None')}:", at.process)
         looked_up = f"{found} = {at.named('operator', self)}.lookup({key})"
         other = f"{found} = {found}.value\n{_joined_lines(at, self.joiner, found, is_left=False)}"
         return f"{key} = {table_key}\n{refused}\n{block('else:', looked_up, block(f'if {found} is not None:', other))}"
@@ -130,7 +131,7 @@ class StreamTableLeftJoin:
         refused = block(f"if {lacking(at)}:", at.process)
         joined = _joined_lines(at, self.joiner, found, is_left=True)
         if lookup is not None:
-            return f"{refused}\n{block('else:', lookup.lines(at, found, is_left=True), joined)}"
+            return f"{refused}\n{block('else:', lookup.lines(at, found, is_left=True)[0], joined)}"
         key = at.own("table_key")
         looked_up = (
             f"{key} = {_table_key(at, self)}\n"
@@ -150,16 +151,20 @@ class _Lookup:
     cached: CachedLookup
     steps: tuple[Callable[[Any, Any], Any], ...]
 
-    def lines(self, at: Site, found: str, *, is_left: bool) -> str:
-        """Return the lines that find a value by the bytes that the key was read from."""
+    def lines(self, at: Site, found: str, *, is_left: bool) -> tuple[str, Row | None]:
+        """Return the lines that find a value by the bytes that the key was read from.
+
+        And the row that the last step makes of it, if it is not None; then the lines leave out that step.
+        """
         unread = at.named("unread", UNREAD)
         known = f"{at.named('known', self.cached.values.get)}({at.raw_key}, {unread})"
         find = f"{found} = {at.named('find', self.cached.find)}({at.raw_key}, {at.key})"
-        first = f"{found} = None if {at.key} is None else {known}" if is_left else f"{found} = {known}"
+        first = f"{found} = None if {at.lacks_key} else {known}" if is_left else f"{found} = {known}"
         lines = [first, block(f"if {found} is {unread}:", find)]
-        for number, step in enumerate(self.steps):
+        last = written_as(self.steps[-1]) if self.steps and not is_left else None
+        for number, step in enumerate(self.steps if last is None else self.steps[:-1]):
             lines.append(block(f"if {found} is not None:", self._step(at, step, f"step_{number}", found)))
-        return "\n".join(lines)
+        return "\n".join(lines), None if last is None else last.row(at.on(found))
 
     @staticmethod
     def _step(at: Site, step: Callable[[Any, Any], Any], name: str, found: str) -> str:
@@ -187,14 +192,29 @@ def _table_key(at: Site, join: StreamTableJoin | StreamTableLeftJoin) -> str:
     return at.key if join.key_of is None else f"{at.named('key_of', join.key_of)}({at.key}, {at.value})"
 
 
-def _joined_lines(at: Site, joiner: Callable[[Any, Any, Any], Any], other: str, *, is_left: bool) -> str:
-    """Return the lines that join a record with the value named `other`, None in left joins only, and forward the result."""
+def _joined_lines(
+    at: Site, joiner: Callable[[Any, Any, Any], Any], other: str, *, is_left: bool, row: Row | None = None
+) -> str:
+    """Return the lines that join a record with the value named `other`, None in left joins only, and forward the result.
+
+    Args:
+        at: The place.
+        joiner: The user's function.
+        other: Names the value.
+        is_left: Whether it may be None.
+        row: The row that has to be made of it first; None if there is none.
+    """
     inner = joiner.joiner if isinstance(joiner, OfValues) else joiner
-    written = lines_of(inner)
+    written, made = lines_of(inner), ""
+    if row is not None:
+        made = f"{row.lines}\n" if row.lines else ""
+        if written is None:
+            made += f"{other} = {row.whole}\n"
     if written is not None:
         missing = (
             f"if {other} is None:\n    {other} = {at.named('missing', (None,) * written.width)}\n" if is_left else ""
         )
-        return f"{missing}{at.below(value=written.joined(at, lambda number: f'{other}[{number}]'))}"
+        items = (lambda number: f"{other}[{number}]") if row is None else (lambda number: row.items[number])
+        return f"{missing}{made}{at.below(value=written.joined(at, items))}"
     arguments = f"{at.value}, {other}" if isinstance(joiner, OfValues) else f"{at.key}, {at.value}, {other}"
-    return f"{at.own('value')} = {at.named('joiner', inner)}({arguments})\n{at.below(value=at.own('value'))}"
+    return f"{made}{at.own('value')} = {at.named('joiner', inner)}({arguments})\n{at.below(value=at.own('value'))}"

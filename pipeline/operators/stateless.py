@@ -98,7 +98,7 @@ class Filter:
     def lines(self, at: Site) -> str:
         """Return the lines of `process`."""
         if self.predicate is has_key:
-            return block(f"if {at.key} is not None:", at.below())
+            return block(f"if not ({at.lacks_key}):", at.below())
         written = written_as(self.predicate)
         if written is not None:
             test = written.test(at)

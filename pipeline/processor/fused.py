@@ -51,6 +51,16 @@ class Site(Protocol):
         ...
 
     @property
+    def key_items(self) -> tuple[str, ...] | None:
+        """Expressions for the items of a key that is a tuple, None for those of a null key; None if it is not taken apart."""
+        ...
+
+    @property
+    def lacks_key(self) -> str:
+        """A test: whether the key is null."""
+        ...
+
+    @property
     def value(self) -> str:
         """An expression: its value."""
         ...
@@ -213,8 +223,8 @@ class WritesJoin(Protocol):
 
 
 def lacking(at: Site, *others: str) -> str:
-    """Return the test whether the value, or one of others, is None; that of a row never is."""
-    return " or ".join(f"{each} is None" for each in (*(() if at.is_row else (at.value,)), *others)) or "False"
+    """Return the test whether the value is None, which a row never is, or one of other tests is true."""
+    return " or ".join((*(() if at.is_row else (f"{at.value} is None",)), *others)) or "False"
 
 
 def block(head: str, *lines: str) -> str:

@@ -7,12 +7,13 @@ first record of a schema asks the registry; all further records need a dict look
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from pipeline.errors import ConfigError, SchemaError
 from pipeline.schemas.registry import Registry, registry_of
 from pipeline.schemas.subjects import Registration, check_settings
-from pipeline.serde.api import Serde, SerdePlace, placed
+from pipeline.serde.api import Serde, SerdePlace, placed, reading_framed
 from pipeline.serde.immutable import immutable_types
 
 if TYPE_CHECKING:
@@ -24,6 +25,22 @@ if TYPE_CHECKING:
 _HEAD = struct.Struct(">bI")
 HEAD_BYTES = _HEAD.size
 MAGIC = 0
+_NO_HEAD = b"\xff"
+_MOST_TURNS = 8
+"""Number of changes of the schema up to which generated functions follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """How payloads are read, whatever their schema.
+
+    Args:
+        read: Reads a payload, and refuses bytes that begin with a zero byte.
+        begins_at: Returns the position of the payload in a value, which has been read before.
+    """
+
+    read: Read
+    begins_at: Callable[[bytes], int]
 
 
 class SchemaFormat(Protocol):
@@ -48,6 +65,11 @@ class SchemaFormat(Protocol):
 
     def reader(self, schema: Any, registry: Registry) -> Read:
         """Return the function that reads values written with a schema; its input includes the magic byte and the id."""
+        ...
+
+    @property
+    def payload(self) -> Payload | None:
+        """Return how payloads of all schemas are read; None if a payload cannot be read without its schema."""
         ...
 
 
@@ -120,6 +142,45 @@ def framed(
     return unplaced
 
 
+class _Frame:
+    """Lets generated functions read values of one schema, the latest, without a call of `deserialize` (`ReadsFramed`).
+
+    If schemas keep changing, it stays with the function for all of them.
+
+    Args:
+        made_of: The format.
+        known: A head that no value has, and the function that reads any.
+    """
+
+    def __init__(self, made_of: SchemaFormat, known: tuple[bytes, Read]) -> None:
+        self.known = self._any = known
+        self.schema = b""
+        self._payload = made_of.payload
+        self._turns = 0
+
+    @property
+    def compared_bytes(self) -> int | None:
+        """Return the length of the magic byte and the id; None for formats that read payloads of any schema."""
+        return HEAD_BYTES if self._payload is None else None
+
+    def turn(self, schema: bytes, data: bytes, read: Read) -> None:
+        """Know another schema, of which a value has been read, from now on.
+
+        Args:
+            schema: The magic byte and the id.
+            data: The value.
+            read: Reads values of the schema.
+        """
+        self._turns += 1
+        if self._turns > _MOST_TURNS:
+            self.known = self._any
+        elif self._payload is None:
+            self.known = schema, read
+        else:
+            self.known = data[: self._payload.begins_at(data)], self._payload.read
+        self.schema = schema
+
+
 class _Use:
     """A serde in one place, with its registry and its caches."""
 
@@ -144,12 +205,17 @@ class _Use:
         known = readers.get
 
         def deserialize(data: bytes) -> Any:
-            read = known(data[:5])
+            head = data[:5]
+            read = known(head)
             if read is None:
-                read = readers[data[:5]] = self._reader(data)
-            return read(data)
+                read = readers[head] = self._reader(data)
+            value = read(data)
+            if head != frame.schema:
+                frame.turn(head, data, read)
+            return value
 
-        return deserialize
+        frame = _Frame(self._format, (_NO_HEAD, deserialize))
+        return reading_framed(deserialize, frame)
 
     def _writer(self) -> Write:
         registry, registration = registry_of(self._place.registry), Registration.of(self._settings)

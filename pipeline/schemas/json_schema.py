@@ -10,7 +10,7 @@ import msgspec
 
 from pipeline.decoders import json_decoder
 from pipeline.extras import require_extra
-from pipeline.schemas.framed import HEAD_BYTES, framed
+from pipeline.schemas.framed import HEAD_BYTES, Payload, framed
 from pipeline.schemas.json_types import schema_of, type_of
 from pipeline.schemas.schema_text import client_schema, json_text
 from pipeline.schemas.subjects import Reference
@@ -144,8 +144,9 @@ class JsonFormat:
 
     def reader(self, schema: Any, registry: Registry) -> Read:
         """Return the function that reads values written with a schema."""
-        if self.type_ is not None:
-            decode = json_decoder(self.type_).decode
+        payload = self.payload
+        if payload is not None:
+            decode = payload.read
             return lambda data: decode(data[HEAD_BYTES:])
         check, plain = _checker(schema, registry), msgspec.json.decode
 
@@ -155,6 +156,11 @@ class JsonFormat:
             return value
 
         return read
+
+    @property
+    def payload(self) -> Payload | None:
+        """Return the decoder of the type; None without one, as values are checked against their schema."""
+        return None if self.type_ is None else Payload(json_decoder(self.type_).decode, lambda _: HEAD_BYTES)
 
 
 def _checker(schema: Any, registry: Registry) -> Callable[[Any], None]:

@@ -17,7 +17,7 @@ ITEM = "millrace_item"
 
 
 FIELDS = "millrace_fields"
-"""Names the attribute of a serde's function that reads tuples: the `ReadsFields` that reads them as objects."""
+"""Names the attribute of a serde's function that reads or writes tuples: the `ReadsFields` or `WritesFields` of objects."""
 
 
 class ReadsFields(Protocol):
@@ -31,6 +31,44 @@ class ReadsFields(Protocol):
     @property
     def fields(self) -> Sequence[str | None]:
         """The attribute of each item of the tuple; None for an item that is always None."""
+        ...
+
+    def holding(self, row: Sequence[Any] | None) -> Any:
+        """Return an object that has the items of a tuple as attributes; None for None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WritesFields:
+    """Writes tuples as objects, which generated functions make of the items without a tuple.
+
+    Args:
+        make: Returns the object of some items.
+        encode: Writes the object.
+    """
+
+    make: Callable[..., Any]
+    encode: Callable[[Any], bytes]
+
+
+FRAME = "millrace_frame"
+"""Names the attribute of a serde's function that reads bytes behind a head: the `ReadsFramed` that does so."""
+
+
+class ReadsFramed(Protocol):
+    """Reads bytes behind a head, such as the id of a schema, so that generated functions need no call of Python's for it."""
+
+    @property
+    def known(self) -> tuple[bytes, Callable[[bytes], Any]]:
+        """Return a head, and the function that reads what begins with it; calls of the serde's function may change both."""
+        ...
+
+    @property
+    def compared_bytes(self) -> int | None:
+        """Number of bytes to compare with the head, before the function is called with all bytes.
+
+        None if the function takes bytes without their head, and refuses those that begin with a zero byte: another head.
+        """
         ...
 
 
@@ -122,6 +160,30 @@ def reading_fields(function: Callable[[bytes], Any], reader: ReadsFields) -> Cal
 def fields_of(function: Any) -> ReadsFields | None:
     """Return what reads the tuples of a serde's function as objects; None if it has to be called."""
     found: ReadsFields | None = getattr(function, "__dict__", {}).get(FIELDS)
+    return found
+
+
+def writing_fields(function: Callable[[Any], bytes], writer: WritesFields) -> Callable[[Any], bytes]:
+    """Return a serde's function that writes tuples, which generated functions may write as objects."""
+    setattr(function, FIELDS, writer)
+    return function
+
+
+def written_fields_of(function: Any) -> WritesFields | None:
+    """Return what writes the tuples of a serde's function as objects; None if it has to be called."""
+    found: WritesFields | None = getattr(function, "__dict__", {}).get(FIELDS)
+    return found
+
+
+def reading_framed(function: Callable[[bytes], Any], frame: ReadsFramed) -> Callable[[bytes], Any]:
+    """Return a serde's function that reads bytes behind a head, which generated functions may compare themselves."""
+    setattr(function, FRAME, frame)
+    return function
+
+
+def frame_of(function: Any) -> ReadsFramed | None:
+    """Return what reads the bytes of a serde's function behind their head; None if it has to be called."""
+    found: ReadsFramed | None = getattr(function, "__dict__", {}).get(FRAME)
     return found
 
 

@@ -9,7 +9,7 @@ from pipeline.errors import USER_ERRORS
 from pipeline.partitioning import partition_for, partitions_for
 from pipeline.processor.fused import Fused, NotFused, Row
 from pipeline.records import Change
-from pipeline.serde.api import fields_of, item_of
+from pipeline.serde.api import item_of, written_fields_of
 from pipeline.state.access import CachedFold, FoldsInParts
 from pipeline.topology.nodes import SinkNode
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pipeline.processor.operator import Operator
     from pipeline.records import Headers
     from pipeline.runtime.context import TaskContext
+    from pipeline.runtime.generating.reading import Given
     from pipeline.runtime.ports import RecordCollector, Watch
     from pipeline.state.folds import Fold
     from pipeline.topology.nodes import Node, SubTopology
@@ -30,7 +31,7 @@ _DEEPEST = 10
 _TOO_DEEP = f"it lies below more than {_DEEPEST} others"
 _SINK = """\
 try:
-    sink_key = None if {key} is None else {written_key}
+    sink_key = None if {lacks_key} else {written_key}
     sink_value = {written}{chosen}
 except user_errors:  # the plain function tries again, and asks the handler
     {name}({key}, {value}, timestamp, headers)
@@ -114,25 +115,6 @@ class RunningNodes:
         return operator
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The record that reaches a node, as expressions.
-
-    Args:
-        key: Expression of the key.
-        value: Expression of the value.
-        items: Expressions of the items of a value that was unpacked: a tuple, never None.
-        new: The new value of an update of a table; the update itself is made only on demand.
-        latest: Whether that update is one of the latest value of its key.
-    """
-
-    key: str
-    value: str
-    items: tuple[str, ...] | None = None
-    new: str | None = None
-    latest: str = "True"
-
-
 @dataclass(slots=True)
 class FunctionWriter:
     """Writes one function.
@@ -142,6 +124,7 @@ class FunctionWriter:
         names: Objects that the function names besides its variables; more are added.
         place: Expression of the current record's place.
         raw_key: Name of the bytes of the record's key; None if there are none.
+        read_key: Expression of the key that was read from those bytes.
         reads_key: Name of the function that reads the key from those bytes; None if `key` has been read already.
         is_flush: Whether the function flushes many updates, so that partitions of all keys are found at once.
     """
@@ -150,6 +133,7 @@ class FunctionWriter:
     names: dict[str, Any]
     place: str = "(context.topic, context.partition, context.offset)"
     raw_key: str | None = None
+    read_key: str = "key"
     reads_key: str | None = None
     is_flush: bool = False
     has_lines: bool = False
@@ -164,10 +148,14 @@ class FunctionWriter:
         lines = (self.node(child, given, depth) for child in self.nodes.children[node])
         return "\n".join(each for each in lines if each)
 
+    def calls(self, node: str, given: Given) -> str:
+        """Return the calls of the plain functions of all children of a node."""
+        return "\n".join(self._call(self._inlet(child), given) for child in self.nodes.children[node])
+
     def node(self, node: Node, given: Given, depth: int) -> str:
         """Return the lines for a node and those below it; a call if the node has no lines."""
-        name = self.named(f"n{len(self.names)}", self.nodes.inlets[node.name])
-        call = f"{name}({given.key}, {given.value}, timestamp, headers)"
+        name = self._inlet(node)
+        call = self._call(name, given)
         if isinstance(node, SinkNode):
             return self._sink(node, name, given) or call
         try:
@@ -188,6 +176,13 @@ class FunctionWriter:
         self.names |= {"made": tuple.__new__, "change": Change}
         return f"made(change, ({new}, {old}, {is_latest}))"
 
+    def _inlet(self, node: Node) -> str:
+        return self.named(f"n{len(self.names)}", self.nodes.inlets[node.name])
+
+    @staticmethod
+    def _call(name: str, given: Given) -> str:
+        return f"{name}({given.key}, {given.value}, timestamp, headers)"
+
     def _sink(self, node: SinkNode, name: str, given: Given) -> str | None:
         topic, inner = self.nodes.sink_topics.get(node.name), node.key_serde.partition_key
         if topic is None:
@@ -196,9 +191,10 @@ class FunctionWriter:
         self.has_lines = True
         key, value = given.key, given.value
         self.named(f"{name}_topic", topic)
-        written_key = self.written(f"{name}_key", node.key_serde.serialize, key, f"{key}[0]")
+        key_item = f"{key}[0]" if given.key_items is None else given.key_items[0]
+        written_key = self.written(f"{name}_key", node.key_serde.serialize, key, key_item)
         item = f"{value}[0]" if given.items is None else given.items[0]
-        written = self.written(f"{name}_value", node.value_serde.serialize, value, item)
+        written = self.written(f"{name}_value", node.value_serde.serialize, value, item, given.items)
         if given.items is None and given.new is None:
             written = f"None if {value} is None else {written}"
         chosen, where = "", "None"
@@ -211,28 +207,21 @@ class FunctionWriter:
                 where = f"{name}_where"
             else:
                 chosen, where = _INNER.format(name=name, key=key), "where"
-        keyed = {"key": key, "written_key": written_key}
+        keyed = {"key": key, "written_key": written_key, "lacks_key": given.lacks_key or f"{key} is None"}
         return _SINK.format(name=name, **keyed, value=value, written=written, chosen=chosen, where=where)
 
-    def written(self, name: str, serialize: Callable[[Any], bytes], row: str, item: str) -> str:
-        """Return the call that writes a key or a value; a row of one item is written by the item's own function."""
-        own = item_of(serialize)
-        return f"{self.named(name, serialize)}({row})" if own is None else f"{self.named(name, own)}({item})"
+    def written(
+        self, name: str, serialize: Callable[[Any], bytes], row: str, item: str, items: tuple[str, ...] | None = None
+    ) -> str:
+        """Return the call that writes a key or a value.
 
-    def read(self, name: str, deserialize: Callable[[bytes], Any], data: str) -> str:
-        """Return the expression that reads a key or a value, with the rule of `written`; rows are made of objects' fields.
-
-        Then the function binds `{name}_known` to what reads the objects (`ReadsFields`).
+        A row of one item is written by the item's own function, and one that is taken apart as an object if it can be.
         """
-        own, reader = item_of(deserialize), fields_of(deserialize)
-        if reader is not None:
-            self.named(f"{name}_fields", reader)
-            items = ["None" if each is None else f"{name}_row.{each}" for each in reader.fields]
-            first = next((n for n, each in enumerate(reader.fields) if each is not None), None)
-            read = f"({name}_row := {name}_known({data}))"
-            items[first or 0] = f"{read} and None" if first is None else f"{read}.{reader.fields[first]}"
-            return Row(tuple(items)).whole
-        return f"{self.named(name, deserialize)}({data})" if own is None else f"({self.named(name, own)}({data}),)"
+        own, fields = item_of(serialize), None if items is None else written_fields_of(serialize)
+        if fields is not None:
+            made = f"{self.named(f'{name}_made', fields.make)}({', '.join(items or ())})"
+            return f"{self.named(f'{name}_encode', fields.encode)}({made})"
+        return f"{self.named(name, serialize)}({row})" if own is None else f"{self.named(name, own)}({item})"
 
     def named(self, name: str, thing: Any) -> str:
         """Name an object in the function."""
@@ -256,6 +245,14 @@ class _Site:
         return self.given.key
 
     @property
+    def key_items(self) -> tuple[str, ...] | None:
+        return self.given.key_items
+
+    @property
+    def lacks_key(self) -> str:
+        return self.given.lacks_key or f"{self.key} is None"
+
+    @property
     def value(self) -> str:
         return self.given.value
 
@@ -273,7 +270,7 @@ class _Site:
 
     @property
     def raw_key(self) -> str | None:
-        return self.writer.raw_key if self.key == "key" else None
+        return self.writer.raw_key if self.key == self.writer.read_key else None
 
     @property
     def key_as_read(self) -> str:
@@ -298,7 +295,7 @@ class _Site:
         return f"{name}_{self.name}{self.scope}"
 
     def on(self, value: str | Row) -> _Site:
-        given = Given(self.key, value.whole, value.items) if isinstance(value, Row) else Given(self.key, value)
+        given = self._given(value)
         self.writer.scopes += 1
         return replace(self, given=given, scope=f"_{self.writer.scopes}")
 
@@ -307,19 +304,21 @@ class _Site:
         return f"{self.value}[{number}]" if items is None else items[number]
 
     def below(self, key: str | None = None, value: str | Row | None = None) -> str:
-        given = replace(self.given, key=key or self.key)
-        if isinstance(value, Row):
-            row = Given(given.key, value.whole, value.items)
-            lines = self.writer.below(self.node.name, row, self.depth + 1)
-            return f"{value.lines}\n{lines}" if value.lines else lines
-        if value is not None:
-            given = Given(given.key, value)
-        return self.writer.below(self.node.name, given, self.depth + 1)
+        given = self.given if value is None else self._given(value)
+        if key is not None:
+            given = replace(given, key=key, key_items=None, lacks_key="")
+        lines = self.writer.below(self.node.name, given, self.depth + 1)
+        return f"{value.lines}\n{lines}" if isinstance(value, Row) and value.lines else lines
 
     def updated(self, new: str) -> str:
         latest = f"{self.value}.is_latest" if self.given.new is None else self.given.latest
-        given = Given(self.key, self.writer.update(new, is_latest=latest), new=new, latest=latest)
+        given = replace(self._given(self.writer.update(new, is_latest=latest)), new=new, latest=latest)
         return self.writer.below(self.node.name, given, self.depth + 1)
+
+    def _given(self, value: str | Row) -> Given:
+        """Return the record with its key and another value."""
+        whole, items = (value.whole, value.items) if isinstance(value, Row) else (value, None)
+        return replace(self.given, value=whole, items=items, new=None, latest="True")
 
     def to(self, child: str) -> str:
         return self.writer.node(self.writer.nodes.by_name[child], self.given, self.depth + 1)

@@ -10,22 +10,24 @@ records, which cannot be decoded or written, go to the plain functions, whose er
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import USER_ERRORS
 from pipeline.generated import generated
-from pipeline.processor.fused import Counting, NotFused
+from pipeline.processor.fused import Counting, NotFused, block
 from pipeline.processor.operator import MaySchedule
 from pipeline.runtime.context import NO_RECORD
-from pipeline.runtime.generating.function_writer import FunctionWriter, Given
+from pipeline.runtime.generating.function_writer import FunctionWriter
+from pipeline.runtime.generating.reading import RECORD, Given, apart, joined, unread, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pipeline.records import Headers
     from pipeline.runtime.generating.function_writer import RunningNodes
+    from pipeline.runtime.generating.reading import Reading
     from pipeline.runtime.inputs.queue import Loop
     from pipeline.state.api import CachedUpdate
     from pipeline.topology.nodes import SourceNode
@@ -40,7 +42,7 @@ def run(queue, limit, last_time):
     stream_time, partition_time = context.stream_time, queue.partition_time
     offset, skipped, popleft = -1, 0, records.popleft
     behind = []
-    {known}
+{bound}
     count = min(limit, len(records))
     try:
         for done in range(count):
@@ -53,8 +55,7 @@ def run(queue, limit, last_time):
                 if decoded is None:
                     skipped += 1
                     continue
-                {read_again}, timestamp, offset, headers = decoded
-                {known}
+{again}
             if timestamp > partition_time:
                 partition_time = timestamp
             context.offset, context.timestamp, context.headers = offset, timestamp, headers
@@ -86,21 +87,10 @@ def run(updates, key_of):
         context.timestamp, context.headers = timestamp, headers
 {nodes}
 """
-_RECORD = Given("key", "value")
 _STOP = """\
 if raw[2] > last_time:
                 records.appendleft(raw)
                 return done - skipped"""
-_READ = """\
-try:
-    key = None if raw_key is None else {key}
-    value = None if raw_value is None else {value}
-except user_errors:  # serdes are the user's: `decode` tries again, and asks the handler
-    timestamp = -1
-"""
-_READ_NAMES = ("key_of", "value_of")
-_UNREAD = "key, value = raw_key, raw_value"
-_EXTRACT = "else: queue.partition_time = partition_time; timestamp = event_time(raw, key, value)"
 _PUNCTUATE = """\
 if stream_time >= punctuations.next_due_ms:
     punctuations.fire(stream_time)
@@ -127,34 +117,47 @@ class Fusion:
             has_extractor: Whether an extractor finds event times, rather than the record's own timestamp. Such a loop cannot
                 know a time before it has taken the record, and ignores `last_time_ms`.
         """
-        is_unread = not (has_extractor or self.nodes.reads_all) and self._is_only_counted(source)
-        names = self._names() | {"punctuations": self.nodes.context.stream_punctuations}
-        place = "(topic, partition, offset)"
-        writer = FunctionWriter(self.nodes, names, place, "raw_key", "key_of" if is_unread else None)
-        if is_unread:
-            writer.named("key_of", source.key_serde.deserialize)
-            read = _UNREAD
-        else:
-            key = writer.read("key_of", source.key_serde.deserialize, "raw_key")
-            value = writer.read("value_of", source.value_serde.deserialize, "raw_value")
-            read = _READ.format(key=key, value=value) + (_EXTRACT if has_extractor else "")
-        lines = writer.below(source.name, _RECORD)
+        tried = (self._written(source, each) for each in self._readings(source, has_extractor=has_extractor))
+        reading, lines, names = next(each for each in tried if each is not None)
         if any(isinstance(operator, MaySchedule) for operator in self.nodes.operators.values()):
             lines = f"{lines}\n{_PUNCTUATE}"
         text = _LOOP.format(
             stop="" if has_extractor else _STOP,
-            read=indent(read, " " * 12),
-            read_again="_, _" if is_unread else "key, value",
+            read=indent(reading.lines, " " * 12),
+            again=indent(joined(reading.again, reading.bound), " " * 16),
             nodes=indent(lines, " " * 12),
-            known="; ".join(f"{each}_known = {each}_fields.known" for each in _READ_NAMES if f"{each}_fields" in names),
+            bound=indent(reading.bound, " " * 4),
         )
         loop: Loop = self._made(source.name, text, names)
         return loop
 
+    def _written(self, source: SourceNode, reading: Reading) -> tuple[Reading, str, dict[str, Any]] | None:
+        """Return the lines below a source and what they name; None if the row that is read is needed as a whole by all."""
+        names = self._names() | {"punctuations": self.nodes.context.stream_punctuations} | reading.names
+        place, given = "(topic, partition, offset)", reading.given
+        writer = FunctionWriter(self.nodes, names, place, "raw_key", given.key, reading.reads_key)
+        lines = writer.below(source.name, given)
+        if given.items is None:
+            return reading, lines, names
+        if not writer.has_lines:
+            return None
+        null = writer.calls(source.name, replace(given, value="None"))
+        return reading, f"{block('if value is None:', null)}\n{block('else:', lines)}", names
+
+    def _readings(self, source: SourceNode, *, has_extractor: bool) -> Iterator[Reading]:
+        """The ways to read a source's records, the best one first; the last one suits all nodes."""
+        if not (has_extractor or self.nodes.reads_all) and self._is_only_counted(source):
+            yield unread(source)
+            return
+        taken_apart = None if has_extractor else apart(source)
+        if taken_apart is not None:
+            yield taken_apart
+        yield whole(source, has_extractor=has_extractor)
+
     def forward(self, node: str) -> Forward | None:
         """Return the function by which an operator forwards to its children; None if it would only call each of them."""
         writer = FunctionWriter(self.nodes, self._names())
-        lines = writer.below(node, _RECORD)
+        lines = writer.below(node, RECORD)
         if not writer.has_lines:
             return None
         made: Forward = self._made(

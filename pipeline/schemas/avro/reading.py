@@ -34,7 +34,7 @@ def read(data):
     try:
         p = {head}
 {lines}
-        if p <= len(data):
+        if {all_read}:
             return {value}
     except Exception:  # the plain reader's errors describe the bytes
         pass
@@ -134,7 +134,9 @@ def generated_reader(written: Any, wanted: Any, made: Made | None, plain: Read) 
     if len(code.written) > _MOST_LINES:
         message = "it would be too long"
         raise NotGenerated(message)
-    text = _READ.format(head=HEAD_BYTES, lines=indent("\n".join(code.written), " " * 8), value=value)
+    lines = indent("\n".join(code.written), " " * 8)
+    all_read = "True" if reader.touches_end else "p <= len(data)"
+    text = _READ.format(head=HEAD_BYTES, lines=lines, all_read=all_read, value=value)
     return generated(f"avro reader of {_label(written)}", text, code.names | {"plain": plain})
 
 
@@ -204,6 +206,8 @@ class _Reader:
     open: list[str] = field(default_factory=list)
     """Records whose fields are being written; one within itself would not end."""
     depth: int = 0
+    touches_end: bool = False
+    """Whether the last byte so far was read alone, which fails behind the end; a slice does not."""
 
     def value(self, written: Any, wanted: Any, made: Made | None) -> str:
         """Write the lines that read a value, and return the name of the variable, or an expression of such names."""
@@ -238,14 +242,17 @@ class _Reader:
             case "boolean":
                 name = self.code.assigned("data[p] != 0")
                 self.code.add("p += 1")
+                self.touches_end = True
                 return name
             case "int" | "long":
                 name = self.code.new()
+                self.touches_end = True
                 self.code.add(_LONG.format(name=name))
                 return name
         return self._bytes(kind, written)
 
     def _bytes(self, kind: str, written: Any) -> str:
+        self.touches_end = kind in {"float", "double"}
         match kind:
             case "string" | "bytes":
                 self.code.add(_SIZE)
@@ -268,6 +275,7 @@ class _Reader:
             message = "the reader lacks symbols"
             raise NotGenerated(message)
         self.code.add(f"{_SIZE}p += 1")
+        self.touches_end = True
         return self.code.assigned(f"{self.code.named(tuple(symbols))}[n >> 1]")
 
     def _many(self, kind: str, written: Any, wanted: Any, made: Made | None) -> str:
@@ -349,6 +357,8 @@ class _Reader:
             self._branches(written, self.skip)
             return
         kind = kind_of(written)
+        if kind != "null":
+            self.touches_end = kind in {"int", "long", "enum"}
         if kind in _FIXED_SIZES or kind == "fixed":
             self.code.add(f"p += {_FIXED_SIZES[kind] if kind in _FIXED_SIZES else int(written['size'])}")
         elif kind in {"int", "long", "enum"}:
@@ -381,6 +391,7 @@ class _Reader:
                 write(branch)
                 self.code.add("pass")
         self.code.add("else:\n    return plain(data)")
+        self.touches_end = False  # a branch may end with a slice
 
     @contextmanager
     def _within(self, record: str) -> Iterator[None]:
@@ -403,6 +414,7 @@ class _Reader:
             yield
         item = indent("\n".join([*lines, "pass"]), " " * 8)
         self.code.add(_LOOP.format(size=indent(_SIZE.rstrip(), " " * 4), item=item))
+        self.touches_end = True
         self.depth -= 1
 
     def _matches(self, written: Any, wanted: Any) -> bool:

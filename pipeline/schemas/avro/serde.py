@@ -162,6 +162,11 @@ class AvroFormat:
         plain = plain_writer(known, head)
         return plain if self.type_ is None else _typed_writer(self.type_, known, head, plain)
 
+    @property
+    def payload(self) -> None:
+        """Return None: Avro cannot be read without its schema."""
+        return
+
     def reader(self, schema: Any, registry: Registry) -> Read:
         """Return the function that reads values written with a schema."""
         from fastavro import schemaless_reader  # noqa: PLC0415 - of an extra

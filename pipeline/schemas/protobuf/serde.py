@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from pipeline.errors import ConfigError, SchemaError
 from pipeline.extras import require_extra
-from pipeline.schemas.framed import HEAD_BYTES, framed
+from pipeline.schemas.framed import HEAD_BYTES, Payload, framed
 from pipeline.schemas.protobuf.files import add_file, file_of, is_built_in
 from pipeline.schemas.protobuf.types import filler_of, plain_of, type_of
 
@@ -139,6 +139,12 @@ class ProtobufFormat:
             return found if plain is None else plain(found)
 
         return read
+
+    @property
+    def payload(self) -> Payload | None:
+        """Return the parser of the message; None if values are dicts. A zero byte begins no field, so it is refused."""
+        kind: Any = self.message
+        return None if self.is_plain else Payload(kind.FromString, lambda data: _read_indexes(data)[1])
 
 
 class _ReaderOfAll:

@@ -87,10 +87,12 @@ class WithKey:
         items = tuple(at.item(number) for number in range(self.values))
         if not self.keys:
             return Row(items)
+        if at.key_items is not None:
+            return Row((*items, *at.key_items))
         columns = tuple(at.own(f"k{number}") for number in range(self.keys))
         missing = at.named("missing", (None,) * self.keys)
         names = "".join(f"{each}, " for each in columns)
-        return Row((*items, *columns), f"{names}= {missing} if {at.key} is None else {at.key}")
+        return Row((*items, *columns), f"{names}= {missing} if {at.lacks_key} else {at.key}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,7 @@ class ObjectReader:
     options: Mapping[str, Any] = field(default_factory=dict)
     known: Callable[[bytes], Any] = field(init=False)
     """Reads a row of known names as an object, whose attributes are `fields`; refuses others."""
+    _held: Any = field(init=False)
     _names: dict[str, None] = field(default_factory=dict)
     _loose: set[str] = field(default_factory=set)
     _classes: int = 0
@@ -70,6 +71,7 @@ class ObjectReader:
     def __post_init__(self) -> None:
         """Know nothing yet; without parts, no name matters."""
         self.known = _refuse
+        self._held = msgspec.defstruct("Held", [each for each in self.fields if each is not None], gc=False)
         if not self.parts:
             self._classes = _MOST_CLASSES
             self.known = json_decoder(_Nothing).decode
@@ -78,6 +80,13 @@ class ObjectReader:
     def fields(self) -> tuple[str | None, ...]:
         """Return the attributes of the columns."""
         return tuple(None if number is None else f"f{number}" for number in self.places)
+
+    def holding(self, row: Sequence[Any] | None) -> Any:
+        """Return an object with the items of a row as attributes; None for None."""
+        if row is None:
+            return None
+        held = {each: item for each, item in zip(self.fields, row, strict=True) if each is not None}
+        return self._held(**held)
 
     def reader(self) -> Callable[[bytes], Any]:
         """Return the function that reads a row, or None from JSON's null."""

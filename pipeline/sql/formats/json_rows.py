@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pipeline.decoders import json_decoder
-from pipeline.serde.api import Serde
+from pipeline.serde.api import Serde, WritesFields, writing_fields
 from pipeline.sql.compiling.operators import cast, scaled
 from pipeline.sql.formats.json_objects import ObjectReader, Part
 from pipeline.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct, columns_text
@@ -199,7 +199,7 @@ def _writer(columns: Columns) -> Callable[[Any], bytes]:
             return dict(zip(names.values(), values, strict=True))
 
     if not any(writers):
-        return lambda row: _encode(made(*row))
+        return writing_fields(lambda row: _encode(made(*row)), WritesFields(made, _encode))
     return lambda row: _encode(
         made(*[value if part is None else part(value) for part, value in zip(writers, row, strict=True)])
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import SchemaError
 from pipeline.extras import require_extra
-from pipeline.schemas.framed import HEAD_BYTES, framed
+from pipeline.schemas.framed import HEAD_BYTES, Payload, framed
 from pipeline.sql.columns.written_schemas import as_registered
 from pipeline.sql.formats.json_rows import json_functions
 from pipeline.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct, columns_text
@@ -106,8 +106,14 @@ class JsonSchemaRows:
                 f"A record has a schema of {schema.schema_type or 'AVRO'}, and the format of the source is JSON_SR"
             )
             raise SchemaError(message)
-        _, read = json_functions(self.columns, wrapped=self.wrapped)
+        read = self.payload.read
         return lambda data: read(data[HEAD_BYTES:])
+
+    @property
+    def payload(self) -> Payload:
+        """Return the reader of rows as JSON."""
+        _, read = json_functions(self.columns, wrapped=self.wrapped)
+        return Payload(read, lambda _: HEAD_BYTES)
 
 
 def _object(columns: Columns) -> dict[str, Any]:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 SOURCES = """
     CREATE STREAM s (k STRING KEY, n BIGINT, i INTEGER, d DOUBLE, t STRING, b BOOLEAN, l ARRAY<INTEGER>)
         WITH (KAFKA_TOPIC = 's', VALUE_FORMAT = 'JSON');
+    CREATE STREAM v (n BIGINT, t STRING) WITH (KAFKA_TOPIC = 'v', VALUE_FORMAT = 'JSON');
+    CREATE STREAM w (a STRING KEY, c INTEGER KEY, n BIGINT, t STRING)
+        WITH (KAFKA_TOPIC = 'w', KEY_FORMAT = 'JSON', VALUE_FORMAT = 'JSON');
     CREATE TABLE u (k STRING PRIMARY KEY, name STRING, size INTEGER) WITH (KAFKA_TOPIC = 'u', VALUE_FORMAT = 'JSON');
 """
 STATEMENTS = {
@@ -53,6 +56,17 @@ STATEMENTS = {
     "hopping": """CREATE TABLE o AS SELECT k, COUNT(*) AS a FROM s
         WINDOW HOPPING (SIZE 20 MILLISECONDS, ADVANCE BY 7 MILLISECONDS) GROUP BY k;""",
     "join": "CREATE STREAM o AS SELECT s.k AS k, n, name, size + i AS z FROM s JOIN u ON s.k = u.k WHERE size > 1;",
+    "several": """CREATE STREAM o AS SELECT k, n FROM s WHERE n > 1;
+        CREATE TABLE p AS SELECT k, MAX(i) AS m FROM s GROUP BY k;
+        CREATE STREAM q AS SELECT t, k AS kk, ROWTIME AS at FROM s PARTITION BY t;""",
+    "without a key": "CREATE STREAM o AS SELECT n + 1 AS m, t FROM v WHERE n > 0;",
+    "two keys": """CREATE STREAM o AS SELECT a, c, n, AS_VALUE(c) AS d FROM w;
+        CREATE TABLE p AS SELECT a, c, SUM(n) AS m FROM w GROUP BY a, c;""",
+    "unused": "CREATE TABLE o AS SELECT k, COUNT(*) AS a, MIN(ROWTIME) AS b FROM s GROUP BY k;",
+    "exploded": "CREATE STREAM o AS SELECT k, EXPLODE(l) AS e, n FROM s;",
+    "join by a value": "CREATE STREAM o AS SELECT s.t AS t, n, name FROM s JOIN u ON s.t = u.k;",
+    "joined table": """CREATE TABLE x AS SELECT k, size + 1 AS more FROM u WHERE size > 1;
+        CREATE STREAM o AS SELECT s.k AS k, n + more AS z FROM s JOIN x ON s.k = x.k;""",
     "left join": "CREATE STREAM o AS SELECT s.k AS k, n, name, u.k AS uk, size + i AS z FROM s LEFT JOIN u ON s.k = u.k;",
 }
 WHOLE = ("null", "0", "-7", "1", "2", "5", "9223372036854775807", "2147483647", "2.0")
@@ -66,7 +80,7 @@ VALUES = {
     "name": ("null", '"a"', "1"),
     "size": ("null", "1", "7"),
 }
-KEYS = (None, b"a", b"b", b"c", b"\xff")
+KEYS = (None, b"a", b"b", b"c", b"\xff", b'{"A": "x", "C": 1}', b'{"a": null}', b"null")
 
 
 @st.composite
@@ -139,7 +153,7 @@ def test_generated_functions_do_what_plain_ones_do(
     statement: str, views: list[RawRecord], users: list[RawRecord], batch: int
 ) -> None:
     topology = build_sql(SOURCES + statement, StreamsBuilder())
-    inputs = {"s": views, "u": users}
+    inputs = {"s": views, "v": views, "w": views, "u": users}
     assert repr(outcome(topology, inputs, batch, fused=True)) == repr(outcome(topology, inputs, batch, fused=False))
 
 

@@ -141,6 +141,11 @@ class AvroRows:
         convert = value_converter(schema, self.columns[0][1])
         return lambda row: convert(row[0])
 
+    @property
+    def payload(self) -> None:
+        """Return None: Avro cannot be read without its schema."""
+        return
+
     def reader(self, schema: Any, registry: Registry) -> Read:
         """Return the function that reads rows written with a schema; generated, unless the schema is not covered."""
         known = _parsed(schema, registry)

@@ -153,6 +153,11 @@ class ProtobufRows:
             fill = message_filler(kind.DESCRIPTOR, self.columns, _written_filler)
         return lambda row: write(fill(kind(), row))
 
+    @property
+    def payload(self) -> None:
+        """Return None: the schema has the names of the fields."""
+        return
+
     def reader(self, schema: Any, registry: Registry) -> Read:
         """Return the function that reads rows written with a schema."""
         messages, fields = ProtobufFormat(None, is_plain=True).reader(schema, registry), _fields_of(self.columns)

@@ -107,6 +107,11 @@ class CreateSource:
     if_not_exists: bool = False
     is_read_only: bool = False
 
+    @property
+    def topic(self) -> str:
+        """Return the topic that the properties name, or that has the name of the source, without a prefix."""
+        return str(self.properties.get("KAFKA_TOPIC", self.name))
+
 
 @dataclass(frozen=True, slots=True)
 class InsertInto:

@@ -204,6 +204,9 @@ def _of_tables(mine: _Side, theirs: _Side, join: Join, key_type: SqlType) -> Rel
     joiner = _joiner(mine.relation, theirs.relation)
     if not mine.is_key:
         return _by_foreign_key(mine, theirs, join)
+    if both := mine.relation.tables & theirs.relation.tables:
+        message = f"A table cannot be joined with itself: both sides read topic {min(both)}"
+        raise SqlError(message, join.source.start, hint="One SELECT from the table has all its columns.")
     table: Any
     if join.kind == "INNER":
         table = left.join(right, joiner)
@@ -229,7 +232,8 @@ def _by_foreign_key(mine: _Side, theirs: _Side, join: Join) -> Relation:
         foreign_key_extractor=value_of,
     )
     fields = (*mine.relation.fields, *(replace(each, is_key=False) for each in theirs.relation.fields))
-    return replace(mine.relation, fields=fields, table=table, is_joined=True)
+    tables = mine.relation.tables | theirs.relation.tables
+    return replace(mine.relation, fields=fields, table=table, is_joined=True, tables=tables)
 
 
 def _stored(relation: Relation) -> Any:
@@ -291,12 +295,12 @@ def _result(
     if not viable:
         fields, viable = (*fields, Field(_KEY, mine.code.type, is_key=True)), [len(fields)]
         rows = stream if stream is not None else table
-        made = rows.map_values(_with_key)
-        stream, table = (made, None) if stream is not None else (None, made)
+        keyed = rows.map_values(_with_key)
+        stream, table = (keyed, None) if stream is not None else (None, keyed)
     fields = tuple(replace(each, is_key=number == viable[0]) for number, each in enumerate(fields))
-    return replace(
-        mine.relation, fields=fields, key_serde=keys, stream=stream, table=table, is_joined=True, viable=tuple(viable)
-    )
+    made = replace(mine.relation, fields=fields, key_serde=keys, stream=stream, table=table)
+    tables = mine.relation.tables | theirs.relation.tables
+    return replace(made, is_joined=True, viable=tuple(viable), tables=tables)
 
 
 def _same_keys(side: _Side) -> list[int]:

@@ -23,7 +23,7 @@ from pipeline.sql.grammar.statements import CreateSource, CustomType, DropSource
 from pipeline.sql.planning.queries import Result, planned
 from pipeline.sql.planning.relations import HEADERS, PLACES, Relation, time_by, timed_stream
 from pipeline.sql.planning.replacing import check_columns, check_replacement
-from pipeline.sql.planning.shared_topics import SharedTopics, row_of, rows_serde
+from pipeline.sql.planning.shared_topics import SharedTopics, mixed_topics, row_of, rows_serde
 from pipeline.sql.planning.used_columns import names_of, used_columns
 from pipeline.sql.shown_values import shown
 from pipeline.sql.stored import StoredTable
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pipeline.dsl.builder import StreamsBuilder
+    from pipeline.dsl.kstream import KStream
     from pipeline.dsl.ktable import KTable
     from pipeline.serde.api import Serde
     from pipeline.sql.columns import Resolver
@@ -111,14 +112,17 @@ class Plan:
                 self._note_places(query)
         if PREFIX not in self.properties and not any(isinstance(each, SetProperty) for each in statements):
             self.used = used_columns(statements)  # a prefix of topics may let two statements share one
-            self._note_streams(statements)
+            self._note_topics(statements)
         for statement in statements:
             self.add(statement)
 
-    def _note_streams(self, statements: Sequence[Statement]) -> None:
-        """Note the streams that statements declare. Mistakes are reported when their turn comes."""
+    def _note_topics(self, statements: Sequence[Statement]) -> None:
+        """Note the sources that statements declare over topics of several. Mistakes are reported when their turn comes."""
+        self.shared.mixed = mixed_topics(statements)
         for statement in statements:
-            if isinstance(statement, CreateSource) and statement.query is None and not statement.is_table:
+            if not isinstance(statement, CreateSource) or statement.query is not None:
+                continue
+            if not statement.is_table or statement.topic in self.shared.mixed:
                 with suppress(SqlError):
                     self.shared.add(self._declared(statement, checked_properties(statement, self.properties)))
 
@@ -301,33 +305,54 @@ class Plan:
         return [self._read(self.catalog.find(each.name, each.start), each.alias, used) for each in sources]
 
     def _read(self, source: Source, alias: str, used: set[str]) -> Relation:
-        if not source.is_table and len(layouts := self.shared.layouts_of(source)) > 1:
-            return self._read_shared(source, alias, used, layouts)
+        is_mixed = source.topic in self.shared.mixed
+        if is_mixed or not source.is_table:
+            layouts = self.shared.layouts_of(source)
+            if is_mixed or len(layouts) > 1:
+                return self._read_shared(source, alias, used, layouts)
         keys, values = source.serdes(None if source.is_table else self.used.get(source.name))
         extractor = _extractor(source.layout)
         consumed: Consumed[Any, Any] = Consumed(keys, values, timestamp_extractor=extractor)
         relation = Relation.of(source, alias, keys)
-        store = source.stored.store if source.stored and source.is_read_only else None
-        if source.is_table and (source.name in self.placed or source.layout.headers):
-            if source.name not in self.tables:
-                stream = self.builder.stream(source.topic, consumed)
-                self.tables[source.name] = relation.placed_table(stream, store)
-            return relation.with_placed_table(self.tables[source.name])
+        if self._is_placed(source):
+            return self._placed_table(source, relation, self.builder.stream(source.topic, consumed))
         if source.is_table:
             if source.name not in self.tables:
+                store = _store_of(source)
                 kept: Materialized[Any, Any] | None = Materialized(store) if store else None
                 self.tables[source.name] = self.builder.table(source.topic, consumed, kept)
             return relation.with_table(self.tables[source.name])
         return relation.with_stream(self.builder.stream(source.topic, consumed), used & _PSEUDO)
 
     def _read_shared(self, source: Source, alias: str, used: set[str], layouts: Sequence[Layout]) -> Relation:
-        """Read a stream whose topic other streams read as well: the topology reads it once, for all of them."""
-        keys, _ = source.serdes()
+        """Read a source whose topic other sources read as well: the topology reads it once, for all of them."""
+        keys, values = source.serdes()
         own = row_of(layouts.index(source.layout))
         rows = rows_serde(*(replace(source, layout=each).serdes()[1] for each in layouts))
         extractor = _extractor(source.layout, own)
-        stream = self.builder.stream(source.topic, Consumed(keys, rows, timestamp_extractor=extractor))
-        return Relation.of(source, alias, keys).with_stream(stream.map_values(own), used & _PSEUDO)
+        read = self.builder.stream(source.topic, Consumed(keys, rows, timestamp_extractor=extractor))
+        relation, stream = Relation.of(source, alias, keys), read.map_values(own)
+        if self._is_placed(source):
+            return self._placed_table(source, relation, stream)
+        if source.is_table:
+            if source.name not in self.tables:
+                self.tables[source.name] = stream.to_table(Materialized(_store_of(source), keys, values))
+            return relation.with_table(self.tables[source.name])
+        return relation.with_stream(stream, used & _PSEUDO)
+
+    def _is_placed(self, source: Source) -> bool:
+        """Return whether rows of a table are kept with the times and places of their records, or their headers."""
+        return source.is_table and (source.name in self.placed or bool(source.layout.headers))
+
+    def _placed_table(self, source: Source, relation: Relation, stream: KStream[Any, Any]) -> Relation:
+        if source.name not in self.tables:
+            self.tables[source.name] = relation.placed_table(stream, _store_of(source))
+        return relation.with_placed_table(self.tables[source.name])
+
+
+def _store_of(source: Source) -> str | None:
+    """Return the store in which a source table is kept for queries; None if it is not."""
+    return source.stored.store if source.stored and source.is_read_only else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class Relation:
     """A stream or table of rows. Keys are tuples of the values of the key's columns, windowed or not.
 
-    For joined sources, `viable` holds the indexes of columns that contain the key: any of them may represent it.
+    For joined sources, `viable` holds the indexes of columns that contain the key: any of them may represent it. `tables` holds
+    the topics of the tables in it.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Relation:
     headers: tuple[tuple[str, str], ...] = ()
     is_joined: bool = False
     viable: tuple[int, ...] = ()
+    tables: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, source: Source, alias: str, keys: Serde[Any]) -> Relation:
@@ -47,7 +49,8 @@ class Relation:
         layout = source.layout
         values = [Field(name, type_, alias) for name, type_ in layout.value]
         fields = (*values, *(Field(name, type_, alias, is_key=True, is_source_key=True) for name, type_ in layout.key))
-        return cls(alias, fields, keys, layout.window, layout.window_ms, headers=layout.headers)
+        tables = frozenset({source.topic} if source.is_table else ())
+        return cls(alias, fields, keys, layout.window, layout.window_ms, headers=layout.headers, tables=tables)
 
     @property
     def key(self) -> tuple[int, ...]:

@@ -1,38 +1,46 @@
-"""Topics over which statements declare several streams: each record is read once, as a row of every declaration."""
+"""Topics over which statements declare several sources: each record is read once, as a row of every declaration."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipeline.serde.api import Serde, needs_place, placed
 from pipeline.sql.errors import SqlError
+from pipeline.sql.grammar.statements import CreateSource, InsertInto
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pipeline.serde.api import SerdePlace
     from pipeline.sql.catalog import Layout, Source
+    from pipeline.sql.grammar.statements import Statement
 
 
 @dataclass(slots=True)
 class SharedTopics:
-    """The layouts of topics that streams are declared over, and the streams that have been read."""
+    """The layouts of topics that several sources are declared over, and the sources that have been read.
 
+    Args:
+        mixed: Topics that are read as a table and by another name as well (`mixed_topics`).
+    """
+
+    mixed: frozenset[str] = frozenset()
     _layouts: dict[str, list[Layout]] = field(default_factory=dict)
     _read: dict[str, Source] = field(default_factory=dict)
 
     def add(self, source: Source) -> None:
-        """Note that statements declare this stream."""
+        """Note that statements declare this source."""
         layouts = self._layouts.setdefault(source.topic, [])
         if source.layout not in layouts:
             layouts.append(source.layout)
 
     def layouts_of(self, source: Source) -> Sequence[Layout]:
-        """Return the layouts in which the records of a stream's topic are read, its own among them.
+        """Return the layouts in which the records of a source's topic are read, its own among them.
 
         Raises:
-            SqlError: If another stream reads the topic in a way that does not go together with this one.
+            SqlError: If another source reads the topic in a way that does not go together with this one.
         """
         layouts = self._layouts.get(source.topic, [])
         first = self._read.setdefault(source.topic, source)
@@ -42,10 +50,23 @@ class SharedTopics:
             return [source.layout]
         message = f"{first.name} and {source.name} read topic {source.topic} in different ways"
         hint = (
-            "Streams over one topic need equal keys, an equal TIMESTAMP, and columns in a CREATE STREAM of their own. "
+            "Sources over one topic need equal keys, an equal TIMESTAMP, and columns in a CREATE of their own. "
             "Statements with SET cannot share topics."
         )
         raise SqlError(message, hint=hint)
+
+
+def mixed_topics(statements: Sequence[Statement]) -> frozenset[str]:
+    """Return the topics that statements read under several names, of which one is a table's."""
+    made = {each.name: each for each in statements if isinstance(each, CreateSource)}
+    names = {name for name, each in made.items() if each.is_table and each.is_read_only}
+    for statement in statements:
+        query = statement.query if isinstance(statement, CreateSource | InsertInto) else None
+        if query is not None:
+            names |= {query.source.name, *(join.source.name for join in query.joins)}
+    sources = [made[name] for name in names if name in made]
+    readers = Counter(each.topic for each in sources)
+    return frozenset(each.topic for each in sources if each.is_table and readers[each.topic] > 1)
 
 
 def rows_serde(*serdes: Serde[Any]) -> Serde[tuple[Any, ...]]:

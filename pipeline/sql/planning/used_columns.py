@@ -46,9 +46,5 @@ def _shared(statements: Sequence[Statement]) -> set[str]:
     """Return the sources whose name or topic is that of several statements."""
     made = [each for each in statements if isinstance(each, CreateSource)]
     names = Counter(each.name for each in made)
-    topics = Counter(_topic(each) for each in made)
-    return {each.name for each in made if names[each.name] > 1 or topics[_topic(each)] > 1}
-
-
-def _topic(statement: CreateSource) -> str:
-    return str(statement.properties.get("KAFKA_TOPIC", statement.name))
+    topics = Counter(each.topic for each in made)
+    return {each.name for each in made if names[each.name] > 1 or topics[each.topic] > 1}

@@ -1,4 +1,4 @@
-"""Several streams over one topic: each has its own columns, though a record is read once."""
+"""Several sources over one topic: each has its own columns, though a record is read once."""
 
 from __future__ import annotations
 
@@ -66,6 +66,65 @@ def test_the_time_of_shared_records_is_read_from_a_column_of_each_stream() -> No
     assert found == [[({"Y": 1}, 77)], [({"Y": "1"}, 77)]]
 
 
+MIXED = TWO.replace("CREATE STREAM b (id STRING KEY", "CREATE TABLE b (id STRING PRIMARY KEY")
+
+
+@pytest.mark.parametrize("declared", ["CREATE TABLE", "CREATE SOURCE TABLE"])
+@pytest.mark.parametrize("columns", ["id, y", "id, y, ROWTIME AS at"])
+def test_a_table_and_a_stream_read_one_topic(declared: str, columns: str) -> None:
+    first, second = "CREATE STREAM oa AS SELECT k, x, y FROM a;", f"CREATE TABLE ob AS SELECT {columns} FROM b;"
+    mixed = MIXED.replace("CREATE TABLE", declared)
+    lines = mixed.strip().splitlines()
+    alone = outputs(lines[0] + first, "OA") + outputs(lines[1] + second, "OB")
+    assert [value and value["Y"] for value, _ in alone[1]] == ["2", "3", None, "5"]
+    assert outputs(mixed + first + second, "OA", "OB") == alone
+    assert outputs(mixed + second + first, "OA", "OB") == alone
+    assert outputs(lines[1] + second + lines[0] + first, "OA", "OB") == alone
+
+
+TABLES = MIXED.replace("CREATE STREAM a (k STRING KEY", "CREATE TABLE a (k STRING PRIMARY KEY")
+
+
+def test_tables_over_one_topic_are_read_apart() -> None:
+    first, second = "CREATE TABLE oa AS SELECT k, x FROM a;", "CREATE TABLE ob AS SELECT id, y FROM b;"
+    rows, texts = outputs(TABLES + first + second, "OA", "OB")
+    assert [value for value, _ in rows] == [{"X": 1}, {"X": None}, None, {"X": 4}]
+    assert [value for value, _ in texts] == [{"Y": "2"}, {"Y": "3"}, None, {"Y": "5"}]
+
+
+@pytest.mark.parametrize("other", ["b AS o ON a.k = o.id", "a AS o ON a.k = o.k"], ids=["over its topic", "itself"])
+@pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN", "FULL OUTER JOIN"])
+def test_a_table_is_not_joined_with_itself_by_its_key(other: str, kind: str) -> None:
+    """A deletion reaches both sides at once, and a row that either of them lacks deletes nothing (`KTableKTableInnerJoin`)."""
+    with pytest.raises(SqlError, match="joined with itself: both sides read topic t") as raised:
+        build_sql(f"{TABLES} CREATE TABLE p AS SELECT a.k, a.x, o.y FROM a {kind} {other};", StreamsBuilder())
+    assert raised.value.line is not None
+
+
+def test_a_table_is_joined_with_itself_by_a_foreign_key() -> None:
+    statements = """
+        CREATE TABLE p (id STRING PRIMARY KEY, boss STRING, name STRING) WITH (KAFKA_TOPIC = 't', VALUE_FORMAT = 'JSON');
+        CREATE TABLE o AS SELECT p.id AS id, p.name AS name, b.name AS boss FROM p JOIN p AS b ON p.boss = b.id;
+    """
+    staff = [{"BOSS": "k", "NAME": "own boss"}, {"BOSS": "k", "NAME": "still"}, None]
+    (found,) = outputs(statements, "O", values=staff)
+    assert [value for value, _ in found if value is not None][-1] == {"NAME": "still", "BOSS": "still"}
+    assert found[-1] == (None, 1002)
+
+
+def test_the_table_of_a_query_is_read_as_a_stream_too() -> None:
+    statements = """
+        CREATE STREAM a (k STRING KEY, x INT) WITH (KAFKA_TOPIC = 't', VALUE_FORMAT = 'JSON');
+        CREATE TABLE c AS SELECT k, COUNT(*) AS n FROM a GROUP BY k;
+        CREATE STREAM updates (k STRING KEY, n BIGINT) WITH (KAFKA_TOPIC = 'C', VALUE_FORMAT = 'JSON');
+        CREATE STREAM ou AS SELECT * FROM updates;
+        CREATE TABLE ob AS SELECT * FROM c WHERE n > 1;
+    """
+    updates, table = outputs(statements, "OU", "OB")
+    assert [value for value, _ in updates] == [{"N": 1}, {"N": 2}, {"N": 3}]
+    assert [value for value, _ in table][-2:] == [{"N": 2}, {"N": 3}]
+
+
 BOTH = "CREATE STREAM oa AS SELECT * FROM a; CREATE STREAM ob AS SELECT * FROM b;"
 
 
@@ -73,6 +132,7 @@ BOTH = "CREATE STREAM oa AS SELECT * FROM a; CREATE STREAM ob AS SELECT * FROM b
     "statements",
     [
         TWO.replace("id STRING KEY", "id BIGINT KEY") + BOTH,
+        MIXED.replace("id STRING PRIMARY", "id BIGINT PRIMARY") + BOTH.replace("CREATE STREAM ob", "CREATE TABLE ob"),
         TWO.replace("y STRING) WITH (", "y STRING) WITH (TIMESTAMP = 'y', TIMESTAMP_FORMAT = 'yyyy', ") + BOTH,
         "SET 'ksql.persistence.wrap.single.values' = 'true';" + TWO + BOTH,
         TWO.splitlines()[1]
@@ -80,10 +140,10 @@ BOTH = "CREATE STREAM oa AS SELECT * FROM a; CREATE STREAM ob AS SELECT * FROM b
         + "CREATE STREAM c (k STRING KEY, y INT) WITH (KAFKA_TOPIC = 'u', VALUE_FORMAT = 'JSON');"
         + "CREATE STREAM oc AS SELECT * FROM c; CREATE STREAM od AS SELECT * FROM ob;",
     ],
-    ids=["other keys", "other times", "settings", "a topic that a query writes"],
+    ids=["other keys", "other keys of a table", "other times", "settings", "a topic that a query writes"],
 )
 def test_streams_that_cannot_share_a_topic_are_refused(statements: str) -> None:
     with pytest.raises(SqlError, match=r"(A and B|C and OB) read topic (t|u) in different ways") as raised:
         build_sql(statements, StreamsBuilder())
     assert raised.value.line is not None
-    assert "Streams over one topic need equal keys" in str(raised.value)
+    assert "Sources over one topic need equal keys" in str(raised.value)

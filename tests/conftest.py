@@ -7,7 +7,7 @@ import os
 import signal
 import statistics
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -65,6 +65,18 @@ def pytest_testnodedown(node: WorkerController, error: object) -> None:
         config.stash[CRASHES] = config.stash.get(CRASHES, 0) + 1
         trace = crash_file(config, node.gateway.id).read_text() or "It has left no trace: was it killed?"
         print(f"\nprocess {node.gateway.id} has crashed: {error}\n{trace}")
+        forget_finished_files(config, node)
+
+
+def forget_finished_files(config: pytest.Config, node: WorkerController) -> None:
+    """Forget the files whose tests a crashed process had all run: pytest-xdist would wait for their tests without end.
+
+    It assigns all files of the process again. One without tests left never ends, so nothing is assigned after it.
+    """
+    session: Any = config.pluginmanager.getplugin("dsession")
+    files = getattr(session.sched, "assigned_work", {}).get(node, {})
+    for name in [name for name, tests in files.items() if all(tests.values())]:
+        del files[name]
 
 
 def crash_file(config: pytest.Config, process: str) -> Path:

@@ -11,7 +11,7 @@ from pipeline.dsl.plan import Plan, TableNode, connect_stores, serde_of
 from pipeline.errors import TopologyError
 from pipeline.operators.table_aggregations import TableRepartitionMap
 from pipeline.operators.table_filters import MappedGetter, TableFilter, TableMapValues
-from pipeline.operators.table_joins import JoinSide, TableJoinMerge, TableTableJoin, joined_getter
+from pipeline.operators.table_joins import JoinedGetter, JoinSide, TableJoinMerge, TableTableJoin
 from pipeline.operators.table_transforms import TableTransformValues, transformed_getter
 from pipeline.operators.tables import StoreGetter
 from pipeline.processor.suppliers import check_supplier, connected_stores
@@ -238,7 +238,7 @@ def joined(
     store = (
         None if options is None or store_name is None else table_store(plan, store_name, options, left.key_serde, None)
     )
-    virtual = joined_getter(left.node.open_getter, right.open_getter, this.side)
+    virtual = JoinedGetter(left.node.open_getter, right.open_getter, this.side)
     node = _node(name, store, virtual, (left.node, right), is_join=True)
 
     def merge() -> Operator:

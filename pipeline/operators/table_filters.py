@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.operators.stateless import call_of, written_as
 from pipeline.operators.table_store import TableStore
+from pipeline.operators.tables import open_forwarded
 from pipeline.processor.fused import NotFused, block
 from pipeline.records import Change, ValueAndTimestamp
 
@@ -31,7 +32,15 @@ class MappedGetter:
 
     def __call__(self, context: OperatorContext) -> ValueGetter:
         """Open the lookup."""
-        parent, compute = self.open_parent(context), self.compute
+        return self._computed(self.open_parent(context))
+
+    def open_forwarded(self, context: OperatorContext) -> ValueGetter | None:
+        """Open the lookup of what the parent has forwarded."""
+        parent = open_forwarded(self.open_parent, context)
+        return None if parent is None else self._computed(parent)
+
+    def _computed(self, parent: ValueGetter) -> ValueGetter:
+        compute = self.compute
 
         def get(key: Any, *as_of: int) -> ValueAndTimestamp[Any] | None:
             found = parent(key, *as_of)

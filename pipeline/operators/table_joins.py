@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.operators.table_store import TableStore
-from pipeline.operators.tables import StoreGetter
+from pipeline.operators.tables import StoreGetter, open_forwarded
 from pipeline.processor.drops import DropReason
 from pipeline.records import Change, ValueAndTimestamp
 from pipeline.state.values import is_atom
@@ -43,36 +43,46 @@ class JoinSide:
         return self.joiner(own, other)
 
 
-def joined_getter(
-    open_left: Callable[[OperatorContext], ValueGetter], open_right: Callable[[OperatorContext], ValueGetter], side: Any
-) -> Any:
-    """Return the opener of the lookup of a join without a store, at the later one of both tables' timestamps.
+@dataclass(frozen=True, slots=True)
+class JoinedGetter:
+    """Opens the lookup of a join without a store, at the later one of both tables' timestamps.
 
     Args:
         open_left: Opens the left table.
         open_right: Opens the right table.
-        side: The `JoinSide` of the left table.
+        side: The rules of the left table's side.
     """
 
-    def open_getter(context: OperatorContext) -> ValueGetter:
-        left, right = open_left(context), open_right(context)
+    open_left: Callable[[OperatorContext], ValueGetter]
+    open_right: Callable[[OperatorContext], ValueGetter]
+    side: JoinSide
 
+    def __call__(self, context: OperatorContext) -> ValueGetter:
+        """Open the lookup."""
+        return self._joined(self.open_left(context), self.open_right(context))
+
+    def open_forwarded(self, context: OperatorContext) -> ValueGetter | None:
+        """Open the lookup of what both tables have forwarded."""
+        left, right = open_forwarded(self.open_left, context), open_forwarded(self.open_right, context)
+        return None if left is None or right is None else self._joined(left, right)
+
+    def _joined(self, left: ValueGetter, right: ValueGetter) -> ValueGetter:
         def get(key: Any, *_as_of: int) -> ValueAndTimestamp[Any] | None:
             own, other = left(key), right(key)
-            value = side.result(own and own.value, other and other.value)
+            value = self.side.result(own and own.value, other and other.value)
             if value is None:
                 return None
             return ValueAndTimestamp(value, max(found.timestamp for found in (own, other) if found is not None))
 
         return get
 
-    return open_getter
-
 
 class TableTableJoin:
     """One side of a join: looks up the other table for each update (`KTableKTable{Inner,Left,Right,Outer}Join`).
 
-    The result's timestamp is the later one of both. Null keys are dropped.
+    The result's timestamp is the later one of both. Null keys are dropped. The other table is read as its updates have been
+    forwarded: one that waits in a cache is joined when its turn comes. Kafka Streams reads the cache. So a result stays if both
+    rows are deleted before a commit, and a table below counts twice if both are added (KAFKA-4609).
 
     Args:
         open_other: Opens the other table's lookup in a task.
@@ -99,7 +109,7 @@ class TableTableJoin:
     def init(self, context: OperatorContext) -> None:
         """Open the other table and bind the children."""
         self._context = context
-        self._lookup = self._open_other(context)
+        self._lookup = open_forwarded(self._open_other, context) or self._open_other(context)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
         """Join one update."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pipeline.operators.table_store import TableStore
 from pipeline.processor.drops import DropReason
 from pipeline.records import Change, ValueAndTimestamp
+from pipeline.state.access import KeepsForwarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +31,20 @@ class ValueGetter(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsForwarded(Protocol):
+    """Opens lookups of a table as its updates have been forwarded, without those that wait in caches."""
+
+    def open_forwarded(self, context: OperatorContext) -> ValueGetter | None:
+        """Open the lookup; None if a store does not know such values."""
+        ...
+
+
+def open_forwarded(opener: Any, context: OperatorContext) -> ValueGetter | None:
+    """Return the lookup of a table as its updates have been forwarded; None if there is none."""
+    return opener.open_forwarded(context) if isinstance(opener, KnowsForwarded) else None
+
+
 @dataclass(frozen=True, slots=True)
 class StoreGetter:
     """Reads a table from the store that materialises it."""
@@ -40,6 +55,11 @@ class StoreGetter:
         """Open the lookup."""
         getter: ValueGetter = context.get_state_store(self.store).get
         return getter
+
+    def open_forwarded(self, context: OperatorContext) -> ValueGetter | None:
+        """Open the lookup of what the store's flushes have forwarded."""
+        store = context.get_state_store(self.store)
+        return store.get_forwarded if isinstance(store, KeepsForwarded) else None
 
 
 def window_store_getter(context: OperatorContext, store: str) -> ValueGetter:

@@ -151,6 +151,15 @@ class FoldsInParts(Protocol):
 
 
 @runtime_checkable
+class KeepsForwarded(Protocol):
+    """A store that knows the value of a key as its last flush forwarded it, while an update waits for the next one."""
+
+    def get_forwarded(self, key: Any, *_as_of: int) -> Any:
+        """Return the value that listeners know, or None."""
+        ...
+
+
+@runtime_checkable
 class LooksUpInParts(Protocol):
     """A store that lets generated functions look values up in its cache."""
 

@@ -273,6 +273,8 @@ def why_different(case: Case) -> str | None:
             return "without a cache, a first update replaces what the initializer gives"
         if step["op"] == "table_join" and len({_suppressed(steps, n) for n in step["of"]} - {None}) == 1 != len(above):
             return "a suppressed table joined with itself"
+        if case["cache"] and step["op"] == "table_join" and _share_a_source(steps, step["of"]):
+            return "a table that waits in a cache is joined when its turn comes"
     if any(step["op"] == "foreign_key_join" for step in steps) and len(_topology(case).repartition_topics) > 2:
         return "the test driver takes what waits in several internal topics in the order of writing, not of event times"
     if not case["cache"] and any(step.get("suppress") and step["windows"] != "time" for step in steps):
@@ -297,6 +299,16 @@ def _replaces_the_initial(steps: list[Step], number: int) -> bool:
     return any(
         _replaces_the_initial(steps, n) for n in step.get("of", ()) if kind_of(step) == TABLE == kind_of(steps[n])
     )
+
+
+def _share_a_source(steps: list[Step], numbers: list[int]) -> bool:
+    """Whether two different tables are made of one: an update reaches both before either of them is forwarded."""
+    above = [_all_above(steps, number) for number in set(numbers)]
+    return len(above) > 1 and bool(above[0] & above[1])
+
+
+def _all_above(steps: list[Step], number: int) -> set[int]:
+    return {number}.union(*(_all_above(steps, other) for other in steps[number].get("of", ())))
 
 
 def _suppressed(steps: list[Step], number: int) -> int | None:

@@ -65,6 +65,16 @@ class KeyValueStateStore:
         data = self._stored(store_key)
         return None if data is None else self._codec.decode(key, data)
 
+    def get_forwarded(self, key: Any, *_as_of: int) -> Any:
+        """Return the value without an update that waits for a flush, or None."""
+        store_key, cache = self._keys.written(key), self._cache
+        if cache is not None:
+            entry = cache.entries.get(store_key)
+            if entry is None or not entry.order:
+                return cache.get(store_key)
+        data = self._stored(store_key)
+        return None if data is None else self._codec.decode(key, data)
+
     def put(self, key: Any, value: Any) -> None:
         """Set the value; None deletes."""
         try:

@@ -302,7 +302,7 @@ def _replaces_the_initial(steps: list[Step], number: int) -> bool:
 
 
 def _share_a_source(steps: list[Step], numbers: list[int]) -> bool:
-    """Whether two different tables are made of one: an update reaches both before either of them is forwarded."""
+    """Tell whether two tables have a common source, so that an update reaches both before it is forwarded."""
     above = [_all_above(steps, number) for number in set(numbers)]
     return len(above) > 1 and bool(above[0] & above[1])
 

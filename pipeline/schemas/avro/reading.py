@@ -207,7 +207,7 @@ class _Reader:
     """Records whose fields are being written; one within itself would not end."""
     depth: int = 0
     touches_end: bool = False
-    """Whether the last byte so far was read alone, which fails behind the end; a slice does not."""
+    """Whether the last byte so far was read by its position, so that reading behind the end fails; slices end silently."""
 
     def value(self, written: Any, wanted: Any, made: Made | None) -> str:
         """Write the lines that read a value, and return the name of the variable, or an expression of such names."""

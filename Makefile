@@ -54,7 +54,7 @@ check: setup
 
 # Everyday: without brokers, and with part of the oracle's scenarios.
 unit: setup
-	$(BIN)/python -m pytest --doctest-modules pipeline
+	$(BIN)/python -m pytest --doctest-modules pipeline/riverrun
 	$(IN_MEMORY_PYTEST) $(IN_MEMORY) tests/conformance -m "not broker and not slow"
 
 # What runs in memory keeps both cores busy. The rest waits more, for brokers that die and sessions that end: files are taken
@@ -63,10 +63,10 @@ unit: setup
 # A process that crashes is reported with its trace and replaced once, and its test runs again: pytest ends with 5 if that was all.
 # Brokers and Spark make Java load thousands of classes at each start: with archives of these they need half of the time.
 test: setup
-	$(BIN)/python -m pytest --doctest-modules pipeline
+	$(BIN)/python -m pytest --doctest-modules pipeline/riverrun
 	$(MAKE) coverage
 	$(IN_MEMORY_PYTEST) tests/oracle tests/architecture
-	$(BIN)/millrace prepare-spark
+	$(BIN)/riverrun prepare-spark
 	$(PYTEST) --numprocesses $(BROKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --durations 20 $(ON_BROKERS) \
 		|| { test $$? = 1 && { $(PYTEST) --last-failed --last-failed-no-failures none --maxfail 1 $(ON_BROKERS) || test $$? = 5; }; }
 
@@ -74,13 +74,13 @@ test: setup
 # adds a third to their time, so `make unit` does without.
 coverage: setup
 	$(IN_MEMORY_PYTEST) tests/unit tests/conformance -m "not broker and not slow" \
-		--cov=pipeline --cov-report=term:skip-covered --cov-report=html:site/coverage --cov-fail-under=$(COVERED)
+		--cov=riverrun --cov-report=term:skip-covered --cov-report=html:site/coverage --cov-fail-under=$(COVERED)
 
 bench: setup
 	$(BIN)/python tests/benchmarks/bench.py $(BENCH)
 
 demo: setup
-	$(BIN)/millrace demo run
+	$(BIN)/riverrun demo run
 
 oracle: setup
 	PYTHONPATH=$(CURDIR) $(BIN)/python -m tests.oracle.regenerate
@@ -100,4 +100,4 @@ lock:
 		--no-emit-index-url --no-emit-find-links --no-annotate --no-header --output-file requirements.lock
 
 clean:
-	rm -rf $(VENV) .millrace site dist build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .riverrun site dist build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis

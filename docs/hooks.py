@@ -29,19 +29,19 @@ BESIDE = {
 }
 """Documents of the repository, by their names on the site."""
 REFERENCE = {
-    "pipeline": ("pipeline",),
-    "pipeline.config": ("pipeline.config",),
-    "pipeline.errors": ("pipeline.errors",),
-    "pipeline.project": (  # what `Millrace` returns
-        "pipeline.project.app",
-        "pipeline.project.worker",
-        "pipeline.project.stores",
-        "pipeline.project.bounded",
-        "pipeline.project.release",
-        "pipeline.project.status",
+    "riverrun": ("riverrun",),
+    "riverrun.config": ("riverrun.config",),
+    "riverrun.errors": ("riverrun.errors",),
+    "riverrun.project": (  # what `Riverrun` returns
+        "riverrun.project.app",
+        "riverrun.project.worker",
+        "riverrun.project.stores",
+        "riverrun.project.bounded",
+        "riverrun.project.release",
+        "riverrun.project.status",
     ),
-    "pipeline.quality": ("pipeline.quality",),
-    "pipeline.testing": ("pipeline.testing",),
+    "riverrun.quality": ("riverrun.quality",),
+    "riverrun.testing": ("riverrun.testing",),
 }
 """Reference pages, with the modules whose public names they list."""
 _SOURCES = {name: source for source, name in BESIDE.items()}

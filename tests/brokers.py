@@ -15,26 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from pipeline.config import AppConfig, StreamsConfig
-from pipeline.errors import BrokerError
-from pipeline.hosting.application import Application
-from pipeline.hosting.connected import ConnectedApplication
-from pipeline.kafka.admin import Admin, TopicSpec
-from pipeline.kafka.embedded.artifacts import find_java
-from pipeline.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
-from pipeline.kafka.embedded.java_classes import classes_archive
-from pipeline.kafka.producer import IdempotentProducer
-from pipeline.kafka.ranges import read_range
-from pipeline.records import OffsetRange, TopicPartition
+from riverrun.config import AppConfig, StreamsConfig
+from riverrun.errors import BrokerError
+from riverrun.hosting.application import Application
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.kafka.admin import Admin, TopicSpec
+from riverrun.kafka.embedded.artifacts import find_java
+from riverrun.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
+from riverrun.kafka.embedded.java_classes import classes_archive
+from riverrun.kafka.producer import IdempotentProducer
+from riverrun.kafka.ranges import read_range
+from riverrun.records import OffsetRange, TopicPartition
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pipeline import Topology
-    from pipeline.records import RawRecord
+    from riverrun import Topology
+    from riverrun.records import RawRecord
 
-HOME = Path("~/.cache/millrace").expanduser()
+HOME = Path("~/.cache/riverrun").expanduser()
 """Downloads are kept here."""
 
 JAVA_HOME = Path(os.environ["JAVA_HOME"]) if "JAVA_HOME" in os.environ else None

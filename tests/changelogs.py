@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pipeline.records import Headers, RawRecord
-    from pipeline.state.api import ChangelogRecord
+    from riverrun.records import Headers, RawRecord
+    from riverrun.state.api import ChangelogRecord
 
 
 class Batch:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 # A change is judged by what it changes: new inputs are tried while developing. No test is judged by the machine's load.
-settings.register_profile("millrace", derandomize=bool(os.environ.get("CI")), deadline=None)
-settings.load_profile("millrace")
+settings.register_profile("riverrun", derandomize=bool(os.environ.get("CI")), deadline=None)
+settings.load_profile("riverrun")
 
 # Shells start background processes with SIGINT ignored, and these would hand that down to all that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

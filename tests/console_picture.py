@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from pipeline import (
+from riverrun import (
     JSON,
     LONG,
     STRING,
@@ -24,17 +24,17 @@ from pipeline import (
     TimeWindows,
     windowed,
 )
-from pipeline.config import AppConfig
-from pipeline.hosting.application import Application
-from pipeline.hosting.clock import SystemClock
-from pipeline.records import TaskId, TopicPartition
-from pipeline.runtime.layout import Layout, plan_layout
-from pipeline.service.api import new_api
-from pipeline.service.server import bound, serving
-from pipeline.worker.group.protocol import Orders
-from pipeline.worker.states import InstanceStatus, WorkerSummary
-from pipeline.worker.stream_thread.protocol import Report
-from pipeline.worker.task_figures import InputProgress, LastCommit, TaskFigures
+from riverrun.config import AppConfig
+from riverrun.hosting.application import Application
+from riverrun.hosting.clock import SystemClock
+from riverrun.records import TaskId, TopicPartition
+from riverrun.runtime.layout import Layout, plan_layout
+from riverrun.service.api import new_api
+from riverrun.service.server import bound, serving
+from riverrun.worker.group.protocol import Orders
+from riverrun.worker.states import InstanceStatus, WorkerSummary
+from riverrun.worker.stream_thread.protocol import Report
+from riverrun.worker.task_figures import InputProgress, LastCommit, TaskFigures
 from tests.browsers import chromium
 from tests.unit.service.test_api import FakeInstance
 

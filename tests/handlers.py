@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from pipeline import Response, dead_letter_queue_record
+from riverrun import Response, dead_letter_queue_record
 
 if TYPE_CHECKING:
-    from pipeline import ErrorHandlerContext
+    from riverrun import ErrorHandlerContext
 
 asked: list[tuple[ErrorHandlerContext, Any, Exception]] = []
 

@@ -32,7 +32,7 @@ def running_postgres(port: int, user: str, password: str = "") -> Iterator[None]
     if not binary("postgres"):
         pytest.skip("there is no PostgreSQL here (Debian: postgresql)")
     owner = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
-    directory = Path(tempfile.mkdtemp(prefix="millrace-postgres-"))
+    directory = Path(tempfile.mkdtemp(prefix="riverrun-postgres-"))
     secret = directory / "password"
     secret.write_text(password)
     if owner is not None:

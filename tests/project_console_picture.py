@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from pipeline.console.api import new_api
-from pipeline.console.shown import change_object, instance_object, lag_object, release_object, run_object
-from pipeline.console.watch import Watch
-from pipeline.hosting.inputs.lags import InputLag
-from pipeline.records import TopicPartition
-from pipeline.releases.control_topic.history import Change
-from pipeline.releases.control_topic.registry import Release, Step
-from pipeline.releases.control_topic.verdicts import GateVerdict
-from pipeline.releases.differences.differing import DifferentRow
-from pipeline.service.access.admission import Access
-from pipeline.service.server import bound, serving
-from pipeline.spark.planning.runs import RunRecord
+from riverrun.console.api import new_api
+from riverrun.console.shown import change_object, instance_object, lag_object, release_object, run_object
+from riverrun.console.watch import Watch
+from riverrun.hosting.inputs.lags import InputLag
+from riverrun.records import TopicPartition
+from riverrun.releases.control_topic.history import Change
+from riverrun.releases.control_topic.registry import Release, Step
+from riverrun.releases.control_topic.verdicts import GateVerdict
+from riverrun.releases.differences.differing import DifferentRow
+from riverrun.service.access.admission import Access
+from riverrun.service.server import bound, serving
+from riverrun.spark.planning.runs import RunRecord
 from tests.browsers import chromium
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline import STRING, Processor, ProcessorContext, Record, Stores, Topology
+from riverrun import STRING, Processor, ProcessorContext, Record, Stores, Topology
 
 
 class Keep(Processor[str, str]):

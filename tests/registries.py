@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.errors import EmbeddedBrokerError
-from pipeline.kafka.embedded.artifacts import find_java
+from riverrun.errors import EmbeddedBrokerError
+from riverrun.kafka.embedded.artifacts import find_java
 from tests.brokers import JAVA_HOME
 from tests.waiting import until
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 VERSION = "2.6.13.Final"
 _NAME = f"apicurio-registry-app-{VERSION}"
 _URL = f"https://repo1.maven.org/maven2/io/apicurio/apicurio-registry-app/{VERSION}/{_NAME}-all.tar.gz"
-_INSTALLED = Path(__file__).parents[1] / ".millrace" / _NAME
+_INSTALLED = Path(__file__).parents[1] / ".riverrun" / _NAME
 _SECONDS = 120
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.state.backends.memory import MemoryBackend
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.state.backends.memory import MemoryBackend
 from tests.changelogs import Batch
 
 if TYPE_CHECKING:
-    from pipeline.records import TaskId, TopicPartition
-    from pipeline.testing import TopologyTestDriver
+    from riverrun.records import TaskId, TopicPartition
+    from riverrun.testing import TopologyTestDriver
 
 
 @dataclass

@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from pipeline import LONG, STRING, windowed
+from riverrun import LONG, STRING, windowed
 from tests.presence import present
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from pipeline.spark.session import spark_session
+from riverrun.spark.session import spark_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.records import TopicPartition
+from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
-    from pipeline.records import Headers, RecordMetadata
-    from pipeline.state.api import ChangelogRecord
+    from riverrun.records import Headers, RecordMetadata
+    from riverrun.state.api import ChangelogRecord
 
 CHANGELOG = TopicPartition("app-store-changelog", 0)
 

@@ -6,17 +6,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import StreamsError
-from pipeline.processor.handlers import ErrorHandlers, Response
-from pipeline.records import RawRecord, TopicPartition
-from pipeline.runtime.layout import plan_layout, without_caches
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.stores.global_state import GlobalState
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing.driver import MockClock
-from pipeline.testing.watching import ValueWatch
+from riverrun.errors import StreamsError
+from riverrun.processor.handlers import ErrorHandlers, Response
+from riverrun.records import RawRecord, TopicPartition
+from riverrun.runtime.layout import plan_layout, without_caches
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.stores.global_state import GlobalState
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing.driver import MockClock
+from riverrun.testing.watching import ValueWatch
 from tests.changelogs import Batch
 from tests.unit.runtime.drawn_functions import time_in_value
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from random import Random
 
-    from pipeline import Topology
-    from pipeline.processor.timestamps import TimestampExtractor
+    from riverrun import Topology
+    from riverrun.processor.timestamps import TimestampExtractor
 
 APPLICATION = "app"
 _MOST_ROUNDS = 200

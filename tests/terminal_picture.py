@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     import subprocess
 
 PROJECT = (
-    "millrace init hello",
+    "riverrun init hello",
     "cd hello",
     "python -m pytest -q",
-    "millrace describe hello --version v1",
+    "riverrun describe hello --version v1",
 )
 RECORDS = (
-    "millrace init shop",
+    "riverrun init shop",
     "cd shop",
-    "millrace broker start",
-    "millrace topic create clicks click-counts",
+    "riverrun broker start",
+    "riverrun topic create clicks click-counts",
     "cat > clicks.json",
-    "millrace topic write clicks clicks.json --key user --timestamp at",
-    "millrace worker shop --server 127.0.0.1:8090 &",
-    "millrace topic read click-counts --app shop",
-    "millrace lag shop",
+    "riverrun topic write clicks clicks.json --key user --timestamp at",
+    "riverrun worker shop --server 127.0.0.1:8090 &",
+    "riverrun topic read click-counts --app shop",
+    "riverrun lag shop",
     "kill %1",
-    "millrace broker stop",
+    "riverrun broker stop",
 )
 CLICKS = """\
 {"user": "ann", "page": "/", "at": "2026-01-01T10:00:00Z"}
@@ -104,7 +104,7 @@ class Recording:
         elif command == "kill %1":
             self._show(self._ended())
         else:
-            self._has_broker |= command == "millrace broker start"
+            self._has_broker |= command == "riverrun broker start"
             self._show(compared(self._shell, command, self._expected.get(command, "")))
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class Recording:
         if self._worker is not None:
             self._worker.kill()
         if self._has_broker:
-            self._shell.run("millrace broker stop")
+            self._shell.run("riverrun broker stop")
 
     def _show(self, shown: str) -> None:
         for port, own in self._ports.items():

@@ -67,10 +67,10 @@ class Terminal:
 
 @contextmanager
 def terminal(*arguments: str, environ: Mapping[str, str] | None = None) -> Iterator[Terminal]:
-    """Runs `millrace` with arguments in a terminal."""
+    """Runs `riverrun` with arguments in a terminal."""
     ours, theirs = pty.openpty()
     known = {**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "COLUMNS": "200", **(environ or {})}
-    command = [sys.executable, "-c", _OWNED, sys.executable, "-m", "pipeline.cli", *arguments]
+    command = [sys.executable, "-c", _OWNED, sys.executable, "-m", "riverrun.cli", *arguments]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=known, start_new_session=True)
     os.close(theirs)
     try:

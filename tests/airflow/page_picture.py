@@ -12,8 +12,8 @@ from pathlib import Path
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from pipeline import LONG, Millrace
-from pipeline.records import TopicPartition
+from riverrun import LONG, Riverrun
+from riverrun.records import TopicPartition
 from tests.airflow.services import ROOT, USERS, Services
 from tests.brokers import Broker, embedded_broker, free_port
 from tests.browsers import chromium
@@ -48,7 +48,7 @@ v2 = "{SHOP}:build_v2"
     )
     sys.path.append(str(home))
     broker.create(3, *(f"{SHOP}.{topic}" for topic in ("payments", "sums", "receipts")))
-    app = Millrace(path, by="airflow:shop__run.run").app(SHOP)
+    app = Riverrun(path, by="airflow:shop__run.run").app(SHOP)
     pay(broker, 0, 300)
     broker.admin().delete_records({TopicPartition(f"{SHOP}.payments", n): 20 for n in range(2)})
     app.run()
@@ -84,7 +84,7 @@ def _photograph(home: Path, project: Path, picture: Path) -> None:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords"),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in USERS.items()),
-        "MILLRACE_CONFIG": str(project),
+        "RIVERRUN_CONFIG": str(project),
         "PYTHONPATH": os.pathsep.join(map(str, (home, ROOT, ROOT / "plugins"))),
     }
     services = Services(home, {**os.environ, **settings}, free_port())
@@ -97,7 +97,7 @@ def _photograph(home: Path, project: Path, picture: Path) -> None:
             browser.set_window_size(*SIZE)
             browser.get(f"{address}/api/v2/version")
             browser.add_cookie({"name": "_token", "value": services.token("cy"), "path": "/"})
-            browser.get(f"{address}/plugin/millrace")
+            browser.get(f"{address}/plugin/riverrun")
             wait = WebDriverWait(browser, SECONDS)
             browser.switch_to.frame(wait.until(lambda found: found.find_element(By.TAG_NAME, "iframe")))
             wait.until(lambda found: found.find_element(By.LINK_TEXT, SHOP)).click()

@@ -83,7 +83,7 @@ class Services:
 
     def drivers(self) -> list[int]:
         """Processes of drivers that tasks wait for."""
-        return self._processes(b"millrace_airflow.drivers")
+        return self._processes(b"riverrun_airflow.drivers")
 
     def _processes(self, command: bytes) -> list[int]:
         ours = f"AIRFLOW_HOME={self.directory}".encode()

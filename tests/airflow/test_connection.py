@@ -28,14 +28,14 @@ v2 = "clicks:build_v2"
 """
 SCRIPT = """
 import json, os, sys
-from millrace_airflow.hooks import MillraceHook
-from millrace_airflow.operators import BoundedRunOperator, ReleaseOperator
+from riverrun_airflow.hooks import RiverrunHook
+from riverrun_airflow.operators import BoundedRunOperator, ReleaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-def told(environ, connection="millrace_default"):
+def told(environ, connection="riverrun_default"):
     os.environ.update(environ)
     try:
-        project = MillraceHook(connection).get_conn()
+        project = RiverrunHook(connection).get_conn()
         return [project.path.name, dict(project.kafka), dict(project.spark)]
     except Exception as error:
         return type(error).__name__ + ": " + str(error)
@@ -54,20 +54,20 @@ def failure(operator):
 
 for environ, *connection in json.loads(sys.argv[1]):
     print(json.dumps(told(environ, *connection)))
-print(json.dumps(MillraceHook("gone").test_connection()))
-os.environ["MILLRACE_CONFIG"] = sys.argv[2]
+print(json.dumps(RiverrunHook("gone").test_connection()))
+os.environ["RIVERRUN_CONFIG"] = sys.argv[2]
 print(json.dumps(failure(ReleaseOperator(task_id="a", app="clicks", step="jump"))))
 print(json.dumps(failure(BoundedRunOperator(task_id="b", app="klicks"))))
 print(json.dumps(failure(BoundedRunOperator(task_id="c", app="clicks", dry="perhaps"))))
-print(json.dumps(failure(BoundedRunOperator(task_id="d", app="clicks", millrace_conn_id="gone"))))
+print(json.dumps(failure(BoundedRunOperator(task_id="d", app="clicks", riverrun_conn_id="gone"))))
 """
 
 
 def test_the_project_is_found_by_a_connection_a_variable_or_the_environment(tmp_path: Path) -> None:
     for name in ("one.toml", "two.toml", "three.toml"):
         (tmp_path / name).write_text(FILE)
-    by_variable = {"AIRFLOW_VAR_MILLRACE_PROJECT": str(tmp_path / "two.toml")}
-    by_environment = {"MILLRACE_CONFIG": str(tmp_path / "three.toml")}
+    by_variable = {"AIRFLOW_VAR_RIVERRUN_PROJECT": str(tmp_path / "two.toml")}
+    by_environment = {"RIVERRUN_CONFIG": str(tmp_path / "three.toml")}
     full = connection(
         host="broker:9092",
         login="ann",
@@ -75,15 +75,15 @@ def test_the_project_is_found_by_a_connection_a_variable_or_the_environment(tmp_
         extra={"project": str(tmp_path / "one.toml"), "kafka": '{"security.protocol": "SSL"}', "master": "sc://s:1"},
     )
     cases = [
-        ({"AIRFLOW_CONN_MILLRACE_DEFAULT": full} | by_variable | by_environment,),
+        ({"AIRFLOW_CONN_RIVERRUN_DEFAULT": full} | by_variable | by_environment,),
         ({"AIRFLOW_CONN_OTHER": connection(extra={"project": str(tmp_path / "one.toml")})}, "other"),
         (by_variable | by_environment,),
         (by_environment,),
         ({},),
         (by_environment, "gone"),
         ({"AIRFLOW_CONN_OTHER": json.dumps({"conn_type": "http"})}, "other"),
-        ({"AIRFLOW_CONN_MILLRACE_DEFAULT": connection(extra={"project": "/no/streams.toml"})},),
-        ({"AIRFLOW_CONN_MILLRACE_DEFAULT": connection(extra={"kafka": "SSL"})},),
+        ({"AIRFLOW_CONN_RIVERRUN_DEFAULT": connection(extra={"project": "/no/streams.toml"})},),
+        ({"AIRFLOW_CONN_RIVERRUN_DEFAULT": connection(extra={"kafka": "SSL"})},),
     ]
     environ = {"AIRFLOW_HOME": str(tmp_path / "home"), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
     done = subprocess.run(
@@ -110,7 +110,7 @@ def test_the_project_is_found_by_a_connection_a_variable_or_the_environment(tmp_
     assert gone.startswith("ConfigError: Airflow has no connection 'gone'\nHint: airflow connections add gone")
     assert wrong.startswith("ConfigError: The connection 'other' is of type 'http'")
     assert missing.startswith("ConfigError: There is no /no/streams.toml")
-    assert text.startswith("ConfigError: kafka in the extra of connection 'millrace_default' is not a JSON object")
+    assert text.startswith("ConfigError: kafka in the extra of connection 'riverrun_default' is not a JSON object")
     assert tested[0] is False
     step, app, dry, conn = failures
     assert step.startswith("'jump' is no step of a release: plan, start")
@@ -120,4 +120,4 @@ def test_the_project_is_found_by_a_connection_a_variable_or_the_environment(tmp_
 
 
 def connection(**fields: object) -> str:
-    return json.dumps({"conn_type": "millrace", **fields})
+    return json.dumps({"conn_type": "riverrun", **fields})

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millrace_airflow import sessions
-from millrace_airflow.wishes import CheckWish, RunWish, StepWish, TransferWish, Wish
-from pipeline import LONG
-from pipeline.config import ProjectConfig
-from pipeline.errors import EngineError
-from pipeline.kafka.admin import Admin
-from pipeline.project.sessions import SparkSessions
-from pipeline.releases.control_topic.registry import Registry
-from pipeline.spark.planning.runs import RunLog
-from pipeline.spark.ranges import RunRange
+from riverrun import LONG
+from riverrun.config import ProjectConfig
+from riverrun.errors import EngineError
+from riverrun.kafka.admin import Admin
+from riverrun.project.sessions import SparkSessions
+from riverrun.releases.control_topic.registry import Registry
+from riverrun.spark.planning.runs import RunLog
+from riverrun.spark.ranges import RunRange
+from riverrun_airflow import sessions
+from riverrun_airflow.wishes import CheckWish, RunWish, StepWish, TransferWish, Wish
 from tests.airflow.command_line import running_command_line
 from tests.presence import present
 from tests.waiting import until
@@ -49,20 +49,20 @@ def environment(home: Path, dags: Path) -> dict[str, str]:
 
 
 def test_copied_dags_find_the_project_and_load_no_engine_in_under_a_second(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "dags" / "millrace.py", tmp_path)
+    shutil.copy(ROOT / "dags" / "applications.py", tmp_path)
     code = f"""
 import runpy, sys, time
 import airflow.sdk
 from airflow.sdk import DAG, BaseHook, BaseOperator
 began = time.process_time()
-found = runpy.run_path({str(tmp_path / "millrace.py")!r})
+found = runpy.run_path({str(tmp_path / "applications.py")!r})
 print(*sorted(name for name in found if hasattr(found[name], "dag_id")))
 print(*[name for name in {ENGINES!r} if name in sys.modules], "engines")
 print(time.process_time() - began)
 """
     environ = environment(tmp_path, tmp_path) | {
-        "AIRFLOW_CONN_MILLRACE_DEFAULT": json.dumps(
-            {"conn_type": "millrace", "extra": {"project": str(ROOT / "streams.toml")}}
+        "AIRFLOW_CONN_RIVERRUN_DEFAULT": json.dumps(
+            {"conn_type": "riverrun", "extra": {"project": str(ROOT / "streams.toml")}}
         )
     }
     done = subprocess.run(
@@ -88,10 +88,10 @@ import os, signal, threading, time
 from functools import partial
 from pathlib import Path
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from millrace_airflow.acting import acting
-from millrace_airflow.operators import ReleaseOperator
-from pipeline.spark.engine.failures import spark_failures
-from pipeline.spark.session import spark_session
+from riverrun_airflow.acting import acting
+from riverrun_airflow.operators import ReleaseOperator
+from riverrun.spark.engine.failures import spark_failures
+from riverrun.spark.session import spark_session
 
 working, began = Path({str(tmp_path / "working")!r}), time.monotonic()
 
@@ -137,8 +137,8 @@ except AirflowException as error:
 def test_what_waiting_may_mend_is_left_to_retries(tmp_path: Path) -> None:
     code = """
 from airflow.sdk.exceptions import AirflowFailException
-from millrace_airflow.acting import acting
-from pipeline import errors
+from riverrun_airflow.acting import acting
+from riverrun import errors
 
 def told(error):
     def action():
@@ -189,8 +189,8 @@ v4 = "{name}:build_in_thousandths"
         (home / "dags" / f"{name}_dags.py").write_text(
             f"""# airflow dag
 from pathlib import Path
-from millrace_airflow.dag_factory import dags
-from millrace_airflow.notices import Notices
+from riverrun_airflow.dag_factory import dags
+from riverrun_airflow.notices import Notices
 
 def told(context):
     with Path({str(self.told)!r}).open("a") as file:
@@ -319,7 +319,7 @@ def test_imports_and_exports_that_are_run_again_find_nothing_new(shop: Shop, hom
     (home / "dags" / f"{shop.name}_transfers.py").write_text(
         f"""
 from airflow.sdk import DAG
-from millrace_airflow.transfers import ExportOperator, ImportOperator
+from riverrun_airflow.transfers import ExportOperator, ImportOperator
 
 with DAG("{shop.name}__transfers", schedule=None):
     both = {{"config": "{shop.path}", "topic": "{shop.name}.copied", "format": "json"}}
@@ -342,8 +342,8 @@ with DAG("{shop.name}__transfers", schedule=None):
 def test_drivers_apart_compute_while_their_tasks_wait_and_end_when_told_to(
     shop: Shop, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from millrace_airflow import drivers  # noqa: PLC0415 - Airflow changes levels of logging for all tests of a process
-    from millrace_airflow.location import Location  # noqa: PLC0415
+    from riverrun_airflow import drivers  # noqa: PLC0415 - Airflow changes levels of logging for all tests of a process
+    from riverrun_airflow.location import Location  # noqa: PLC0415
 
     project = shop.project
     monkeypatch.syspath_prepend(str(home))
@@ -372,8 +372,8 @@ def test_drivers_apart_compute_while_their_tasks_wait_and_end_when_told_to(
     (home / "dags" / f"{shop.name}_apart.py").write_text(
         f"""
 from airflow.sdk import DAG
-from millrace_airflow.operators import BoundedRunOperator, QualityOperator
-from millrace_airflow.transfers import ExportOperator, ImportOperator
+from riverrun_airflow.operators import BoundedRunOperator, QualityOperator
+from riverrun_airflow.transfers import ExportOperator, ImportOperator
 
 with DAG("{shop.name}__apart", schedule=None, default_args={{"config": "{shop.path}", "apart": True}}):
     run = BoundedRunOperator(task_id="run", app="{shop.name}")
@@ -408,12 +408,12 @@ def require_lineage(written: Path, shop: Shop, chosen: str) -> None:
     run, check = ended("run.run"), ended("quality.judge")
     assert [(each["namespace"], each["name"]) for each in run["inputs"]] == [(namespace, f"{shop.name}.payments")]
     assert [each["name"] for each in run["outputs"]] == [f"{shop.name}.receipts", f"{shop.name}.sums"]
-    facet = run["run"]["facets"]["millrace"]
+    facet = run["run"]["facets"]["riverrun"]
     assert (facet["app"], facet["version"], facet["range"]) == (shop.name, "v1", chosen)
     (sums,) = (each for each in check["inputs"] if each["name"] == f"{shop.name}.sums")
     assertions = sums["inputFacets"]["dataQualityAssertions"]["assertions"]
     assert {each["assertion"]: each["success"] for each in assertions}["it has rows"] is True
-    assert check["run"]["facets"]["millrace"]["verdict"]
+    assert check["run"]["facets"]["riverrun"]["verdict"]
 
 
 def states_of(done: Done, *tasks: str) -> list[str]:

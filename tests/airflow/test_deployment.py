@@ -117,7 +117,7 @@ def test_workers_run_side_by_side_as_their_service_says(
             anonymous = urllib.request.Request(f"http://127.0.0.1:{each.port}/status")
             with pytest.raises(urllib.error.HTTPError, match="401"):
                 urllib.request.urlopen(anonymous, timeout=DEADLINE_S)  # noqa: S310 - on this machine
-            assert list((each.directory / "var/lib/millrace").iterdir()), "keeps its state for itself"
+            assert list((each.directory / "var/lib/riverrun").iterdir()), "keeps its state for itself"
     finally:
         for process in running:
             process.send_signal(signal.SIGTERM)
@@ -145,8 +145,8 @@ class Container:
         return {**os.environ, "PYTHONPATH": str(ROOT), **own}
 
     def command(self, service: str) -> list[str]:
-        """The command of a service, whose image's entry point is `millrace`."""
-        return [sys.executable, "-m", "pipeline.cli", *map(self.placed, SERVICES[service]["command"])]
+        """The command of a service, whose image's entry point is `riverrun`."""
+        return [sys.executable, "-m", "riverrun.cli", *map(self.placed, SERVICES[service]["command"])]
 
     def is_healthy(self, service: str) -> bool:
         """Whether the check of a service's health says so."""
@@ -158,14 +158,14 @@ class Container:
 
 def container(directory: Path, broker: Broker, port: int) -> Container:
     """A container's files below a directory: the project that compose mounts, and the secrets."""
-    for name in ("opt/millrace", "run/secrets", "var/lib/millrace"):
+    for name in ("opt/riverrun", "run/secrets", "var/lib/riverrun"):
         (directory / name).mkdir(parents=True)
     for name in SERVICES["worker"]["secrets"]:
         (directory / "run/secrets" / name).write_text(f"{name}-of-all\n")
-    paths = {f"/{name}": str(directory / name) for name in ("opt/millrace", "run/secrets", "var/lib/millrace")}
+    paths = {f"/{name}": str(directory / name) for name in ("opt/riverrun", "run/secrets", "var/lib/riverrun")}
     found = Container(directory, port, {**paths, "kafka:9092": broker.bootstrap_servers, ":8090": f":{port}"})
     text = (ROOT / "docker" / "streams.toml").read_text()
-    (directory / "opt/millrace/streams.toml").write_text(found.placed(text))
+    (directory / "opt/riverrun/streams.toml").write_text(found.placed(text))
     return found
 
 
@@ -240,7 +240,7 @@ def airflow_environment(directory: Path, postgres: int, port: int) -> dict[str, 
         **settings,
         "PATH": found,
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "plugins")]),
-        "MILLRACE_CONFIG": str(ROOT / "streams.toml"),
+        "RIVERRUN_CONFIG": str(ROOT / "streams.toml"),
         "SECRETS_DIRECTORY": str(kept),
         "AIRFLOW_DB_HOST": f"127.0.0.1:{postgres}",
         "AIRFLOW_HOME": str(directory),

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import LONG
+from riverrun import LONG
 
 if TYPE_CHECKING:
     from tests.brokers import Broker
 
 ROOT = Path(__file__).resolve().parents[2]
-PLUGIN = "from millrace_airflow.plugin import MillracePlugin  # noqa: F401\n"
+PLUGIN = "from riverrun_airflow.plugin import RiverrunPlugin  # noqa: F401\n"
 
 pytestmark = [pytest.mark.airflow, pytest.mark.broker]
 
@@ -26,7 +26,7 @@ import json, sys
 from airflow.api_fastapi.app import create_app, get_auth_manager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from fastapi.testclient import TestClient
-from millrace_airflow.pages import overview
+from riverrun_airflow.pages import overview
 
 def cookie(name, role):
     return {"_token": get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=name, role=role))}
@@ -39,14 +39,14 @@ with TestClient(create_app(), base_url="http://localhost") as client:
         answer = client.get(path, follow_redirects=False)
         answers.append([answer.status_code, answer.text])
     viewer, admin = cookie("ann", "VIEWER"), cookie("bob", "ADMIN")
-    ask("/millrace/")
-    ask("/millrace/apps/" + sys.argv[1])
-    ask("/millrace/", **viewer)
-    ask("/millrace/apps/" + sys.argv[1], **viewer)
-    ask("/millrace/apps/" + sys.argv[1], **admin)
-    ask("/millrace/apps/gone", **admin)
+    ask("/riverrun/")
+    ask("/riverrun/apps/" + sys.argv[1])
+    ask("/riverrun/", **viewer)
+    ask("/riverrun/apps/" + sys.argv[1], **viewer)
+    ask("/riverrun/apps/" + sys.argv[1], **admin)
+    ask("/riverrun/apps/gone", **admin)
     ask("/api/v2/plugins", **admin)
-    docs = "/millrace/apps/" + sys.argv[1] + "/docs/"
+    docs = "/riverrun/apps/" + sys.argv[1] + "/docs/"
     ask(docs + "site/index.html")
     ask(docs + "site/static/styles.css")
     ask(docs + "site/index.html", **viewer)
@@ -73,12 +73,12 @@ def test_users_see_the_page_and_only_those_with_rights_get_links_to_trigger(
     broker.create(1, *(f"{unique}.{name}" for name in ("payments", "sums", "receipts")))
     broker.write(f"{unique}.payments", [(b"ann/1", LONG.serialize(5), 1), (b"ann/2", LONG.serialize(-2), 2)])
     (tmp_path / "plugins").mkdir()
-    (tmp_path / "plugins" / "millrace_page.py").write_text(PLUGIN)
+    (tmp_path / "plugins" / "riverrun_page.py").write_text(PLUGIN)
     environ = {
         "AIRFLOW_HOME": str(tmp_path),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(tmp_path / "plugins"),
-        "MILLRACE_CONFIG": str(tmp_path / "streams.toml"),
+        "RIVERRUN_CONFIG": str(tmp_path / "streams.toml"),
     }
     airflow = str(Path(sys.executable).with_name("airflow"))
     subprocess.run([airflow, "db", "migrate"], env=os.environ | environ, check=True, capture_output=True)
@@ -90,21 +90,21 @@ def test_users_see_the_page_and_only_those_with_rights_get_links_to_trigger(
     anonymous, stranger, everything, seen, acted, gone, plugins, *docs = json.loads(told)
     assert (anonymous[0], stranger[0], gone[0]) == (401, 401, 404)
     assert (everything[0], seen[0], acted[0]) == (200, 200, 200)
-    assert f'href="/millrace/apps/{unique}"' in everything[1]
+    assert f'href="/riverrun/apps/{unique}"' in everything[1]
     assert "You may look at this application, not act on it." in seen[1]
     assert "Trigger" not in seen[1]
     assert f"Trigger {unique}__release" in acted[1]
     assert f'href="/dags/{unique}__backfill"' in acted[1]
     assert "v1 is live; release: none; 2 offsets behind" in acted[1]
     assert 'title="left 0..2"' in acted[1]
-    assert '"href":"/millrace/"' in plugins[1].replace(": ", ":")
+    assert '"href":"/riverrun/"' in plugins[1].replace(": ", ":")
     assert [code for code, _ in docs] == [401, 200, 200, 404, 404, 404, 404]
     assert docs[2][1] == "the site/index.html"
 
 
 def test_offsets_are_expired_gated_done_running_failed_or_left() -> None:
-    from millrace_airflow.pages.overview import Stretch, stretches_of  # noqa: PLC0415
-    from pipeline.records import OffsetRange  # noqa: PLC0415
+    from riverrun.records import OffsetRange  # noqa: PLC0415
+    from riverrun_airflow.pages.overview import Stretch, stretches_of  # noqa: PLC0415
 
     runs = [("running", OffsetRange(40, 60)), ("died", OffsetRange(10, 50)), ("done", OffsetRange(60, 90))]
     assert stretches_of(5, 20, 100, runs, judged=15) == (

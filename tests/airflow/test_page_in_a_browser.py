@@ -34,7 +34,7 @@ DAG = "clicks__quality"
 def test_a_button_triggers_a_dag_and_leads_to_its_run(tmp_path: Path, new_port: Callable[[], int]) -> None:
     (tmp_path / "streams.toml").write_text(FILE)
     (tmp_path / "dags").mkdir()
-    (tmp_path / "dags" / "millrace.py").write_text((ROOT / "dags" / "millrace.py").read_text())
+    (tmp_path / "dags" / "applications.py").write_text((ROOT / "dags" / "applications.py").read_text())
     (tmp_path / "passwords").write_text(json.dumps({user: user for user in USERS}))
     settings = {
         "AIRFLOW_HOME": str(tmp_path),
@@ -42,7 +42,7 @@ def test_a_button_triggers_a_dag_and_leads_to_its_run(tmp_path: Path, new_port: 
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(tmp_path / "passwords"),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in USERS.items()),
-        "MILLRACE_CONFIG": str(tmp_path / "streams.toml"),
+        "RIVERRUN_CONFIG": str(tmp_path / "streams.toml"),
         "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "plugins"))),
     }
     services = Services(tmp_path, {**os.environ, **settings}, new_port())
@@ -56,7 +56,7 @@ def test_a_button_triggers_a_dag_and_leads_to_its_run(tmp_path: Path, new_port: 
             address = f"http://127.0.0.1:{services.port}"
             browser.get(f"{address}/api/v2/version")
             browser.add_cookie({"name": "_token", "value": services.token("bob"), "path": "/"})
-            browser.get(f"{address}/millrace/apps/clicks")
+            browser.get(f"{address}/riverrun/apps/clicks")
             assert "127.0.0.1:1" in browser.find_element(By.CSS_SELECTOR, "[role=alert]").text
             browser.find_element(By.CSS_SELECTOR, f'form[data-dag="{DAG}"] button').click()
             wait = WebDriverWait(browser, SECONDS)

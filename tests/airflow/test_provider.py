@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import validate
 
-from millrace_airflow.provider import get_provider_info
+from riverrun_airflow.provider import get_provider_info
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,17 +25,17 @@ import json, pkgutil, sys
 from importlib import import_module
 from airflow.sdk import BaseOperator
 from airflow.triggers.base import BaseTrigger
-import millrace_airflow
+import riverrun_airflow
 
 def below(kind):
     for each in kind.__subclasses__():
         yield each
         yield from below(each)
 
-for found in pkgutil.iter_modules(millrace_airflow.__path__, "millrace_airflow."):
+for found in pkgutil.iter_modules(riverrun_airflow.__path__, "riverrun_airflow."):
     import_module(found.name)
 for kind in BaseOperator, BaseTrigger:
-    print("=" + json.dumps(sorted({each.__module__ for each in below(kind) if "millrace_airflow" in each.__module__})))
+    print("=" + json.dumps(sorted({each.__module__ for each in below(kind) if "riverrun_airflow" in each.__module__})))
 """
 
 

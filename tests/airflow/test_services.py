@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import LONG
-from pipeline.releases.control_topic.registry import Registry, Step
-from pipeline.spark.planning.runs import RunLog
+from riverrun import LONG
+from riverrun.releases.control_topic.registry import Registry, Step
+from riverrun.spark.planning.runs import RunLog
 from tests.airflow.services import ROOT, running_services
 from tests.presence import present
 
@@ -28,10 +28,10 @@ from datetime import timedelta
 from pathlib import Path
 from airflow.sdk import DAG
 from airflow.sdk.definitions.callback import AsyncCallback
-from millrace_airflow.dag_factory import dags
-from millrace_airflow.notices import Notices
-from millrace_airflow.operators import BoundedRunOperator, QualityOperator
-from millrace_airflow.waiting import ProcessedSensor
+from riverrun_airflow.dag_factory import dags
+from riverrun_airflow.notices import Notices
+from riverrun_airflow.operators import BoundedRunOperator, QualityOperator
+from riverrun_airflow.waiting import ProcessedSensor
 
 home = str(Path(__file__).parents[1])
 late = AsyncCallback("alerts.late", {{"path": home + "/late"}})
@@ -42,8 +42,8 @@ for step in ("reprocess", "gate", "cut"):
 with DAG("waiting", schedule=None) as waiting:
     ProcessedSensor(task_id="wait", app="{SHOP}", every_s=1)
 with DAG("wrong", schedule=None, default_args={{**patient, "retries": 1}}) as wrong:
-    BoundedRunOperator(task_id="connection", app="{SHOP}", millrace_conn_id="gone")
-    QualityOperator(task_id="checked_connection", app="{SHOP}", millrace_conn_id="gone")
+    BoundedRunOperator(task_id="connection", app="{SHOP}", riverrun_conn_id="gone")
+    QualityOperator(task_id="checked_connection", app="{SHOP}", riverrun_conn_id="gone")
     BoundedRunOperator(task_id="app", app="shpo")
     BoundedRunOperator(task_id="version", app="{SHOP}", version="v9")
     BoundedRunOperator(task_id="range", app="{SHOP}", start="yesterday")
@@ -100,8 +100,8 @@ quality = "suites/unread.json"
     (home / "suites" / "unread.json").write_text("{")
     (home / "alerts.py").write_text(ALERTS)
     (home / "dags").mkdir()
-    (home / "dags" / "millrace_dags.py").write_text(DAGS)
-    environ = {"MILLRACE_CONFIG": str(home / "streams.toml"), "PYTHONPATH": f"{home}:{ROOT}:{ROOT / 'plugins'}"}
+    (home / "dags" / "riverrun_dags.py").write_text(DAGS)
+    environ = {"RIVERRUN_CONFIG": str(home / "streams.toml"), "PYTHONPATH": f"{home}:{ROOT}:{ROOT / 'plugins'}"}
     with running_services(home, new_port(), new_port(), environ) as found:
         found.until(lambda: found.ask("cy", "GET", "/api/v2/dags/wrong")[0] == 200, "DAGs are known")
         yield found
@@ -223,8 +223,8 @@ def test_a_failed_gate_blocks_the_release_and_is_not_tried_again(services: Servi
 
 
 def test_users_see_and_do_what_airflow_lets_them(services: Services) -> None:
-    page, dag = f"/millrace/apps/{SHOP}", f"{SHOP}__backfill"
-    pages = [[services.ask(user, "GET", path) for path in ("/millrace/", page)] for user in ("", "ann", "bob")]
+    page, dag = f"/riverrun/apps/{SHOP}", f"{SHOP}__backfill"
+    pages = [[services.ask(user, "GET", path) for path in ("/riverrun/", page)] for user in ("", "ann", "bob")]
     assert [[code for code, _ in seen] for seen in pages] == [[401, 401], [200, 200], [200, 200]]
     viewed, operated = pages[1][1][1], pages[2][1][1]
     assert "You may look at this application, not act on it." in viewed
@@ -240,7 +240,7 @@ def test_bad_input_is_told_where_users_look(services: Services) -> None:
     runs = f"/api/v2/dags/{SHOP}__backfill/dagRuns"
     code, refused = services.ask("bob", "POST", runs, {"logical_date": None, "conf": {"version": "v9"}})
     assert (code, "'v9' is not one of" in str(refused)) == (400, True), refused
-    lost = "from millrace_airflow.dag_factory import dags  # airflow dag\ndags(millrace_conn_id='gone')\n"
+    lost = "from riverrun_airflow.dag_factory import dags  # airflow dag\ndags(riverrun_conn_id='gone')\n"
     (services.directory / "dags" / "lost.py").write_text(lost)
     run = services.trigger("wrong")
     assert services.await_run("wrong", run) == "failed"

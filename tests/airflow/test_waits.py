@@ -21,13 +21,13 @@ from datetime import datetime
 from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from airflow.sdk._shared.module_loading import import_string
-from millrace_airflow import approval, operators, triggers, waiting
-from millrace_airflow.approval import ApprovalOperator, SettlementOperator, said_of, verdict_of
-from millrace_airflow.sessions import Look
-from pipeline.errors import BrokerError, ReleaseError, UnderWayError
-from pipeline.releases.differences.differing import DifferentRow
-from pipeline.releases.control_topic.registry import Release
-from pipeline.releases.control_topic.verdicts import GateVerdict
+from riverrun_airflow import approval, operators, triggers, waiting
+from riverrun_airflow.approval import ApprovalOperator, SettlementOperator, said_of, verdict_of
+from riverrun_airflow.sessions import Look
+from riverrun.errors import BrokerError, ReleaseError, UnderWayError
+from riverrun.releases.differences.differing import DifferentRow
+from riverrun.releases.control_topic.registry import Release
+from riverrun.releases.control_topic.verdicts import GateVerdict
 
 def tell(value):
     print("=" + json.dumps(value))
@@ -124,10 +124,10 @@ SUBMISSIONS = """
 import json
 from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
-from millrace_airflow import operators
-from millrace_airflow import submission
-from pipeline.errors import EngineError
-from pipeline.releases.control_topic.registry import Release, Step
+from riverrun_airflow import operators
+from riverrun_airflow import submission
+from riverrun.errors import EngineError
+from riverrun.releases.control_topic.registry import Release, Step
 
 def tell(value):
     print("=" + json.dumps(value))
@@ -206,7 +206,7 @@ def told_by(script: str, directory: Path) -> list[Any]:
     environ = {
         "AIRFLOW_HOME": str(directory),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "MILLRACE_CONFIG": str(directory / "streams.toml"),
+        "RIVERRUN_CONFIG": str(directory / "streams.toml"),
     }
     done = subprocess.run(
         [sys.executable, "-c", script], env=os.environ | environ, capture_output=True, text=True, check=False

@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MODULES = {
-    "pipeline": None,
-    "pipeline.testing": None,
-    "pipeline.quality": None,
-    "pipeline.project.app": ("App",),
-    "pipeline.project.bounded": ("BoundedRun",),
-    "pipeline.project.release": ("AppRelease",),
-    "pipeline.project.status": ("AppStatus",),
-    "pipeline.project.stores": ("Entry", "ReadOnlyStore", "Stores"),
-    "pipeline.project.worker": ("AppWorker",),
-    "pipeline.transfers.export_spec": ("ExportSpec",),
-    "pipeline.transfers.import_spec": ("ImportSpec",),
-    "pipeline.worker.states": ("InstanceStatus", "WorkerState", "WorkerSummary"),
+    "riverrun": None,
+    "riverrun.testing": None,
+    "riverrun.quality": None,
+    "riverrun.project.app": ("App",),
+    "riverrun.project.bounded": ("BoundedRun",),
+    "riverrun.project.release": ("AppRelease",),
+    "riverrun.project.status": ("AppStatus",),
+    "riverrun.project.stores": ("Entry", "ReadOnlyStore", "Stores"),
+    "riverrun.project.worker": ("AppWorker",),
+    "riverrun.transfers.export_spec": ("ExportSpec",),
+    "riverrun.transfers.import_spec": ("ImportSpec",),
+    "riverrun.worker.states": ("InstanceStatus", "WorkerState", "WorkerSummary"),
 }
 """The modules with public names; None for all of a module's `__all__`."""
 
-_OURS = (*(name for name in MODULES if name.startswith(("pipeline.project.", "pipeline.worker."))), "pipeline.topology")
+_OURS = (*(name for name in MODULES if name.startswith(("riverrun.project.", "riverrun.worker."))), "riverrun.topology")
 _STREAMS = ("KStream", "KTable")
 
 
@@ -65,7 +65,7 @@ def _is_made_here(kind: type) -> bool:
 def _is_own(kind: type, member: str) -> bool:
     """Whether a member comes from this package, and not from Python's own classes."""
     owner = next(each for each in kind.__mro__ if member in vars(each))
-    return owner.__module__.startswith("pipeline")
+    return owner.__module__.startswith("riverrun")
 
 
 def _parameters(value: Any) -> str:

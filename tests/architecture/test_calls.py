@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import pipeline
-
 MOST = 6
-ROOT = Path(pipeline.__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 HOT = {
-    "pipeline/kafka/producer.py",  # the client library takes the parts of a record by position
-    "pipeline/state/stores/buffer.py",  # per record
-    "pipeline/state/stores/window.py",  # per record
+    "pipeline/riverrun/kafka/producer.py",  # the client library takes the parts of a record by position
+    "pipeline/riverrun/state/stores/buffer.py",  # per record
+    "pipeline/riverrun/state/stores/window.py",  # per record
 }
 """Modules whose calls are made per record: named arguments cost time."""
 OF_ONE_KIND = {"Progress", "critical", "debug", "error", "exception", "info", "log", "select", "warning"}

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pipeline
+import riverrun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(pipeline.__file__).parent
+ROOT = Path(riverrun.__file__).parent
 ENTRIES = {
     "cluster/instance.py",  # an instance as a Spark task
     "demo/story.py",

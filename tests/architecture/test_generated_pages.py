@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
-from pipeline import errors
-from pipeline.cli import error_reference
-from pipeline.cli import reference as cli_reference
-from pipeline.cli.main import app
-from pipeline.config import AppConfig, StreamsConfig
-from pipeline.config import reference as config_reference
-from pipeline.config.sections.streams import OWN, PREFIXES, dotted
-from pipeline.service import http_reference
-from pipeline.service import reference as metrics_reference
+from riverrun import errors
+from riverrun.cli import error_reference
+from riverrun.cli import reference as cli_reference
+from riverrun.cli.main import app
+from riverrun.config import AppConfig, StreamsConfig
+from riverrun.config import reference as config_reference
+from riverrun.config.sections.streams import OWN, PREFIXES, dotted
+from riverrun.service import http_reference
+from riverrun.service import reference as metrics_reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ def test_every_metric_has_a_meaning_that_is_a_sentence_and_labels() -> None:
 
 def parameters() -> Iterator[tuple[str, Any]]:
     """The name of each command, with each of its parameters."""
-    waiting = [("millrace", typer.main.get_command(app))]
+    waiting = [("riverrun", typer.main.get_command(app))]
     while waiting:
         name, command = waiting.pop()
         yield from ((name, each) for each in command.params if "completion" not in str(each.name))
@@ -82,7 +82,7 @@ def test_every_command_and_option_is_on_the_page() -> None:
         (command, option)
         for command, parameter in parameters()
         for option in parameter.opts
-        if parameter.param_type_name == "option" and command != "millrace" and f"`{option}" not in sections[command]
+        if parameter.param_type_name == "option" and command != "riverrun" and f"`{option}" not in sections[command]
     ]
     assert missing == []
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-import pipeline
+import riverrun
 
 ENGINES = ("airflow", "confluent_kafka", "great_expectations", "pandas", "pyspark", "rocksdict")
 ENGINES_OF_EXTRAS = (
@@ -31,12 +31,12 @@ SLOW = ("importlib.metadata", "numpy")
 @pytest.mark.parametrize(
     ("module", "allowed"),
     [
-        ("pipeline", ()),
-        ("pipeline.testing", ()),
-        ("pipeline.runtime.task", ()),
-        ("pipeline.apps.delays", ()),
-        ("pipeline.cli.main", ()),
-        ("millrace_airflow.transfers", ("airflow",)),
+        ("riverrun", ()),
+        ("riverrun.testing", ()),
+        ("riverrun.runtime.task", ()),
+        ("riverrun.apps.delays", ()),
+        ("riverrun.cli.main", ()),
+        ("riverrun_airflow.transfers", ("airflow",)),
     ],
 )
 def test_a_module_loads_no_engine_it_does_not_need(module: str, allowed: tuple[str, ...]) -> None:
@@ -44,11 +44,11 @@ def test_a_module_loads_no_engine_it_does_not_need(module: str, allowed: tuple[s
 
 
 def test_all_modules_together_load_no_engine_but_clients_and_stores() -> None:
-    code = "import importlib, pkgutil, pipeline\nfor module in pkgutil.walk_packages(pipeline.__path__, 'pipeline.'):"
+    code = "import importlib, pkgutil, riverrun\nfor module in pkgutil.walk_packages(riverrun.__path__, 'riverrun.'):"
     assert engines_loaded_by(f"{code} importlib.import_module(module.name)") <= {"confluent_kafka", "rocksdict"}
 
 
-@pytest.mark.parametrize("module", ["pipeline", "pipeline.cli.main", "pipeline.worker.stream_thread.process"])
+@pytest.mark.parametrize("module", ["riverrun", "riverrun.cli.main", "riverrun.worker.stream_thread.process"])
 def test_a_process_starts_without_what_extras_bring_and_slow_parts_of_python(module: str) -> None:
     assert loaded_by(f"import {module}", (*ENGINES_OF_EXTRAS, *SLOW)) == set()
 
@@ -63,6 +63,6 @@ def loaded_by(code: str, names: tuple[str, ...]) -> set[str]:
 
 
 def test_the_public_surface_is_what_it_says() -> None:
-    public = {name for name in vars(pipeline) if not name.startswith("_") and name[0].isupper()}
-    public |= {"Millrace", "dead_letter_queue_record", "session_windowed", "windowed"}
-    assert sorted(pipeline.__all__) == sorted(public)
+    public = {name for name in vars(riverrun) if not name.startswith("_") and name[0].isupper()}
+    public |= {"Riverrun", "dead_letter_queue_record", "session_windowed", "windowed"}
+    assert sorted(riverrun.__all__) == sorted(public)

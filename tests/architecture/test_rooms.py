@@ -8,12 +8,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 MOST = 10
 OF_ONE_KIND = {
-    "pipeline/cli": "a module for each group of commands",
-    "pipeline/dsl": "a module for each class of Kafka Streams' DSL; they return each other",
-    "pipeline/operators": "a module for each kind of operator",
-    "pipeline/project": "a module for each object of the front door",
-    "pipeline/sql/functions": "a module for each family of ksqlDB's functions",
-    "plugins/millrace_airflow": "a module for each of Airflow's own kinds, by whose names DAGs import it",
+    "pipeline/riverrun/cli": "a module for each group of commands",
+    "pipeline/riverrun/dsl": "a module for each class of Kafka Streams' DSL; they return each other",
+    "pipeline/riverrun/operators": "a module for each kind of operator",
+    "pipeline/riverrun/project": "a module for each object of the front door",
+    "pipeline/riverrun/sql/functions": "a module for each family of ksqlDB's functions",
+    "plugins/riverrun_airflow": "a module for each of Airflow's own kinds, by whose names DAGs import it",
 }
 """Folders with more modules, which are alike, and the reason: a folder between would have no other name."""
 

@@ -48,5 +48,5 @@ def test_no_page_shows_markdown_that_was_not_understood(site: Path) -> None:
 
 
 def test_the_reference_has_the_public_names(site: Path) -> None:
-    reference = pages(site)["reference/pipeline/index.html"]
-    assert all(f'id="pipeline.{name}"' in reference for name in ("StreamsBuilder", "KStream.map", "Millrace"))
+    reference = pages(site)["reference/riverrun/index.html"]
+    assert all(f'id="riverrun.{name}"' in reference for name in ("StreamsBuilder", "KStream.map", "Riverrun"))

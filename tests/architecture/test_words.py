@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(
-    path for room in ("pipeline", "plugins/millrace_airflow", "tests") for path in (ROOT / room).rglob("*.py")
+    path for room in ("pipeline", "plugins/riverrun_airflow", "tests") for path in (ROOT / room).rglob("*.py")
 )
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {ROOT / "CONTRIBUTING.md"})
 Documented: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -140,7 +140,7 @@ def test_names_of_tests_can_be_taken_in_at_a_glance() -> None:
 
 
 def test_modules_that_pages_name_exist() -> None:
-    named = re.compile(r"\b(?:pipeline|millrace_airflow)(?:\.(?!py\b)\w+)+")
+    named = re.compile(r"\b(?:riverrun|riverrun_airflow)(?:\.(?!py\b)\w+)+")
     found = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in PAGES
@@ -152,7 +152,7 @@ def test_modules_that_pages_name_exist() -> None:
 
 def _exists(name: str) -> bool:
     """Return whether a dotted name is a module, or a name that its module's text contains."""
-    place = ROOT / "plugins" if name.startswith("millrace_airflow") else ROOT
+    place = ROOT / ("plugins" if name.startswith("riverrun_airflow") else "pipeline")
     parts = name.split(".")
     for number in range(len(parts), 0, -1):
         module = place.joinpath(*parts[:number])

@@ -23,8 +23,8 @@ from results import Result, keep, kept
 from rows import AT_LEAST_ONCE, EXACTLY_ONCE, GROUPS, NO_BROKER, WITH_SCHEMAS
 from sides import HERE, ROOT, compile_java
 
-from pipeline.kafka.admin import Admin
-from pipeline.kafka.embedded.broker import EmbeddedBroker
+from riverrun.kafka.admin import Admin
+from riverrun.kafka.embedded.broker import EmbeddedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -46,8 +46,8 @@ def main() -> None:
         if not options.rows or row.name in options.rows
     ]
     compile_java(options.home)
-    os.environ["MILLRACE_HOME"] = str(options.home)
-    subprocess.run([sys.executable, "-m", "pipeline.cli", "prepare-spark"], check=True)
+    os.environ["RIVERRUN_HOME"] = str(options.home)
+    subprocess.run([sys.executable, "-m", "riverrun.cli", "prepare-spark"], check=True)
     with tempfile.TemporaryDirectory() as scratch, _registry(row for _, row in chosen) as registry:
         directory = Path(scratch)
         broker = EmbeddedBroker(directory / "kafka", options.home, options.port)
@@ -123,7 +123,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--port", type=int, default=19392, help="of the broker; the next one is taken as well")
     parser.add_argument(
-        "--home", type=Path, default=Path("~/.cache/millrace").expanduser(), help="where downloads are kept"
+        "--home", type=Path, default=Path("~/.cache/riverrun").expanduser(), help="where downloads are kept"
     )
     parser.add_argument("--output", type=Path, default=HERE, help="where results/ and RESULTS.md are")
     return parser.parse_args()

@@ -26,7 +26,7 @@ class Bars:
     values: Mapping[str, float]
 
 
-def chart(title: str, groups: Sequence[Bars], digits: int = 0, own: str = "Millrace") -> str:
+def chart(title: str, groups: Sequence[Bars], digits: int = 0, own: str = "Riverrun") -> str:
     """Draw horizontal bars, one below the other, on one scale.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from inputs import extend
 
-from pipeline.kafka.producer import IdempotentProducer
+from riverrun.kafka.producer import IdempotentProducer
 from tests.repeating import Repeating
 
 if TYPE_CHECKING:

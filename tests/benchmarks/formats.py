@@ -11,12 +11,12 @@ from google.protobuf.message_factory import GetMessageClass
 from rows import AVRO, JSON_SCHEMA, PROTOBUF
 from rows import JSON as PLAIN
 
-from pipeline import JSON, Avro, JsonSchema, Protobuf
+from riverrun import JSON, Avro, JsonSchema, Protobuf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import Serde
+    from riverrun import Serde
 
 _TYPES = {
     int: FieldDescriptorProto.TYPE_INT64,

@@ -13,19 +13,19 @@ import msgspec
 from formats import format_of
 from rows import JSON
 
-from pipeline import STRING, Window, Windowed, windowed
-from pipeline.kafka.admin import TopicSpec
-from pipeline.kafka.producer import IdempotentProducer
-from pipeline.records import TopicPartition
-from pipeline.serde.api import SerdePlace, placed
-from pipeline.serde.primitives import LONG
+from riverrun import STRING, Window, Windowed, windowed
+from riverrun.kafka.admin import TopicSpec
+from riverrun.kafka.producer import IdempotentProducer
+from riverrun.records import TopicPartition
+from riverrun.serde.api import SerdePlace, placed
+from riverrun.serde.primitives import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from models import PageView
 
-    from pipeline.kafka.admin import Admin
+    from riverrun.kafka.admin import Admin
 
 PARTITIONS = 4
 PAGES = 500

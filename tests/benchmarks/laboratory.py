@@ -19,15 +19,15 @@ from feeding import RELEASED_PER_SECOND, feeding
 from inputs import PARTITIONS, Input, generate, partitions, serializer
 from measuring import Progress, measure, wait
 from outputs import check
-from rows import FEW, FEW_GATED, GATED_PER_RECORD, JAVA, JSON, MANY, MILLRACE, SPARK, WITH_SCHEMAS
+from rows import FEW, FEW_GATED, GATED_PER_RECORD, JAVA, JSON, MANY, RIVERRUN, SPARK, WITH_SCHEMAS
 from sides import Run, Side
 
-from pipeline.config import ProjectConfig
-from pipeline.hosting.control.publication import staging_name
-from pipeline.kafka.admin import TopicSpec
-from pipeline.kafka.producer import IdempotentProducer
-from pipeline.releases.steps.releaser import Releaser
-from pipeline.serde.primitives import LONG
+from riverrun.config import ProjectConfig
+from riverrun.hosting.control.publication import staging_name
+from riverrun.kafka.admin import TopicSpec
+from riverrun.kafka.producer import IdempotentProducer
+from riverrun.releases.steps.releaser import Releaser
+from riverrun.serde.primitives import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from measuring import Figures
     from rows import Row
 
-    from pipeline.kafka.admin import Admin
-    from pipeline.kafka.embedded.broker import EmbeddedBroker
+    from riverrun.kafka.admin import Admin
+    from riverrun.kafka.embedded.broker import EmbeddedBroker
 
 _QUERY_SECONDS, _QUERIES = 2.0, 5_000
 """Queries are asked for so long, or so many."""
@@ -155,7 +155,7 @@ def restore(laboratory: Laboratory, run: Run) -> Figures:
         wait(side, progress)
         side.stop()
         shutil.rmtree(run.state)
-        script = "restored" if run.side == MILLRACE else ""
+        script = "restored" if run.side == RIVERRUN else ""
         with Side(replace(run, script=script)) as again:
             began = again.event("restoring" if run.side == JAVA else "rebalancing")
             cpu_s = again.cpu_seconds()
@@ -167,7 +167,7 @@ def restore(laboratory: Laboratory, run: Run) -> Figures:
 
 def queries(laboratory: Laboratory, run: Run) -> Figures:
     """How long a point query takes while the input is processed, and afterwards; in ms."""
-    script = "queried" if run.side == MILLRACE else ""
+    script = "queried" if run.side == RIVERRUN else ""
     run = replace(run, script=script, serves=True)
     figures: Figures = {}
     with laboratory.running(run) as (side, progress):

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from pipeline.kafka.library.client import quiet
-from pipeline.kafka.ranges import read_range
-from pipeline.records import OffsetRange
+from riverrun.kafka.library.client import quiet
+from riverrun.kafka.ranges import read_range
+from riverrun.records import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sides import Side
 
-    from pipeline.kafka.admin import Admin
-    from pipeline.records import TopicPartition
+    from riverrun.kafka.admin import Admin
+    from riverrun.records import TopicPartition
 
 Figures = dict[str, float]
 """The figures of a run, by the names of the report's columns."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pipeline import STRING, Window, Windowed, session_windowed, windowed
-from pipeline.partitioning import partition_for
-from pipeline.serde.primitives import LONG
+from riverrun import STRING, Window, Windowed, session_windowed, windowed
+from riverrun.partitioning import partition_for
+from riverrun.serde.primitives import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from inputs import is_table, partitions, window_key
 from rows import BARE, QUIX
 
-from pipeline.kafka.ranges import read_range
-from pipeline.records import OffsetRange
-from pipeline.serde.primitives import LONG
+from riverrun.kafka.ranges import read_range
+from riverrun.records import OffsetRange
+from riverrun.serde.primitives import LONG
 
 if TYPE_CHECKING:
     from inputs import Input, Output
     from rows import Row
 
-    from pipeline.kafka.admin import Admin
+    from riverrun.kafka.admin import Admin
 
 
 def check(admin: Admin, row: Row, side: str, topic: str, source: Input) -> None:

@@ -16,8 +16,8 @@ from feeding import RECORDS_PER_SECOND, RELEASED_PER_SECOND
 from rows import FEW_GATED, GROUPS, QUIX
 from sides import COMMIT_INTERVAL_MS, QUIX_VERSION, SESSION_TIMEOUT_MS
 
-from pipeline.kafka.embedded.artifacts import find_java
-from pipeline.kafka.embedded.broker import KAFKA_VERSION
+from riverrun.kafka.embedded.artifacts import find_java
+from riverrun.kafka.embedded.broker import KAFKA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,7 +98,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "restore": Kind(
         "From the first rebalance to all tasks running, with no local state. Java's time has the join of the\n"
-        "group in it; Millrace takes the tasks over without a group. CPU seconds are per million records of the\n"
+        "group in it; Riverrun takes the tasks over without a group. CPU seconds are per million records of the\n"
         "changelog.",
         (
             Column("records", "records"),
@@ -112,7 +112,7 @@ KINDS: Mapping[str, Kind] = {
     "queries": Kind(
         "Latencies in ms: half of the queries (p50) and 99 % (p99) took no longer. Loaded: while the input is\n"
         "processed at full speed; idle: afterwards. In the process: `KafkaStreams.store(...).get(key)`, and\n"
-        "`Supervisor.ask` (the stream thread that has the key is another one). HTTP: Millrace's interface, and\n"
+        "`Supervisor.ask` (the stream thread that has the key is another one). HTTP: Riverrun's interface, and\n"
         "for Java the server of the JDK around the same call.",
         tuple(
             Column(f"{when}, {shown} {rank}", f"{when} {where} {rank}", 3)
@@ -188,8 +188,8 @@ KINDS: Mapping[str, Kind] = {
     ),
     "bounded": Kind(
         "A fresh application from the beginning of its input to the end: until Java has committed everything,\n"
-        "until Millrace's run has returned. Start-up: until Java's tasks run, until the Spark session has run\n"
-        "Python on its executors; Java loads Spark's classes from an archive (`millrace prepare-spark`). Spark has\n"
+        "until Riverrun's run has returned. Start-up: until Java's tasks run, until the Spark session has run\n"
+        "Python on its executors; Java loads Spark's classes from an archive (`riverrun prepare-spark`). Spark has\n"
         "two cores, Java two stream threads. CPU seconds are per million records, that is also µs per record.",
         (
             Column("s", "seconds", 2),
@@ -211,13 +211,13 @@ def report(results: Mapping[str, Sequence[Result]]) -> str:
     """The whole file."""
     intervals = ", ".join(f"{guarantee} {interval} ms" for guarantee, interval in COMMIT_INTERVAL_MS.items())
     sections = "\n".join(_section(group, results[group]) for group in GROUPS if group in results)
-    return f"""# Millrace against Java Kafka Streams
+    return f"""# Riverrun against Java Kafka Streams
 
 Written by `make bench`. The sides run one after the other on the same embedded broker, which shares the machine with them;
 their results are compared with the expected ones, record by record, before a run counts.
 
 - Records are about 100 bytes of JSON in 4 partitions, one per ms of event time; a thousand keys where nothing else is said.
-- Java is Kafka Streams {KAFKA_VERSION} with one stream thread, Millrace is `millrace worker` with one as well, each with
+- Java is Kafka Streams {KAFKA_VERSION} with one stream thread, Riverrun is `riverrun worker` with one as well, each with
   its own defaults, where the row does not say otherwise. Commit interval: {intervals}.
 - The bare loop is the same work written by hand in confluent-kafka, msgspec and rocksdict: the floor of what Python can do.
 - {QUIX} {QUIX_VERSION} runs in a Python environment of its own.

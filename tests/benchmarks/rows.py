@@ -10,8 +10,8 @@ WITH_SCHEMAS = (AVRO, PROTOBUF, JSON_SCHEMA)
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once_v2", "at_least_once"
 NO_BROKER = "in memory"
 """No guarantee: rows of tasks that commit nowhere."""
-JAVA, MILLRACE, SPARK, BARE, QUIX = "Java", "Millrace", "Millrace on Spark", "bare loop", "quixstreams"
-SQL = "Millrace in SQL"
+JAVA, RIVERRUN, SPARK, BARE, QUIX = "Java", "Riverrun", "Riverrun on Spark", "bare loop", "quixstreams"
+SQL = "Riverrun in SQL"
 CALLED, FUSED = "called", "fused"
 """A task whose operators call each other, and one with generated functions."""
 FEW, MANY = 1_000, 1_000_000
@@ -32,7 +32,7 @@ class Row:
         sides: The sides that take part; ratios are to the first.
         keys: How many users the input has.
         cache: Whether stores have one (of the default size).
-        threads: Stream threads; Millrace's are processes.
+        threads: Stream threads; Riverrun's are processes.
         in_memory: Whether stores are kept in memory rather than in RocksDB.
         snapshots: Whether bounded runs publish snapshots.
         fault: The process that dies while two instances are at work: `instance`, one of them, or `broker`; empty for none.
@@ -45,7 +45,7 @@ class Row:
     kind: str
     topology: str
     text: str
-    sides: tuple[str, ...] = (JAVA, MILLRACE)
+    sides: tuple[str, ...] = (JAVA, RIVERRUN)
     keys: int = FEW
     cache: bool = True
     threads: int = 1
@@ -86,9 +86,9 @@ def _step(name: str, topology: str, text: str, keys: int = FEW) -> Row:
 
 
 GROUPS: dict[str, tuple[Row, ...]] = {
-    "stateless": (Row("stateless", "stream", "stateless", f"{_STATELESS}.", (JAVA, MILLRACE, BARE)),),
+    "stateless": (Row("stateless", "stream", "stateless", f"{_STATELESS}.", (JAVA, RIVERRUN, BARE)),),
     "windows": (
-        Row("windowed-count", "stream", "windowed-count", f"{_COUNT}.", (JAVA, MILLRACE, BARE)),
+        Row("windowed-count", "stream", "windowed-count", f"{_COUNT}.", (JAVA, RIVERRUN, BARE)),
         Row("windowed-count, no cache", "stream", "windowed-count", f"The same {_UNCACHED}.", cache=False),
     ),
     "fusion": (
@@ -127,10 +127,10 @@ GROUPS: dict[str, tuple[Row, ...]] = {
         ),
     ),
     "sql": (
-        Row("stateless in SQL", "stream", "stateless", f"{_STATELESS}.", (MILLRACE, SQL)),
-        Row("windowed-count in SQL", "stream", "windowed-count", f"{_COUNT}.", (MILLRACE, SQL)),
-        Row("table-sum in SQL", "stream", "table-sum", f"{_SUM}.", (MILLRACE, SQL)),
-        Row("stream-table join in SQL", "stream", "join", f"{_JOIN}.", (MILLRACE, SQL)),
+        Row("stateless in SQL", "stream", "stateless", f"{_STATELESS}.", (RIVERRUN, SQL)),
+        Row("windowed-count in SQL", "stream", "windowed-count", f"{_COUNT}.", (RIVERRUN, SQL)),
+        Row("table-sum in SQL", "stream", "table-sum", f"{_SUM}.", (RIVERRUN, SQL)),
+        Row("stream-table join in SQL", "stream", "join", f"{_JOIN}.", (RIVERRUN, SQL)),
     ),
     "tables": (
         Row("table-sum", "stream", "table-sum", f"{_SUM}."),
@@ -206,7 +206,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
             "soak",
             "repartition-count",
             "One of two instances is killed and started again, all the time; the figures are those of the other one.",
-            (MILLRACE,),
+            (RIVERRUN,),
             fault="instance",
             guarantees=(EXACTLY_ONCE,),
         ),
@@ -217,7 +217,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
             "release",
             "table-sum",
             "A version that differs in every tenth key of table-sum takes its place, and is taken back.",
-            (MILLRACE,),
+            (RIVERRUN,),
             released=True,
             guarantees=(EXACTLY_ONCE,),
         ),
@@ -226,7 +226,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
             "release",
             "repartition-count",
             "Likewise of repartition and count.",
-            (MILLRACE,),
+            (RIVERRUN,),
             released=True,
             guarantees=(EXACTLY_ONCE,),
         ),
@@ -241,19 +241,19 @@ GROUPS: dict[str, tuple[Row, ...]] = {
             "gate",
             "table-sum",
             "Two versions of a table that differ in every tenth row are compared, then judged by two expectations.",
-            (MILLRACE,),
+            (RIVERRUN,),
             released=True,
             guarantees=(EXACTLY_ONCE,),
         ),
     ),
     "quixstreams": (
-        Row("stateless with quixstreams", "stream", "stateless", f"{_STATELESS}.", (JAVA, MILLRACE, QUIX)),
+        Row("stateless with quixstreams", "stream", "stateless", f"{_STATELESS}.", (JAVA, RIVERRUN, QUIX)),
         Row(
             "windowed-count with quixstreams",
             "stream",
             "windowed-count",
             f"{_COUNT}; quixstreams has no cache, so nobody has one here.",
-            (JAVA, MILLRACE, QUIX),
+            (JAVA, RIVERRUN, QUIX),
             cache=False,
         ),
         Row(
@@ -261,7 +261,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
             "stream",
             "table-sum",
             f"{_SUM}; likewise.",
-            (JAVA, MILLRACE, QUIX),
+            (JAVA, RIVERRUN, QUIX),
             cache=False,
         ),
     ),

@@ -22,15 +22,15 @@ from rows import (
     JAVA,
     JSON,
     JSON_SCHEMA,
-    MILLRACE,
     PROTOBUF,
     QUIX,
+    RIVERRUN,
     SPARK,
     SQL,
 )
 
-from pipeline.kafka.embedded.artifacts import Artifact, find_java, resolve
-from pipeline.kafka.embedded.broker import KAFKA_VERSION
+from riverrun.kafka.embedded.artifacts import Artifact, find_java, resolve
+from riverrun.kafka.embedded.broker import KAFKA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ class Run:
     """One side, one row, one guarantee, one time; topics and names nobody has used before.
 
     Args:
-        script: Which of processes/*.py runs Millrace; empty for the command `millrace worker`.
+        script: Which of processes/*.py runs Riverrun; empty for the command `riverrun worker`.
         serves: Whether stores are to be queried.
         version: Which version of the application runs.
         registry: The schema registry's address; empty where no schema is needed.
@@ -119,7 +119,7 @@ _SUFFIXES = {SQL: "_sql", AVRO: "_avro", PROTOBUF: "_protobuf", JSON_SCHEMA: "_j
 """Ends of the names of topologies that are not in Python, or whose input is not JSON."""
 
 
-def millrace(run: Run) -> list[str]:
+def riverrun(run: Run) -> list[str]:
     row = run.row
     settings = {
         "processing.guarantee": f'"{run.guarantee}"',
@@ -151,7 +151,7 @@ topology = "topologies:{row.topology.replace("-", "_")}{_SUFFIXES.get(run.side, 
     return [
         sys.executable,
         "-m",
-        "pipeline.cli",
+        "riverrun.cli",
         *options,
         "--config",
         str(config),
@@ -206,16 +206,16 @@ def quixstreams(run: Run) -> list[str]:
 
 SIDES: Mapping[str, Callable[[Run], list[str]]] = {
     JAVA: java,
-    MILLRACE: millrace,
-    SPARK: millrace,
-    SQL: millrace,
+    RIVERRUN: riverrun,
+    SPARK: riverrun,
+    SQL: riverrun,
     BARE: bare_loop,
     CALLED: task,
     FUSED: task,
-    JSON: millrace,
-    AVRO: millrace,
-    PROTOBUF: millrace,
-    JSON_SCHEMA: millrace,
+    JSON: riverrun,
+    AVRO: riverrun,
+    PROTOBUF: riverrun,
+    JSON_SCHEMA: riverrun,
     QUIX: quixstreams,
 }
 

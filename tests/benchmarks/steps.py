@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from pipeline import (
+from riverrun import (
     BYTES,
     JSON,
     LONG,
@@ -21,7 +21,7 @@ from pipeline import (
 )
 
 if TYPE_CHECKING:
-    from pipeline import KGroupedStream, KStream, ProcessorContext, Record, StreamsBuilder, Topology
+    from riverrun import KGroupedStream, KStream, ProcessorContext, Record, StreamsBuilder, Topology
 
 VIEWS, USERS = "views", "users"
 _SECOND, _MINUTE = timedelta(seconds=1), timedelta(minutes=1)

@@ -1,4 +1,4 @@
-"""The topologies of Bench.java, as Millrace runs them. Topics are those of the run, given in its environment."""
+"""The topologies of Bench.java, as Riverrun runs them. Topics are those of the run, given in its environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from formats import View, format_of
 from rows import AVRO, JSON_SCHEMA, PROTOBUF
 
-from pipeline import (
+from riverrun import (
     JSON,
     LONG,
     STRING,
@@ -28,10 +28,10 @@ from pipeline import (
     session_windowed,
     windowed,
 )
-from pipeline.sql import build_sql
+from riverrun.sql import build_sql
 
 if TYPE_CHECKING:
-    from pipeline import KStream, Serde, StreamsBuilder, Topology
+    from riverrun import KStream, Serde, StreamsBuilder, Topology
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
+from riverrun.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from tests.conformance.hosts import DriverHost, KafkaHost, SparkHost
 
 if TYPE_CHECKING:

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark import cloudpickle
 
-from pipeline import StreamsBuilder
-from pipeline.config import EXACTLY_ONCE_V2, AppConfig, StreamsConfig
-from pipeline.hosting.application import Application
-from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.ranges import resolve
-from pipeline.spark.session import spark_session
-from pipeline.testing import TopologyTestDriver
-from pipeline.worker.worker import Worker
+from riverrun import StreamsBuilder
+from riverrun.config import EXACTLY_ONCE_V2, AppConfig, StreamsConfig
+from riverrun.hosting.application import Application
+from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.ranges import resolve
+from riverrun.spark.session import spark_session
+from riverrun.testing import TopologyTestDriver
+from riverrun.worker.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from pipeline.records import RawRecord
-    from pipeline.spark.tasks.work import Job
-    from pipeline.topology.topology import Topology
+    from riverrun.records import RawRecord
+    from riverrun.spark.tasks.work import Job
+    from riverrun.topology.topology import Topology
     from tests.brokers import Broker
 
 

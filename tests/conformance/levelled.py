@@ -9,25 +9,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.partitioning import partition_for
-from pipeline.records import RawRecord, TopicPartition
-from pipeline.runtime.layout import plan_layout
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.spark.bounded_runs.packing import Packing
-from pipeline.spark.tasks.spilling import WriterMerge
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing.driver import MockClock
-from pipeline.topology.grouping import is_cyclic
+from riverrun.partitioning import partition_for
+from riverrun.records import RawRecord, TopicPartition
+from riverrun.runtime.layout import plan_layout
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.spark.bounded_runs.packing import Packing
+from riverrun.spark.tasks.spilling import WriterMerge
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing.driver import MockClock
+from riverrun.topology.grouping import is_cyclic
 from tests.changelogs import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pipeline.records import Headers, RawFields, TaskId
-    from pipeline.runtime.task import TaskCommit
-    from pipeline.topology.topology import Topology
+    from riverrun.records import Headers, RawFields, TaskId
+    from riverrun.runtime.task import TaskCommit
+    from riverrun.topology.topology import Topology
 
 Input = tuple[str, str, str | None, int]
 """Topic, key, value and timestamp (ms) of a record."""

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     BufferConfig,
@@ -37,13 +37,13 @@ from pipeline import (
     Topology,
     Windowed,
 )
-from pipeline.testing import TopologyTestDriver
+from riverrun.testing import TopologyTestDriver
 from tests.conformance.levelled import Input, LevelledHost, Slice, last_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.records import RawRecord
+    from riverrun.records import RawRecord
     from tests.conformance.hosts import Host
 
 TEXTS: Consumed[str, str] = Consumed(STRING, STRING)

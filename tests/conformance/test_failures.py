@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline import (
+from riverrun import (
     JSON,
     LONG,
     STRING,
@@ -18,8 +18,8 @@ from pipeline import (
 )
 
 if TYPE_CHECKING:
-    from pipeline import ConsumerRecord
-    from pipeline.records import RawRecord
+    from riverrun import ConsumerRecord
+    from riverrun.records import RawRecord
     from tests.conformance.hosts import Host
 
 

@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from pipeline import (
+from riverrun import (
     JSON,
     LONG,
     STRING,
@@ -39,7 +39,7 @@ from tests.presence import present
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.records import RawRecord
+    from riverrun.records import RawRecord
     from tests.conformance.hosts import Host
 
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)

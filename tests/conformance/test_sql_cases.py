@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.sql import build_sql
-from pipeline.sql.run_case import cases, run
+from riverrun.sql import build_sql
+from riverrun.sql.run_case import cases, run
 
 if TYPE_CHECKING:
-    from pipeline import StreamsBuilder, Topology
+    from riverrun import StreamsBuilder, Topology
     from tests.conformance.hosts import Host
 
 CASES = Path(__file__).parent / "sql"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     Consumed,
@@ -19,13 +19,13 @@ from pipeline import (
     TimeWindows,
     windowed,
 )
-from pipeline.worker.worker import Worker
+from riverrun.worker.worker import Worker
 from tests.skewed import GRACE_MS, SIZE_MS, counts_in, write_backlog
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipeline import Topology
+    from riverrun import Topology
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker

@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer
 
-from pipeline import STRING, Consumed, Produced, StreamsBuilder
-from pipeline.errors import StreamsError, UnderWayError
-from pipeline.hosting.connected import ConnectedApplication
-from pipeline.hosting.inputs.skipping import plan_skip
-from pipeline.hosting.ownership.alone import processing_alone
-from pipeline.hosting.ownership.sole_host import RUN, WORKER
-from pipeline.records import OffsetVector, TopicPartition
-from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.planning.runs import RunLog
-from pipeline.spark.ranges import resolve
-from pipeline.worker.reset import plan_reset, reset
-from pipeline.worker.worker import Worker
+from riverrun import STRING, Consumed, Produced, StreamsBuilder
+from riverrun.errors import StreamsError, UnderWayError
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.inputs.skipping import plan_skip
+from riverrun.hosting.ownership.alone import processing_alone
+from riverrun.hosting.ownership.sole_host import RUN, WORKER
+from riverrun.records import OffsetVector, TopicPartition
+from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.planning.runs import RunLog
+from riverrun.spark.ranges import resolve
+from riverrun.worker.reset import plan_reset, reset
+from riverrun.worker.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from riverrun.hosting.application import Application
+    from riverrun.kafka.admin import Admin
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
@@ -108,15 +108,15 @@ def test_of_several_that_begin_at_once_one_processes_and_the_others_are_refused(
 DYING = """
 import sys
 from pathlib import Path
-from pipeline import STRING, Consumed, Produced, StreamsBuilder
-from pipeline.config import AppConfig, StreamsConfig
-from pipeline.hosting.ownership.alone import processing_alone
-from pipeline.hosting.application import Application
-from pipeline.hosting.connected import ConnectedApplication
-from pipeline.hosting.ownership.sole_host import RUN
-from pipeline.kafka.admin import Admin
-from pipeline.spark.planning.runs import RunLog
-from pipeline.spark.ranges import RunRange
+from riverrun import STRING, Consumed, Produced, StreamsBuilder
+from riverrun.config import AppConfig, StreamsConfig
+from riverrun.hosting.ownership.alone import processing_alone
+from riverrun.hosting.application import Application
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.ownership.sole_host import RUN
+from riverrun.kafka.admin import Admin
+from riverrun.spark.planning.runs import RunLog
+from riverrun.spark.ranges import RunRange
 
 name, servers, session = sys.argv[1:]
 builder = StreamsBuilder()

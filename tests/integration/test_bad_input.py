@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import JSON, LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.config import AppConfig
-from pipeline.errors import BrokerError, DeserializationError, ProcessingError, RangeError, TopicError
-from pipeline.hosting.application import Application
-from pipeline.hosting.control.control_topic import ControlTopic
-from pipeline.hosting.inputs.skipping import SKIPPED_TOPIC, carry_out, plan_skip
-from pipeline.hosting.ownership.fencing import transactional_id
-from pipeline.kafka.producer import TransactionalProducer
-from pipeline.records import TopicPartition
-from pipeline.spark.ranges import resolve
-from pipeline.worker.worker import Worker
+from riverrun import JSON, LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from riverrun.config import AppConfig
+from riverrun.errors import BrokerError, DeserializationError, ProcessingError, RangeError, TopicError
+from riverrun.hosting.application import Application
+from riverrun.hosting.control.control_topic import ControlTopic
+from riverrun.hosting.inputs.skipping import SKIPPED_TOPIC, carry_out, plan_skip
+from riverrun.hosting.ownership.fencing import transactional_id
+from riverrun.kafka.producer import TransactionalProducer
+from riverrun.records import TopicPartition
+from riverrun.spark.ranges import resolve
+from riverrun.worker.worker import Worker
 from tests.presence import present
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def test_a_range_that_cannot_be_processed_is_refused(
 
 
 def test_a_users_mistake_shows_no_traceback_in_the_shell(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pipeline.cli", "--config", str(tmp_path / "none.toml"), "describe", "delays"]
+    command = [sys.executable, "-m", "riverrun.cli", "--config", str(tmp_path / "none.toml"), "describe", "delays"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "There is no" in done.stderr
@@ -171,7 +171,7 @@ def test_a_spark_that_does_not_start_is_an_error_without_a_traceback(
     broker.create(1, f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.in", [(b"k", b"without a record no Spark is needed", 1)])
     (tmp_path / f"{unique}_app.py").write_text(
-        "from pipeline import *\n"
+        "from riverrun import *\n"
         "def build(builder):\n"
         f"    builder.stream('{unique}.in', Consumed(STRING, STRING)).to('{unique}.out', Produced(STRING, STRING))\n"
         "    return builder.build()\n"
@@ -186,7 +186,7 @@ def test_a_spark_that_does_not_start_is_an_error_without_a_traceback(
 topology = "{unique}_app:build"
 """
     )
-    command = [sys.executable, "-m", "pipeline.cli", "--config", str(tmp_path / "streams.toml"), "run", unique]
+    command = [sys.executable, "-m", "riverrun.cli", "--config", str(tmp_path / "streams.toml"), "run", unique]
     environ = {name: value for name, value in os.environ.items() if name not in {"HADOOP_CONF_DIR", "YARN_CONF_DIR"}}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environ)
     assert done.returncode == 1
@@ -227,7 +227,7 @@ def test_one_record_is_skipped_and_state_and_all_others_stay(broker: Broker, uni
     before = admin.committed(app.id, [tp, other])
     broker.write(tp.topic, [(b"a", b"poison", 30), (b"a", b"x", 40)], partition=0)
     bad = before[tp].offset
-    assert f"millrace skip APP {tp}@{bad}" in str(stopped_by(app))
+    assert f"riverrun skip APP {tp}@{bad}" in str(stopped_by(app))
     for wrong, said in ((bad + 1, f"processes is {bad}, not {bad + 1}"), (bad - 1, f"processes is {bad}, not")):
         with pytest.raises(RangeError, match=said):
             plan_skip(broker.connected(app), tp, wrong)

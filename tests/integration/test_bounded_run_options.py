@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     BufferConfig,
@@ -33,15 +33,15 @@ from pipeline import (
     TimeWindows,
     TopicPartition,
 )
-from pipeline.cli.exit_codes import INTERRUPTED
-from pipeline.errors import DeserializationError, RangeError, TopicError, UnsupportedByHostError
-from pipeline.hosting.progress import Progress, telling
-from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.planning.runs import RunLog
-from pipeline.spark.ranges import resolve
-from pipeline.spark.session import spark_session
-from pipeline.transfers.exporting.exports import ExportSpec, run_export
-from pipeline.transfers.importing.imports import ImportSpec, run_import
+from riverrun.cli.exit_codes import INTERRUPTED
+from riverrun.errors import DeserializationError, RangeError, TopicError, UnsupportedByHostError
+from riverrun.hosting.progress import Progress, telling
+from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.planning.runs import RunLog
+from riverrun.spark.ranges import resolve
+from riverrun.spark.session import spark_session
+from riverrun.transfers.exporting.exports import ExportSpec, run_export
+from riverrun.transfers.importing.imports import ImportSpec, run_import
 from tests.conformance.hosts import on_executor
 from tests.presence import present
 
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pipeline import Topology
-    from pipeline.hosting.application import Application
-    from pipeline.spark.bounded_runs.summary import RunSummary
+    from riverrun import Topology
+    from riverrun.hosting.application import Application
+    from riverrun.spark.bounded_runs.summary import RunSummary
     from tests.brokers import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -303,7 +303,7 @@ def test_only_what_windows_have_forgotten_is_deleted_from_their_changelog(
 SLOW = """
 import pathlib, time
 
-from pipeline import STRING, Consumed, Produced
+from riverrun import STRING, Consumed, Produced
 
 def build(builder):
     builder.stream("{name}.in", Consumed(STRING, STRING)).peek(wait).to("{name}.out", Produced(STRING, STRING))
@@ -322,7 +322,7 @@ def test_ctrl_c_ends_a_run_at_once_and_without_a_trace(case: Case, tmp_path: Pat
         f'[kafka]\n"bootstrap.servers" = "{case.broker.bootstrap_servers}"\n'
         f'[apps.{case.name}]\ntopology = "slow:build"\n'
     )
-    command = [sys.executable, "-m", "pipeline.cli", "run", case.name]
+    command = [sys.executable, "-m", "riverrun.cli", "run", case.name]
     with (tmp_path / "log").open("w") as log:
         started = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
     while not (tmp_path / "begun").exists():

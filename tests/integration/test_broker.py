@@ -20,13 +20,13 @@ from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from pipeline.errors import EmbeddedBrokerError
-from pipeline.kafka.admin import Admin, TopicSpec
-from pipeline.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
-from pipeline.kafka.group import groups as groups_module
-from pipeline.kafka.group.groups import GroupState
-from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer
-from pipeline.records import TopicPartition
+from riverrun.errors import EmbeddedBrokerError
+from riverrun.kafka.admin import Admin, TopicSpec
+from riverrun.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
+from riverrun.kafka.group import groups as groups_module
+from riverrun.kafka.group.groups import GroupState
+from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
+from riverrun.records import TopicPartition
 from tests.brokers import HOME, JAVA_HOME, embedded_broker
 from tests.presence import present
 from tests.waiting import until
@@ -55,8 +55,8 @@ def stopped(tmp_path: Path, new_port: Callable[[], int]) -> Iterator[EmbeddedBro
     broker.stop()
 
 
-def millrace(home: Path, *arguments: str, **environ: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "pipeline.cli", "--home", str(home), *arguments]
+def riverrun(home: Path, *arguments: str, **environ: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "riverrun.cli", "--home", str(home), *arguments]
     search_path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": search_path, **environ}
@@ -223,7 +223,7 @@ def test_topics_are_created_and_listed_with_the_command_once_the_broker_runs(
     config.write_text(f'[kafka]\n"bootstrap.servers" = "{stopped.bootstrap_servers}"\n')
 
     def topic(*arguments: str) -> tuple[int, str]:
-        return millrace(tmp_path, "--config", str(config), "topic", *arguments)
+        return riverrun(tmp_path, "--config", str(config), "topic", *arguments)
 
     code, shown = topic("create", "clicks")
     assert (code, "nothing listens at" in shown, "Traceback" in shown) == (1, True, False)
@@ -338,7 +338,7 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def test_without_java_the_command_says_what_to_install(tmp_path: Path) -> None:
-    code, shown = millrace(tmp_path, "broker", "start", PATH="", JAVA_HOME="")
+    code, shown = riverrun(tmp_path, "broker", "start", PATH="", JAVA_HOME="")
     assert code == 1
     assert "no java in JAVA_HOME, nor on the PATH" in shown
     assert "Install a Java 17" in shown
@@ -357,7 +357,7 @@ def test_a_java_that_is_too_old_is_named(tmp_path: Path, new_port: Callable[[], 
 def test_what_cannot_be_downloaded_is_named_and_nothing_half_is_left(
     tmp_path: Path, new_port: Callable[[], int]
 ) -> None:
-    code, shown = millrace(tmp_path, "broker", "start", "--port", str(new_port()), JAVA_TOOL_OPTIONS=OFFLINE)
+    code, shown = riverrun(tmp_path, "broker", "start", "--port", str(new_port()), JAVA_TOOL_OPTIONS=OFFLINE)
     assert code == 1
     assert "Download of kafka_2.13" in shown
     assert "network" in shown
@@ -374,18 +374,18 @@ def test_once_downloaded_it_starts_without_a_network(
     (home / f"kafka-{KAFKA_VERSION}").symlink_to(HOME / f"kafka-{KAFKA_VERSION}")
     port = str(new_port())
     try:
-        code, shown = millrace(home, "broker", "start", "--port", port, JAVA_TOOL_OPTIONS=OFFLINE)
+        code, shown = riverrun(home, "broker", "start", "--port", port, JAVA_TOOL_OPTIONS=OFFLINE)
         assert (code, f"Broker runs at 127.0.0.1:{port}" in shown) == (0, True), shown
-        assert millrace(home, "broker", "status")[0] == 0
-        assert "Picked up" in millrace(home, "broker", "logs")[1]
+        assert riverrun(home, "broker", "status")[0] == 0
+        assert "Picked up" in riverrun(home, "broker", "logs")[1]
         java_is_all_it_needs = tmp_path / "bin"
         java_is_all_it_needs.mkdir()
         java = shutil.which("java")
         assert java is not None
         (java_is_all_it_needs / "java").symlink_to(java)
-        code, shown = millrace(home, "broker", "start", "--port", port, PATH=str(java_is_all_it_needs))
+        code, shown = riverrun(home, "broker", "start", "--port", port, PATH=str(java_is_all_it_needs))
         assert (code, f"Broker runs at 127.0.0.1:{port}" in shown) == (0, True), shown
     finally:
         for _ in range(2):
-            assert millrace(home, "broker", "stop") == (0, "Broker is stopped\n")
-    assert millrace(home, "broker", "status") == (3, "Broker is not running\n")
+            assert riverrun(home, "broker", "stop") == (0, "Broker is stopped\n")
+    assert riverrun(home, "broker", "status") == (3, "Broker is not running\n")

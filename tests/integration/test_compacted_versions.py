@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import STRING, Consumed, Processor, Produced, Stores, StreamsBuilder
-from pipeline.hosting.clock import SystemClock
-from pipeline.worker.worker import Worker
+from riverrun import STRING, Consumed, Processor, Produced, Stores, StreamsBuilder
+from riverrun.hosting.clock import SystemClock
+from riverrun.worker.worker import Worker
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipeline import ProcessorContext, Record, Topology
+    from riverrun import ProcessorContext, Record, Topology
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker

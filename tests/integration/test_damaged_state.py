@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     Consumed,
@@ -19,20 +19,20 @@ from pipeline import (
     TimeWindows,
     windowed,
 )
-from pipeline.errors import TopicError
-from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.connected import ConnectedApplication
-from pipeline.hosting.restoring.local_state import left_positions
-from pipeline.hosting.restoring.store_changelog_reader import silently
-from pipeline.hosting.tasks.owned_task import OwnedTask
-from pipeline.hosting.tasks.standby_tasks import StandbyTasks
-from pipeline.kafka.admin import Admin
-from pipeline.records import OffsetVector, TaskId, TopicPartition
-from pipeline.state.backends.rocksdb import RocksDbBackend
-from pipeline.worker.reset import plan_reset, reset
-from pipeline.worker.tasks.state_updater import StateUpdater
-from pipeline.worker.tasks.task_states import StreamTask, StreamTaskState
-from pipeline.worker.worker import Worker
+from riverrun.errors import TopicError
+from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.restoring.local_state import left_positions
+from riverrun.hosting.restoring.store_changelog_reader import silently
+from riverrun.hosting.tasks.owned_task import OwnedTask
+from riverrun.hosting.tasks.standby_tasks import StandbyTasks
+from riverrun.kafka.admin import Admin
+from riverrun.records import OffsetVector, TaskId, TopicPartition
+from riverrun.state.backends.rocksdb import RocksDbBackend
+from riverrun.worker.reset import plan_reset, reset
+from riverrun.worker.tasks.state_updater import StateUpdater
+from riverrun.worker.tasks.task_states import StreamTask, StreamTaskState
+from riverrun.worker.worker import Worker
 from tests.presence import present
 
 if TYPE_CHECKING:

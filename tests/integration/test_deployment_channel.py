@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.cluster.channel import DEPLOYMENTS_TOPIC, Channel, InstanceReport, Message, Stop
-from pipeline.errors import BrokerError
+from riverrun.cluster.channel import DEPLOYMENTS_TOPIC, Channel, InstanceReport, Message, Stop
+from riverrun.errors import BrokerError
 from tests.waiting import until
 
 if TYPE_CHECKING:

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import pipeline.releases.differences.differ as differ_module
-from pipeline.errors import RangeError
-from pipeline.hosting.clock import SystemClock
-from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer
-from pipeline.kafka.ranges import read_fields
-from pipeline.records import RawRecord, TopicPartition
-from pipeline.releases.differences.differ import Differ
-from pipeline.releases.differences.difference import Change, Side
+import riverrun.releases.differences.differ as differ_module
+from riverrun.errors import RangeError
+from riverrun.hosting.clock import SystemClock
+from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
+from riverrun.kafka.ranges import read_fields
+from riverrun.records import RawRecord, TopicPartition
+from riverrun.releases.differences.differ import Differ
+from riverrun.releases.differences.difference import Change, Side
 from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pipeline.releases.differences.difference import Pair
+    from riverrun.releases.differences.difference import Pair
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker

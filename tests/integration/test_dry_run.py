@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     JSON,
     LONG,
     STRING,
@@ -22,11 +22,11 @@ from pipeline import (
     TimeWindows,
     windowed,
 )
-from pipeline.errors import UnsupportedByHostError
-from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.dry_runs.outputs import dry_run
-from pipeline.spark.ranges import resolve
-from pipeline.spark.session import spark_session
+from riverrun.errors import UnsupportedByHostError
+from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.dry_runs.outputs import dry_run
+from riverrun.spark.ranges import resolve
+from riverrun.spark.session import spark_session
 from tests.conformance.hosts import on_executor
 from tests.presence import present
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pipeline import Topology
-    from pipeline.hosting.application import Application
+    from riverrun import Topology
+    from riverrun.hosting.application import Application
     from tests.brokers import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import STRING, Consumed, Produced, StreamsBuilder
-from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
-from pipeline.errors import (
+from riverrun import STRING, Consumed, Produced, StreamsBuilder
+from riverrun.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
+from riverrun.errors import (
     BrokerError,
     ConfigError,
     ProcessingError,
@@ -16,15 +16,15 @@ from pipeline.errors import (
     TopicError,
     UnknownOutcomeError,
 )
-from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.tasks.owned_task import OwnedTask
-from pipeline.worker.worker import Worker
+from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.tasks.owned_task import OwnedTask
+from riverrun.worker.worker import Worker
 from tests import handlers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipeline.hosting.application import Application
+    from riverrun.hosting.application import Application
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker

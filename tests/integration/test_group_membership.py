@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from kafka.coordinator.base import BaseCoordinator
 
-from pipeline.kafka.group.membership import GroupMember
-from pipeline.worker.group.protocol import Introduction
-from pipeline.worker.group.servers import servers_of
+from riverrun.kafka.group.membership import GroupMember
+from riverrun.worker.group.protocol import Introduction
+from riverrun.worker.group.servers import servers_of
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from pipeline.errors import BrokerError, ConfigError, DeserializationError, EngineError, RangeError, TopicError
-from pipeline.hosting.progress import Progress, telling
-from pipeline.partitioning import partition_for
-from pipeline.records import TopicPartition
-from pipeline.spark.engine import databases
-from pipeline.spark.engine.databases import literal, with_driver
-from pipeline.spark.engine.failures import spark_failures
-from pipeline.transfers.exporting import exports, jdbc
-from pipeline.transfers.exporting.exports import ExportSpec, ExportSummary, run_export
-from pipeline.transfers.importing.imports import ImportSpec, run_import
+from riverrun.errors import BrokerError, ConfigError, DeserializationError, EngineError, RangeError, TopicError
+from riverrun.hosting.progress import Progress, telling
+from riverrun.partitioning import partition_for
+from riverrun.records import TopicPartition
+from riverrun.spark.engine import databases
+from riverrun.spark.engine.databases import literal, with_driver
+from riverrun.spark.engine.failures import spark_failures
+from riverrun.transfers.exporting import exports, jdbc
+from riverrun.transfers.exporting.exports import ExportSpec, ExportSummary, run_export
+from riverrun.transfers.importing.imports import ImportSpec, run_import
 from tests.presence import present
 from tests.spark_sessions import session_with
 
@@ -272,7 +272,7 @@ def test_records_are_added_to_a_table_once_whenever_an_export_dies(
     assert run_export(spec, broker.admin(), spark).batch is None
     assert sorted(row.id for row in found("ORDERS")) == list(range(30))
     tables = [row.TABLE_NAME for row in found("information_schema.tables") if row.TABLE_SCHEMA == "PUBLIC"]
-    assert sorted(tables) == ["ORDERS", "millrace_exports"]  # nothing is left behind
+    assert sorted(tables) == ["ORDERS", "riverrun_exports"]  # nothing is left behind
 
 
 def test_what_cannot_be_imported_is_said_before_anything_is_written(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.spark.engine.java_classes import archive_options, classes_archive
+from riverrun.spark.engine.java_classes import archive_options, classes_archive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.spark
 SESSION = """
 import os, sys
 from pathlib import Path
-from pipeline.spark.engine.java_classes import classes_archive
-from pipeline.spark.session import spark_session
+from riverrun.spark.engine.java_classes import classes_archive
+from riverrun.spark.session import spark_session
 
 only_with_it = {"spark.driver.extraJavaOptions": "-Xshare:on"}  # or Java does not start
 session = spark_session("local[1]", only_with_it, archive=classes_archive(os.environ, Path(sys.argv[1])))
@@ -32,7 +32,7 @@ print([str(given) for given in management.getRuntimeMXBean().getInputArguments()
 def test_sessions_use_the_archive_of_classes_that_a_command_has_made(tmp_path: Path) -> None:
     archive = classes_archive(os.environ, tmp_path)
     assert archive_options(archive) == "", "Java ends if it is told of one that is not there"
-    command = [sys.executable, "-m", "pipeline.cli", "--home", str(tmp_path), "prepare-spark"]
+    command = [sys.executable, "-m", "riverrun.cli", "--home", str(tmp_path), "prepare-spark"]
     made = subprocess.run(command, capture_output=True, text=True, check=True)
     assert str(archive) in made.stdout
     assert "The archive is there" in subprocess.run(command, capture_output=True, text=True, check=True).stdout

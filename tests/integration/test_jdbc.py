@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.errors import ConfigError, EngineError, RangeError
-from pipeline.hosting.control.control_topic import ControlTopic
-from pipeline.spark.engine import databases
-from pipeline.transfers.exporting.exports import EXPORTS_TOPIC, ExportSpec, run_export
-from pipeline.transfers.exporting.jdbc import JdbcTarget
-from pipeline.transfers.importing.imports import ImportSpec, run_import
+from riverrun.errors import ConfigError, EngineError, RangeError
+from riverrun.hosting.control.control_topic import ControlTopic
+from riverrun.spark.engine import databases
+from riverrun.transfers.exporting.exports import EXPORTS_TOPIC, ExportSpec, run_export
+from riverrun.transfers.exporting.jdbc import JdbcTarget
+from riverrun.transfers.importing.imports import ImportSpec, run_import
 from tests.postgresql import binary, running_postgres
 from tests.presence import present
 from tests.spark_sessions import session_with
@@ -90,7 +90,7 @@ def export(database: Database, name: str, key: tuple[str, ...] = ()) -> ExportSp
 
 
 def staging(database: Database) -> list[list[str]]:
-    return database.rows("SELECT tablename FROM pg_tables WHERE tablename ~ '^millrace_[0-9a-f]{8}_'")
+    return database.rows("SELECT tablename FROM pg_tables WHERE tablename ~ '^riverrun_[0-9a-f]{8}_'")
 
 
 def test_records_are_added_once_each_and_the_next_export_goes_on(
@@ -106,7 +106,7 @@ def test_records_are_added_once_each_and_the_next_export_goes_on(
     assert run_export(spec, broker.admin(), spark).written == 1
     found = database.rows(f"SELECT id, amount, _key FROM {unique} ORDER BY id")
     assert found == [[str(n), f"{n / 2:g}", f"k{n}"] for n in range(21)]
-    assert database.rows(f"SELECT batch FROM millrace_exports WHERE export = '{unique}'") == [["2"]]
+    assert database.rows(f"SELECT batch FROM riverrun_exports WHERE export = '{unique}'") == [["2"]]
     assert staging(database) == []
 
 

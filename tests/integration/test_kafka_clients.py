@@ -12,18 +12,18 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
-from pipeline.errors import BrokerError, ConfigError, MissingOffsetError, RangeError, TaskMigratedError, TopicError
-from pipeline.kafka import admin as admin_module
-from pipeline.kafka import leaders as leaders_module
-from pipeline.kafka import requests as requests_module
-from pipeline.kafka.admin import Admin, CommittedOffset, TopicSpec
-from pipeline.kafka.consumer import RecordConsumer
-from pipeline.kafka.group import groups as groups_module
-from pipeline.kafka.group.groups import GroupState
-from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer, group_metadata
-from pipeline.kafka.ranges import offsets_at_time, read_range
-from pipeline.partitioning import partition_for
-from pipeline.records import RAW_OFFSET, OffsetRange, RawRecord, TopicPartition
+from riverrun.errors import BrokerError, ConfigError, MissingOffsetError, RangeError, TaskMigratedError, TopicError
+from riverrun.kafka import admin as admin_module
+from riverrun.kafka import leaders as leaders_module
+from riverrun.kafka import requests as requests_module
+from riverrun.kafka.admin import Admin, CommittedOffset, TopicSpec
+from riverrun.kafka.consumer import RecordConsumer
+from riverrun.kafka.group import groups as groups_module
+from riverrun.kafka.group.groups import GroupState
+from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer, group_metadata
+from riverrun.kafka.ranges import offsets_at_time, read_range
+from riverrun.partitioning import partition_for
+from riverrun.records import RAW_OFFSET, OffsetRange, RawRecord, TopicPartition
 from tests.integration.late_leader import late_leader
 from tests.waiting import DEADLINE_S, until
 

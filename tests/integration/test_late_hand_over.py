@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import LONG, STRING, Consumed, Produced, StreamsBuilder, TimeWindows
-from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
-from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.ranges import resolve
-from pipeline.spark.session import spark_session
-from pipeline.worker.worker import Worker
+from riverrun import LONG, STRING, Consumed, Produced, StreamsBuilder, TimeWindows
+from riverrun.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
+from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.ranges import resolve
+from riverrun.spark.session import spark_session
+from riverrun.worker.worker import Worker
 from tests.conformance.hosts import on_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pipeline import Topology
+    from riverrun import Topology
     from tests.brokers import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

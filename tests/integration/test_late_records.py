@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import LONG, STRING, Consumed, Produced, StreamsBuilder, TimeWindows
-from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
-from pipeline.worker.worker import Worker
+from riverrun import LONG, STRING, Consumed, Produced, StreamsBuilder, TimeWindows
+from riverrun.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
+from riverrun.worker.worker import Worker
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipeline import Topology
+    from riverrun import Topology
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import great_expectations.expectations as gxe
 import pytest
 
-from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Millrace, Produced
-from pipeline.errors import RangeError
-from pipeline.quality import Checks, Expectations
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, Riverrun
+from riverrun.errors import RangeError
+from riverrun.quality import Checks, Expectations
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipeline import StreamsBuilder, Topology
-    from pipeline.project.app import App
+    from riverrun import StreamsBuilder, Topology
+    from riverrun.project.app import App
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
@@ -49,7 +49,7 @@ def demands(unique: str) -> Checks:
 @pytest.fixture
 def app(broker: Broker, unique: str, tmp_path: Path) -> App:
     broker.create(1, *(f"{unique}.{name}" for name in ("in", "log", "sums")))
-    project = Millrace(kafka=broker.kafka, directory=tmp_path, by="ann@desk")
+    project = Riverrun(kafka=broker.kafka, directory=tmp_path, by="ann@desk")
     kinds = {f"{unique}.log": "log", f"{unique}.sums": "table"}
     made = project.application(unique, spent(unique), quality=lambda: demands(unique), data_docs="docs", outputs=kinds)
     pay(broker, made, ("ann", 5, 1_000), ("bob", 7, 5_000))
@@ -103,7 +103,7 @@ def test_drops_and_lateness_of_running_workers_are_judged_since_the_last_check(
     broker.create(1, *(f"{unique}.{name}" for name in ("in", "log", "sums")))
     no_null = gxe.ExpectColumnValuesToBeBetween(column="null_key_or_value", max_value=0, severity="critical")
     on_time = gxe.ExpectColumnValuesToBeBetween(column="lateness_max_ms", max_value=1000, severity="warning")
-    project = Millrace(kafka=broker.kafka, directory=tmp_path)
+    project = Riverrun(kafka=broker.kafka, directory=tmp_path)
     asked, token = Checks(workers=[no_null, on_time]), {"server.token": "open-sesame"}
     app = project.application(unique, spent(unique), quality=lambda: asked, config=token)
     assert app.check().verdict.warnings == ("workers: instances answer",), "there are none"

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import STRING, AutoOffsetReset, Consumed, Produced, StreamsBuilder
-from pipeline.errors import ConfigError
-from pipeline.hosting.clock import SystemClock
-from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.ranges import resolve
-from pipeline.spark.session import spark_session
-from pipeline.worker.worker import Worker
+from riverrun import STRING, AutoOffsetReset, Consumed, Produced, StreamsBuilder
+from riverrun.errors import ConfigError
+from riverrun.hosting.clock import SystemClock
+from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.ranges import resolve
+from riverrun.spark.session import spark_session
+from riverrun.worker.worker import Worker
 from tests.conformance.hosts import on_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pipeline import Topology
-    from pipeline.hosting.application import Application
+    from riverrun import Topology
+    from riverrun.hosting.application import Application
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker

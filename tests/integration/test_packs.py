@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import STRING, Consumed, Produced, Repartitioned, StreamsBuilder
-from pipeline.errors import TaskMigratedError
-from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.connected import ConnectedApplication
-from pipeline.hosting.tasks.owned_task import OwnedTask
-from pipeline.kafka.producer import IdempotentProducer
-from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.inputs.packs import pack_header, packed
-from pipeline.worker.inputs.fetching import ENOUGH, Fetching
-from pipeline.worker.inputs.interruptions import Undisturbed
-from pipeline.worker.task_figures import InputProgress
+from riverrun import STRING, Consumed, Produced, Repartitioned, StreamsBuilder
+from riverrun.errors import TaskMigratedError
+from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.tasks.owned_task import OwnedTask
+from riverrun.kafka.producer import IdempotentProducer
+from riverrun.records import RawRecord, TaskId, TopicPartition
+from riverrun.runtime.inputs.packs import pack_header, packed
+from riverrun.worker.inputs.fetching import ENOUGH, Fetching
+from riverrun.worker.inputs.interruptions import Undisturbed
+from riverrun.worker.task_figures import InputProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pipeline.hosting.application import Application
+    from riverrun.hosting.application import Application
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import STRING, Consumed, JoinWindows, Produced, StreamsBuilder, Topology
-from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.connected import ConnectedApplication
-from pipeline.hosting.tasks.standby_tasks import StandbyTasks
-from pipeline.records import TaskId, TopicPartition
-from pipeline.worker.worker import Worker
+from riverrun import STRING, Consumed, JoinWindows, Produced, StreamsBuilder, Topology
+from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.tasks.standby_tasks import StandbyTasks
+from riverrun.records import TaskId, TopicPartition
+from riverrun.worker.worker import Worker
 from tests.read_only_stores import looking_up
 from tests.waiting import until
 

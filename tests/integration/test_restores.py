@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.connected import ConnectedApplication
-from pipeline.hosting.restoring.store_changelog_reader import StoreChangelogReader
-from pipeline.hosting.tasks.owned_task import OwnedTask
-from pipeline.hosting.tasks.standby_tasks import StandbyTasks
-from pipeline.kafka.producer import TransactionalProducer
-from pipeline.records import TaskId, TopicPartition
-from pipeline.worker.queries.queries import KeyQuery, Page, Question, Reason, Refusal
-from pipeline.worker.stream_thread.stream_thread import StreamThread
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.restoring.store_changelog_reader import StoreChangelogReader
+from riverrun.hosting.tasks.owned_task import OwnedTask
+from riverrun.hosting.tasks.standby_tasks import StandbyTasks
+from riverrun.kafka.producer import TransactionalProducer
+from riverrun.records import TaskId, TopicPartition
+from riverrun.worker.queries.queries import KeyQuery, Page, Question, Reason, Refusal
+from riverrun.worker.stream_thread.stream_thread import StreamThread
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pipeline.runtime.task import Task
-    from pipeline.worker.states import WorkerSummary
+    from riverrun.runtime.task import Task
+    from riverrun.worker.states import WorkerSummary
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker

@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from pipeline import (
+from riverrun import (
     BYTES,
     STRING,
     Avro,
@@ -31,13 +31,13 @@ from pipeline import (
     StreamsBuilder,
     Topology,
 )
-from pipeline.errors import RegistryError, SchemaError
-from pipeline.schemas.avro.types import schema_of
-from pipeline.schemas.registry import Registry, registry_of
-from pipeline.serde.api import SerdePlace, placed
-from pipeline.sql.planning.planner import build_sql
-from pipeline.sql.resolving import resolve
-from pipeline.testing import TopologyTestDriver
+from riverrun.errors import RegistryError, SchemaError
+from riverrun.schemas.avro.types import schema_of
+from riverrun.schemas.registry import Registry, registry_of
+from riverrun.serde.api import SerdePlace, placed
+from riverrun.sql.planning.planner import build_sql
+from riverrun.sql.resolving import resolve
+from riverrun.testing import TopologyTestDriver
 from tests.registries import running_registry
 from tests.unit.schemas import flights as protobuf
 from tests.unit.schemas import tickets
@@ -216,7 +216,7 @@ def test_statements_read_all_kinds_of_fields_of_messages(registry: str, topic: s
 
 def test_columns_of_messages_are_resolved_with_what_they_import(registry: str, topic: str, tmp_path: Path) -> None:
     text = """
-        syntax = "proto3"; package millrace.test;
+        syntax = "proto3"; package riverrun.test;
         import "google/protobuf/wrappers.proto"; import "google/protobuf/duration.proto"; import "google/type/money.proto";
         import "google/protobuf/timestamp.proto";
         message Order {

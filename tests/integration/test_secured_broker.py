@@ -17,20 +17,20 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.config import AppConfig, StreamsConfig
-from pipeline.errors import BrokerError, TopicError
-from pipeline.hosting.application import Application
-from pipeline.hosting.connected import ConnectedApplication
-from pipeline.kafka.admin import Admin, TopicSpec
-from pipeline.kafka.embedded import broker as embedded
-from pipeline.kafka.embedded.artifacts import find_java
-from pipeline.kafka.group.groups import GroupState
-from pipeline.kafka.group.membership import GroupMember
-from pipeline.kafka.producer import IdempotentProducer
-from pipeline.records import OffsetVector, TopicPartition
-from pipeline.worker.reset import plan_reset, reset
-from pipeline.worker.worker import Worker
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from riverrun.config import AppConfig, StreamsConfig
+from riverrun.errors import BrokerError, TopicError
+from riverrun.hosting.application import Application
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.kafka.admin import Admin, TopicSpec
+from riverrun.kafka.embedded import broker as embedded
+from riverrun.kafka.embedded.artifacts import find_java
+from riverrun.kafka.group.groups import GroupState
+from riverrun.kafka.group.membership import GroupMember
+from riverrun.kafka.producer import IdempotentProducer
+from riverrun.records import OffsetVector, TopicPartition
+from riverrun.worker.reset import plan_reset, reset
+from riverrun.worker.worker import Worker
 from tests.brokers import embedded_broker
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from pipeline.kafka.admin import TopicSpec
-from pipeline.records import TopicPartition
+from riverrun.kafka.admin import TopicSpec
+from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.kafka.admin import Admin
+    from riverrun.kafka.admin import Admin
     from tests.brokers import Broker
 
 THREADS, ROUNDS, RECORDS = 8, 10, 20

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.config import AppConfig, StreamsConfig
-from pipeline.errors import ConfigError
-from pipeline.hosting.application import Application
-from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.progress import Progress, telling
-from pipeline.hosting.tasks.snapshots_from_log import publish_snapshots
-from pipeline.records import TopicPartition
-from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.ranges import resolve
-from pipeline.spark.session import spark_session
-from pipeline.worker.worker import Worker
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from riverrun.config import AppConfig, StreamsConfig
+from riverrun.errors import ConfigError
+from riverrun.hosting.application import Application
+from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.progress import Progress, telling
+from riverrun.hosting.tasks.snapshots_from_log import publish_snapshots
+from riverrun.records import TopicPartition
+from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.ranges import resolve
+from riverrun.spark.session import spark_session
+from riverrun.worker.worker import Worker
 from tests.conformance.hosts import on_executor
 from tests.presence import present
 from tests.waiting import until
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pipeline import Topology
+    from riverrun import Topology
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker

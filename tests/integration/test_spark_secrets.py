@@ -12,7 +12,7 @@ pytestmark = pytest.mark.spark
 SESSION = """
 from pathlib import Path
 from pyspark import SparkContext
-from pipeline.spark.session import spark_session
+from riverrun.spark.session import spark_session
 
 secret = {"spark.hadoop.fs.s3a.secret.key": "hunter2", "spark.driver.memory": "600m", "spark.sql.shuffle.partitions": "3"}
 session = spark_session("local[1]", secret)

@@ -1,4 +1,4 @@
-"""`millrace sql` over topics of a broker: SELECT and PRINT, as a shell would ask them."""
+"""`riverrun sql` over topics of a broker: SELECT and PRINT, as a shell would ask them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.main import app
-from pipeline.errors import StreamsError
+from riverrun.cli.main import app
+from riverrun.errors import StreamsError
 from tests.terminals import CTRL_C, terminal
 
 if TYPE_CHECKING:

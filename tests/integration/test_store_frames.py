@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     Consumed,
@@ -21,21 +21,21 @@ from pipeline import (
     StreamsBuilder,
     TimeWindows,
 )
-from pipeline.errors import InvalidStateStoreError, SnapshotError
-from pipeline.records import TopicPartition
-from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.ranges import resolve
-from pipeline.spark.session import spark_session
-from pipeline.spark.store_frames.stores import read_store
-from pipeline.worker.worker import Worker
+from riverrun.errors import InvalidStateStoreError, SnapshotError
+from riverrun.records import TopicPartition
+from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.ranges import resolve
+from riverrun.spark.session import spark_session
+from riverrun.spark.store_frames.stores import read_store
+from riverrun.worker.worker import Worker
 from tests.conformance.hosts import on_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pipeline import Topology
-    from pipeline.hosting.application import Application
+    from riverrun import Topology
+    from riverrun.hosting.application import Application
     from tests.brokers import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -141,7 +141,7 @@ def test_a_store_is_read_at_the_offsets_where_runs_ended(broker: Broker, unique:
         file.write_bytes(b"damaged")
     assert counts("latest") == [("w0", 3), ("w1", 3), ("w2", 3)]  # out of the changelog
     damaged = read_store(broker.connected(app), "counts", spark, on_executor(build), at=first)
-    with pytest.raises(Exception, match=r"millrace-error: \[.SnapshotError") as failed:
+    with pytest.raises(Exception, match=r"riverrun-error: \[.SnapshotError") as failed:
         damaged.collect()
     assert SnapshotError.__name__ in str(failed.value)
 
@@ -201,7 +201,7 @@ def test_a_store_is_read_at_any_offsets_as_a_run_that_ended_there_left_it(
 
 
 def test_only_committed_records_are_read(broker: Broker, unique: str, tmp_path: Path) -> None:
-    from pipeline.kafka.producer import TransactionalProducer  # noqa: PLC0415 - of this test alone
+    from riverrun.kafka.producer import TransactionalProducer  # noqa: PLC0415 - of this test alone
 
     build, spark = counting(unique), spark_session()
     app = application(broker, unique, tmp_path, build)

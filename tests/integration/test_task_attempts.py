@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.errors import BrokerError, ConfigError, UnknownOutcomeError
-from pipeline.hosting.tasks.owned_task import OwnedTask
-from pipeline.records import OffsetRange, TaskId, TopicPartition
-from pipeline.spark.bounded_runs.attempts import attempt
-from pipeline.spark.bounded_runs.executor import run_task
-from pipeline.spark.engine.executor_errors import rebuilt_error
-from pipeline.spark.tasks.work import TaskWork, job_of
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from riverrun.errors import BrokerError, ConfigError, UnknownOutcomeError
+from riverrun.hosting.tasks.owned_task import OwnedTask
+from riverrun.records import OffsetRange, TaskId, TopicPartition
+from riverrun.spark.bounded_runs.attempts import attempt
+from riverrun.spark.bounded_runs.executor import run_task
+from riverrun.spark.engine.executor_errors import rebuilt_error
+from riverrun.spark.tasks.work import TaskWork, job_of
 from tests.brokers import Broker, embedded_broker
 from tests.presence import present
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pipeline import Topology
-    from pipeline.kafka.embedded.broker import EmbeddedBroker
+    from riverrun import Topology
+    from riverrun.kafka.embedded.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.broker
 
@@ -83,9 +83,9 @@ class Waiting(logging.Handler):
 def waiting() -> Iterator[threading.Event]:
     """Set once somebody waits for brokers."""
     handler = Waiting()
-    logging.getLogger("pipeline.spark.tasks.absent_brokers").addHandler(handler)
+    logging.getLogger("riverrun.spark.tasks.absent_brokers").addHandler(handler)
     yield handler.begun
-    logging.getLogger("pipeline.spark.tasks.absent_brokers").removeHandler(handler)
+    logging.getLogger("riverrun.spark.tasks.absent_brokers").removeHandler(handler)
 
 
 def test_an_attempt_whose_brokers_go_away_waits_for_them_and_tells_what_it_has_done(

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.spark
 
 SESSION = """
 import sys
-from pipeline.spark.session import spark_session
+from riverrun.spark.session import spark_session
 
 spark = spark_session("local[1]")
 time, day = "unix_millis(TIMESTAMP'2025-06-01 12:00:00')", "unix_millis(CAST(DATE'2025-06-01' AS TIMESTAMP))"

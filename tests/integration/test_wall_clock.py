@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import STRING, Consumed, Grouped, Produced, PunctuationType, Record, StreamsBuilder
-from pipeline.worker.worker import Worker
+from riverrun import STRING, Consumed, Grouped, Produced, PunctuationType, Record, StreamsBuilder
+from riverrun.worker.worker import Worker
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipeline import Cancellable, ProcessorContext
+    from riverrun import Cancellable, ProcessorContext
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker

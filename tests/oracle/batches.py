@@ -5,18 +5,18 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from pipeline.processor.handlers import ErrorHandlers
-from pipeline.records import RawRecord, TopicPartition
-from pipeline.runtime.stores.global_state import GlobalState
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing.driver import MockClock
+from riverrun.processor.handlers import ErrorHandlers
+from riverrun.records import RawRecord, TopicPartition
+from riverrun.runtime.stores.global_state import GlobalState
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing.driver import MockClock
 from tests.oracle.replay import APPLICATION, compared_stores, entries_of, latin
 from tests.task_runs import How, Running, Topics, specs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pipeline import Topology
+    from riverrun import Topology
     from tests.oracle.replay import Twin
 
 RUN = 12
@@ -26,7 +26,7 @@ COMMITS = 3
 
 
 def in_batches(this: Twin, scenario: dict[str, Any]) -> dict[str, Any]:
-    """Millrace's results, in the form of `Twin.replayed`; all records have the index 0."""
+    """Riverrun's results, in the form of `Twin.replayed`; all records have the index 0."""
     application = _Application(this.topology, is_cached=scenario["cache"])
     this.said.clear()
     for number, (topic, records) in enumerate(runs(scenario)):

@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipeline import (
+from riverrun import (
     INTEGER,
     LONG,
     STRING,
@@ -29,7 +29,7 @@ from tests.oracle.described_streams import Forget, ForgetValues
 from tests.oracle.topologies import BY_TEXT, TEXTS, TO_COUNTS, TO_TEXTS, both, ms
 
 if TYPE_CHECKING:
-    from pipeline import KStream
+    from riverrun import KStream
     from tests.oracle.described_streams import Build
 
 FIVE_SECONDS = ms(5_000)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipeline import (
+from riverrun import (
     INTEGER,
     STRING,
     BufferConfig,
@@ -30,8 +30,8 @@ from tests.oracle.topologies import BY_TEXT, TEXTS, TO_COUNTS, TO_TEXTS, both, m
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import FixedKeyRecord, Record
-    from pipeline.state.api import StoreBuilder
+    from riverrun import FixedKeyRecord, Record
+    from riverrun.state.api import StoreBuilder
 
     Build = Callable[[StreamsBuilder], object]
 

@@ -17,9 +17,9 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from pipeline import STRING
-from pipeline.state.api import StoreKind
-from pipeline.testing import TopologyTestDriver
+from riverrun import STRING
+from riverrun.state.api import StoreKind
+from riverrun.testing import TopologyTestDriver
 from tests.oracle.java_side import answering
 from tests.oracle.random_topologies import build, code_of, kind_of, random_case, why_different
 from tests.oracle.replay import APPLICATION, digest, entries_of, latin, save
@@ -43,7 +43,7 @@ def asked(case: Case) -> dict[str, Any]:
 
 
 def ours(case: Case) -> Result:
-    """Millrace's result, as `java/Oracle.java` writes it down."""
+    """Riverrun's result, as `java/Oracle.java` writes it down."""
     try:
         topology = build(case)
         settings = {} if case["cache"] else {"statestore.cache.max.bytes": 0}
@@ -98,7 +98,7 @@ def differences(case: Case, theirs: Result) -> list[str]:
     for side in (mine, theirs):
         side["stores"] = {name: side["stores"][name] for name in sorted(both)}
     return [
-        f"{part}\n  Kafka Streams: {_less(theirs[part], mine[part])}\n  Millrace:      {_less(mine[part], theirs[part])}"
+        f"{part}\n  Kafka Streams: {_less(theirs[part], mine[part])}\n  Riverrun:      {_less(mine[part], theirs[part])}"
         for part in mine
         if mine[part] != theirs[part]
     ]

@@ -10,14 +10,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.kafka.embedded.artifacts import Artifact, find_java, resolve
+from riverrun.kafka.embedded.artifacts import Artifact, find_java, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 VERSION = "4.3.1"
 _HERE = Path(__file__).parent
-_LIBRARIES = _HERE.parent.parent / f".millrace/oracle-{VERSION}"
+_LIBRARIES = _HERE.parent.parent / f".riverrun/oracle-{VERSION}"
 
 
 @contextmanager

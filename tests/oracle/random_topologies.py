@@ -9,14 +9,14 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-import pipeline
-from pipeline import STRING, Consumed, Grouped, Joined, Produced, StreamJoined
+import riverrun
+from riverrun import STRING, Consumed, Grouped, Joined, Produced, StreamJoined
 from tests.oracle.topologies import first, flat, ms, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import Topology
+    from riverrun import Topology
 
     Step = dict[str, Any]
     Case = dict[str, Any]
@@ -68,7 +68,7 @@ def together(left: str | None, right: str | None) -> str:
 
 
 NAMES: dict[str, Any] = {
-    **{name: getattr(pipeline, name) for name in pipeline.__all__},
+    **{name: getattr(riverrun, name) for name in riverrun.__all__},
     "TEXTS": Consumed(STRING, STRING),
     "BY_TEXT": Grouped(STRING, STRING),
     "BY_TEXTS": StreamJoined(STRING, STRING, STRING),
@@ -125,7 +125,7 @@ def build(case: Case) -> Topology:
     """The topology of a case."""
     names = dict(NAMES)
     exec(code_of(case), names)  # noqa: S102 - it was made above
-    builder = pipeline.StreamsBuilder()
+    builder = riverrun.StreamsBuilder()
     names["build"](builder)
     return builder.build(optimization=case["optimization"])
 
@@ -286,8 +286,8 @@ def _topology(case: Case) -> Topology:
     """The topology of a case; an empty one if both sides refuse it."""
     try:
         return build(case)
-    except pipeline.TopologyError:
-        return pipeline.Topology()
+    except riverrun.TopologyError:
+        return riverrun.Topology()
 
 
 def _replaces_the_initial(steps: list[Step], number: int) -> bool:

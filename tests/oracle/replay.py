@@ -1,4 +1,4 @@
-"""Replays scenarios through Millrace, and brings the results of both sides into one form.
+"""Replays scenarios through Riverrun, and brings the results of both sides into one form.
 
 Both forms of a scenario are equal unless there is a bug; what may differ, DIFFERENCES.md says.
 """
@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline import STRING, StreamsBuilder, Topology, ValueAndTimestamp
-from pipeline.state.api import StoreKind
-from pipeline.testing import ChangedValueWarning, TopologyTestDriver
+from riverrun import STRING, StreamsBuilder, Topology, ValueAndTimestamp
+from riverrun.state.api import StoreKind
+from riverrun.testing import ChangedValueWarning, TopologyTestDriver
 from tests.oracle.scenarios import CLOCK, OPTIMIZED, TOPICS, WITHOUT_TIMES
 from tests.oracle.topologies import PRINTED, ms
 from tests.oracle.topologies_failures import SETTINGS
@@ -69,7 +69,7 @@ class Twin:
         scenario: dict[str, Any],
         before: Callable[[TopologyTestDriver, int], object] = lambda _driver, _index: None,
     ) -> dict[str, Any]:
-        """Millrace's result, as `java/Oracle.java` writes it down; `before` is called before each record."""
+        """Riverrun's result, as `java/Oracle.java` writes it down; `before` is called before each record."""
         settings: dict[str, Any] = dict(SETTINGS) if self.may_fail else {}
         if not scenario["cache"]:
             settings["statestore.cache.max.bytes"] = 0

@@ -1,4 +1,4 @@
-"""Random inputs for the topologies, always the same ones: what is replayed through Kafka Streams and through Millrace."""
+"""Random inputs for the topologies, always the same ones: what is replayed through Kafka Streams and through Riverrun."""
 
 from __future__ import annotations
 

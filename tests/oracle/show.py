@@ -1,6 +1,6 @@
-"""One scenario in full: `python -m tests.oracle.show TOPOLOGY NUMBER` runs Kafka Streams and Millrace and prints both.
+"""One scenario in full: `python -m tests.oracle.show TOPOLOGY NUMBER` runs Kafka Streams and Riverrun and prints both.
 
-The records come first, then the results, line by line: `-` is Kafka Streams alone, `+` Millrace alone.
+The records come first, then the results, line by line: `-` is Kafka Streams alone, `+` Riverrun alone.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     BufferConfig,
@@ -28,7 +28,7 @@ from tests.oracle.topologies import BY_TEXT, TEXTS, TO_TEXTS, both, flat, ms, te
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pipeline import Topology, Windowed
+    from riverrun import Topology, Windowed
 
     Options = Mapping[str, str]
     Watched = dict[str, KTable[Any, Any]]

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     Materialized,
@@ -18,11 +18,11 @@ from pipeline import (
     Windowed,
     windowed,
 )
-from pipeline.partitioning import murmur2, partition_for
-from pipeline.runtime.times.offset_metadata import OffsetMetadata
-from pipeline.serde.internal import ChangeBytes, decode_change, encode_change
-from pipeline.state.codec import codec_of
-from pipeline.testing import TopologyTestDriver
+from riverrun.partitioning import murmur2, partition_for
+from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.serde.internal import ChangeBytes, decode_change, encode_change
+from riverrun.state.codec import codec_of
+from riverrun.testing import TopologyTestDriver
 from tests.changelogs import Batch
 from tests.oracle.topologies import texts
 
@@ -79,7 +79,7 @@ def test_times_are_committed_as_metadata_of_offsets(metadata: OffsetMetadata, te
 
 def test_times_that_kafka_streams_does_not_know_are_processor_metadata_to_it() -> None:
     own = OffsetMetadata(100, {"store": 7}, times={"b0": 9, "c0": 3, "a0": 9})
-    as_theirs = OffsetMetadata(100, {"store": 7, "__millrace.time c0": 3, "__millrace.time a0 b0": 9})
+    as_theirs = OffsetMetadata(100, {"store": 7, "__riverrun.time c0": 3, "__riverrun.time a0 b0": 9})
     assert len(own.encode()) == len(as_theirs.encode())
     assert OffsetMetadata.decode(own.encode()) == OffsetMetadata.decode(as_theirs.encode()) == own
 

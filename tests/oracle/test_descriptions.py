@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     STRING,
     Grouped,
     Materialized,
@@ -21,14 +21,14 @@ from pipeline import (
     StreamsBuilder,
     TimeWindows,
 )
-from pipeline.config import TopologyConfig
+from riverrun.config import TopologyConfig
 from tests.oracle import described_repartitions, described_streams
 from tests.oracle.topologies import TEXTS, TO_TEXTS, ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import KGroupedStream, KStream
+    from riverrun import KGroupedStream, KStream
 
 UNNAMED: Materialized[str, str] = Materialized(None, STRING, STRING)
 STORE: Materialized[str, str] = Materialized("store", STRING, STRING)

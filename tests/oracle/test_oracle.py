@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import StreamsBuilder, Topology, TopologyError
-from pipeline.config import TopologyConfig
-from pipeline.runtime.layout import plan_layout
-from pipeline.state.declared.changelog import ADDITIONAL_RETENTION_MS, FOR_EVER, NEVER
+from riverrun import StreamsBuilder, Topology, TopologyError
+from riverrun.config import TopologyConfig
+from riverrun.runtime.layout import plan_layout
+from riverrun.state.declared.changelog import ADDITIONAL_RETENTION_MS, FOR_EVER, NEVER
 from tests.oracle.replay import APPLICATION, builder_of, digest, load, twin
 from tests.oracle.scenarios import COMPLETE, SCENARIOS, TOPICS, scenarios
 from tests.oracle.topologies_sources import AFTERWARDS

@@ -14,7 +14,7 @@ from tests.restarts import Restarts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.testing import TopologyTestDriver
+    from riverrun.testing import TopologyTestDriver
 
 EVERYDAY = range(18, 24)
 THE_OTHERS = range(24, 60)

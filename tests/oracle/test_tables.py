@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     STRING,
     Joined,
     JoinWindows,
@@ -34,7 +34,7 @@ from pipeline import (
     StreamsBuilder,
     TimeWindows,
 )
-from pipeline.testing import TopologyTestDriver
+from riverrun.testing import TopologyTestDriver
 from tests.oracle.tables_on import (
     EMIT,
     of_a_grouped_stream,
@@ -52,8 +52,8 @@ from tests.presence import present
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pipeline import KTable
-    from pipeline.windows import Windowed
+    from riverrun import KTable
+    from riverrun.windows import Windowed
     from tests.oracle.tables_on import Options, Watched
 
     Row = tuple[str | None, ...]

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     Consumed,
@@ -30,7 +30,7 @@ from pipeline import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import ConsumerRecord, Processor, ProcessorContext, Windowed
+    from riverrun import ConsumerRecord, Processor, ProcessorContext, Windowed
 
     Say = Callable[[str], None]
 

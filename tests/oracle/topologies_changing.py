@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline import STRING, Grouped, Materialized, Processor, Produced, Serde, Stores, TimeWindows
+from riverrun import STRING, Grouped, Materialized, Processor, Produced, Serde, Stores, TimeWindows
 from tests.oracle.topologies import TEXTS, ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import KGroupedStream, KStream, ProcessorContext, Record, StreamsBuilder
+    from riverrun import KGroupedStream, KStream, ProcessorContext, Record, StreamsBuilder
 
     Say = Callable[[str], None]
 

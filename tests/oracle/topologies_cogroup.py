@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from pipeline import STRING, Grouped, Materialized, Named, StreamsBuilder, TimeWindows
+from riverrun import STRING, Grouped, Materialized, Named, StreamsBuilder, TimeWindows
 from tests.oracle.topologies import BY_TEXT, first, first_of_value, ms, nothing, texts
 
 if TYPE_CHECKING:

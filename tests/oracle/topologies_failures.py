@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from pipeline import (
+from riverrun import (
     INTEGER,
     LONG,
     STRING,
@@ -23,7 +23,7 @@ from tests.oracle.topologies import BY_TEXT, TEXTS, TO_COUNTS, TO_TEXTS, text, t
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import ConsumerRecord, ProcessorContext, StreamsBuilder
+    from riverrun import ConsumerRecord, ProcessorContext, StreamsBuilder
     from tests.oracle.topologies import Say
 
 SETTINGS = {

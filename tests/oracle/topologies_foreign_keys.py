@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline import STRING, Materialized, StreamsBuilder, TableJoined
+from riverrun import STRING, Materialized, StreamsBuilder, TableJoined
 from tests.oracle.topologies import BY_TEXT, TEXTS, TO_TEXTS, both, first, size
 
 if TYPE_CHECKING:
-    from pipeline import KTable
+    from riverrun import KTable
     from tests.oracle.topologies import Say
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline import STRING, Joined, JoinWindows, KStream, Repartitioned, StreamJoined, StreamsBuilder
+from riverrun import STRING, Joined, JoinWindows, KStream, Repartitioned, StreamJoined, StreamsBuilder
 from tests.oracle.topologies import TEXTS, TO_TEXTS, all_three, both, first, first_of_value, ms, texts
 
 if TYPE_CHECKING:

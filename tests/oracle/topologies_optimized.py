@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline import (
+from riverrun import (
     STRING,
     Grouped,
     Joined,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pipeline import (
+from riverrun import (
     STRING,
     Grouped,
     Joined,
@@ -20,7 +20,7 @@ from pipeline import (
 from tests.oracle.topologies import BY_TEXT, TEXTS, TO_COUNTS, TO_TEXTS, both, first, ms, text, texts
 
 if TYPE_CHECKING:
-    from pipeline import ProcessorContext
+    from riverrun import ProcessorContext
     from tests.oracle.topologies import Say
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     EmitStrategy,
@@ -34,7 +34,7 @@ from tests.oracle.topologies import (
 from tests.oracle.topologies_tables import by_first
 
 if TYPE_CHECKING:
-    from pipeline import StoreSupplier
+    from riverrun import StoreSupplier
     from tests.oracle.topologies import Say
 
 TEN_MINUTES = timedelta(minutes=10)

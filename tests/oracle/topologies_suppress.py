@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline import BufferConfig, Materialized, SessionWindows, StreamsBuilder, Suppressed, TimeWindows
+from riverrun import BufferConfig, Materialized, SessionWindows, StreamsBuilder, Suppressed, TimeWindows
 from tests.oracle.topologies import TEXTS, concatenate, ms, texts
 
 if TYPE_CHECKING:

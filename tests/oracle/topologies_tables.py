@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline import LONG, STRING, Grouped, Joined, KTable, Materialized, Named, StreamsBuilder
+from riverrun import LONG, STRING, Grouped, Joined, KTable, Materialized, Named, StreamsBuilder
 from tests.oracle.topologies import BY_TEXT, TEXTS, TO_TEXTS, both, first, first_of_value, nothing, size, texts
 
 if TYPE_CHECKING:

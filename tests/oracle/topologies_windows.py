@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     EmitStrategy,

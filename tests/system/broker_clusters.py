@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pipeline.kafka.embedded.broker import EmbeddedBroker
+    from riverrun.kafka.embedded.broker import EmbeddedBroker
 
 
 class Cluster:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.quality import Expectations
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from riverrun.quality import Expectations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import Topology
+    from riverrun import Topology
 
 PREFIX = "example"
 

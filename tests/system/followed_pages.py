@@ -23,7 +23,7 @@ _BLOCK = re.compile(
 )
 _COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 _OFFSET = re.compile(r"^([\w.-]+-\d+)@\d+ ", re.MULTILINE)
-_LOOKS = ("millrace topic read", "millrace lag", "millrace sql", "curl")
+_LOOKS = ("riverrun topic read", "riverrun lag", "riverrun sql", "curl")
 """Commands that only look: what they show may take a moment to come."""
 _NOISE = ("incubator", "NativeCodeLoader", "log4j", "Traceback")
 _SECONDS = 120
@@ -31,7 +31,7 @@ _SECONDS = 120
 
 def home_of_a_newcomer(directory: Path) -> Path:
     """A home without data, with the download of Kafka if there is one: else the first start fetches it."""
-    cached = Path("~/.cache/millrace").expanduser()
+    cached = Path("~/.cache/riverrun").expanduser()
     directory.mkdir()
     if (cached / KAFKA).exists():
         (directory / KAFKA).symlink_to(cached / KAFKA)
@@ -53,11 +53,11 @@ class Shell:
         self.directory, self.ports = directory, ports
         commands = home / "bin"
         commands.mkdir()
-        for name, words in ("millrace", "-m pipeline.cli"), ("python", ""):
+        for name, words in ("riverrun", "-m riverrun.cli"), ("python", ""):
             (commands / name).write_text(f'#!/bin/sh\nexec {python} {words} "$@"\n')
             (commands / name).chmod(0o755)
         path = f"{commands}:{os.environ['PATH']}"
-        self.environ = {**os.environ, "PATH": path, "MILLRACE_HOME": str(home), "COLUMNS": "200"}
+        self.environ = {**os.environ, "PATH": path, "RIVERRUN_HOME": str(home), "COLUMNS": "200"}
 
     def placed(self, text: str) -> str:
         for port, own in self.ports.items():
@@ -77,7 +77,7 @@ class Shell:
     def start(self, command: str) -> subprocess.Popen[str]:
         words = self.placed(command)
         return subprocess.Popen(
-            ["sh", "-c", f"exec {words}" if words.startswith("millrace") else words],
+            ["sh", "-c", f"exec {words}" if words.startswith("riverrun") else words],
             text=True,
             cwd=self.directory,
             env=self.environ,
@@ -113,7 +113,7 @@ def follow(page: str, shell: Shell) -> None:
         for command, expected in _COMMAND.findall(block["text"]):
             if command.startswith("cd "):
                 shell.enter(command.removeprefix("cd "))
-            elif command.startswith("millrace worker"):
+            elif command.startswith("riverrun worker"):
                 worker = shell.start(command)
                 _until_shown(worker, expected.strip())
             else:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline import LONG
+from riverrun import LONG
 from tests.presence import present
 from tests.waiting import DEADLINE_S, until
 
@@ -23,7 +23,7 @@ APP = """
 import re
 import time
 from datetime import timedelta
-from pipeline import *
+from riverrun import *
 
 def build(builder):
     return _build(builder, "counts")
@@ -181,7 +181,7 @@ class Group:
                 *within,
                 sys.executable,
                 "-m",
-                "pipeline.cli",
+                "riverrun.cli",
                 "-v",
                 *options,
                 "--config",
@@ -235,9 +235,9 @@ class Group:
         return {**os.environ, "COLUMNS": "200", "PYTHONPATH": path}
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run `millrace` with the first instance's project."""
+        """Run `riverrun` with the first instance's project."""
         return subprocess.run(
-            [sys.executable, "-m", "pipeline.cli", "--config", str(self.directory / "0.toml"), *arguments],
+            [sys.executable, "-m", "riverrun.cli", "--config", str(self.directory / "0.toml"), *arguments],
             cwd=self.directory,
             env=self.environ,
             capture_output=True,

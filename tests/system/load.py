@@ -6,7 +6,7 @@ from collections import defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pipeline import LONG
+from riverrun import LONG
 from tests.presence import present
 from tests.repeating import Repeating
 

@@ -14,14 +14,14 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pipeline import LONG, STRING, windowed
-from pipeline.config import ProjectConfig
-from pipeline.errors import BrokerError, StreamsError
-from pipeline.kafka.producer import IdempotentProducer
-from pipeline.records import OffsetVector
-from pipeline.releases.control_topic.registry import Step
-from pipeline.releases.steps.releaser import Releaser
-from pipeline.spark.session import spark_session
+from riverrun import LONG, STRING, windowed
+from riverrun.config import ProjectConfig
+from riverrun.errors import BrokerError, StreamsError
+from riverrun.kafka.producer import IdempotentProducer
+from riverrun.records import OffsetVector
+from riverrun.releases.control_topic.registry import Step
+from riverrun.releases.steps.releaser import Releaser
+from riverrun.spark.session import spark_session
 from tests.presence import present
 from tests.waiting import DEADLINE_S, until
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pipeline.releases.control_topic.registry import Release
+    from riverrun.releases.control_topic.registry import Release
     from tests.brokers import Broker
 
 PARTITIONS, WORDS, WINDOW_MS = 2, 7, 10_000
@@ -40,7 +40,7 @@ STEPS = ("prepared", "marked", "kept", "cutting", "corrected", "switched")
 
 APP = """
 from datetime import timedelta
-from pipeline import *
+from riverrun import *
 
 WINDOWS = TimeWindows.of(timedelta(seconds=10), grace=timedelta(days=1))
 
@@ -97,7 +97,7 @@ v2 = "{name}_app:build_v2"
         number = len(self.workers)
         log = (self.directory / f"{number}.log").open("w")
         state = str(self.directory / f"state-{number}")
-        command = [sys.executable, "-m", "pipeline.cli", "-v", "--config", str(self.path), "worker", self.name]
+        command = [sys.executable, "-m", "riverrun.cli", "-v", "--config", str(self.path), "worker", self.name]
         worker = subprocess.Popen(
             [*command, "--version", version, "--state-dir", state, *self.options],
             cwd=self.directory,

@@ -16,18 +16,18 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from pipeline import LONG
-from pipeline.config import ProjectConfig
-from pipeline.errors import ReleaseError, StreamsError
-from pipeline.hosting.control.control_tail import ControlTail
-from pipeline.hosting.control.control_topic import ControlTopic
-from pipeline.hosting.control.publication import CONTROL_TOPIC, SWITCHING
-from pipeline.kafka.group.membership import GroupMember
-from pipeline.records import OffsetVector
-from pipeline.releases.control_topic.registry import Registry, Step
-from pipeline.releases.steps.releaser import Releaser
-from pipeline.releases.versions.versions import processing_application
-from pipeline.worker.stream_thread.stream_thread import StreamThread
+from riverrun import LONG
+from riverrun.config import ProjectConfig
+from riverrun.errors import ReleaseError, StreamsError
+from riverrun.hosting.control.control_tail import ControlTail
+from riverrun.hosting.control.control_topic import ControlTopic
+from riverrun.hosting.control.publication import CONTROL_TOPIC, SWITCHING
+from riverrun.kafka.group.membership import GroupMember
+from riverrun.records import OffsetVector
+from riverrun.releases.control_topic.registry import Registry, Step
+from riverrun.releases.steps.releaser import Releaser
+from riverrun.releases.versions.versions import processing_application
+from riverrun.worker.stream_thread.stream_thread import StreamThread
 from tests.presence import present
 from tests.waiting import until
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from pipeline.hosting.control.publication import LiveVersion
-    from pipeline.records import TaskId
-    from pipeline.releases.control_topic.history import Change
+    from riverrun.hosting.control.publication import LiveVersion
+    from riverrun.records import TaskId
+    from riverrun.releases.control_topic.history import Change
     from tests.brokers import Broker
 
 PARTITIONS = 2
@@ -61,7 +61,7 @@ NEXT = {
 """The step that takes a release on."""
 
 APP = """
-from pipeline import *
+from riverrun import *
 
 WEIGHTS = {weights}
 

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from pipeline import (
+from riverrun import (
     JSON,
     LONG,
     STRING,
@@ -28,16 +28,16 @@ from pipeline import (
     TimeWindows,
     windowed,
 )
-from pipeline.errors import ProcessingError, RangeError
-from pipeline.hosting.ownership.fencing import transactional_id
-from pipeline.kafka.producer import TransactionalProducer, group_metadata
-from pipeline.records import TaskId
-from pipeline.runtime.layout import plan_layout
-from pipeline.runtime.times.offset_metadata import OffsetMetadata
-from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.ranges import resolve
-from pipeline.spark.session import spark_session
-from pipeline.worker.worker import Worker
+from riverrun.errors import ProcessingError, RangeError
+from riverrun.hosting.ownership.fencing import transactional_id
+from riverrun.kafka.producer import TransactionalProducer, group_metadata
+from riverrun.records import TaskId
+from riverrun.runtime.layout import plan_layout
+from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.ranges import resolve
+from riverrun.spark.session import spark_session
+from riverrun.worker.worker import Worker
 from tests.brokers import Broker, embedded_broker
 from tests.conformance.hosts import on_executor
 from tests.presence import present
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pipeline import Topology
-    from pipeline.hosting.application import Application
-    from pipeline.spark.ranges import RunRange
+    from riverrun import Topology
+    from riverrun.hosting.application import Application
+    from riverrun.spark.ranges import RunRange
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -13,17 +13,17 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from kafka.coordinator.base import BaseCoordinator
 
-from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.config import AppConfig
-from pipeline.errors import BrokerError
-from pipeline.hosting.application import Application
-from pipeline.hosting.ownership.fencing import transactional_id
-from pipeline.kafka.group import groups
-from pipeline.kafka.group.membership import GroupMember
-from pipeline.records import TaskId, TopicPartition
-from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.ranges import resolve
-from pipeline.spark.session import spark_session
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from riverrun.config import AppConfig
+from riverrun.errors import BrokerError
+from riverrun.hosting.application import Application
+from riverrun.hosting.ownership.fencing import transactional_id
+from riverrun.kafka.group import groups
+from riverrun.kafka.group.membership import GroupMember
+from riverrun.records import TaskId, TopicPartition
+from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.ranges import resolve
+from riverrun.spark.session import spark_session
 from tests.brokers import Broker
 from tests.conformance.hosts import on_executor
 from tests.presence import present
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pipeline import Topology
+    from riverrun import Topology
     from tests.system.broker_clusters import Cluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import LONG
+from riverrun import LONG
 from tests.brokers import Broker, embedded_broker
 from tests.system.groups import PARTITIONS, Group
 from tests.waiting import DEADLINE_S
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pipeline.kafka.embedded.broker import EmbeddedBroker
-    from pipeline.records import RawRecord
+    from riverrun.kafka.embedded.broker import EmbeddedBroker
+    from riverrun.records import RawRecord
 
 pytestmark = pytest.mark.broker
 
 WORDS = [f"w{n}" for n in range(7)]
 APP = """
-from pipeline import *
+from riverrun import *
 def build(builder):
     counts = builder.stream("{unique}.in", Consumed(STRING, STRING)).group_by(
         lambda k, v: v, Grouped(STRING, STRING)).count(Materialized("counts"))
@@ -54,7 +54,7 @@ def mortal(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]
 
 
 class RunningWorker:
-    """`millrace worker`, as users start it."""
+    """`riverrun worker`, as users start it."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class RunningWorker:
         project = PROJECT.format(unique=unique, servers=servers, task_timeout_ms=task_timeout_ms, guarantee=guarantee)
         (directory / "streams.toml").write_text(project)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline.cli", "worker", unique],
+            [sys.executable, "-m", "riverrun.cli", "worker", unique],
             cwd=directory,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from pipeline import LONG
-from pipeline.cli.main import app
+from riverrun import LONG
+from riverrun.cli.main import app
 from tests.presence import present
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def test_lines_are_imported_counted_recorded_kept_and_exported(broker: Broker, u
 [kafka]
 "bootstrap.servers" = "{broker.bootstrap_servers}"
 [apps.{unique}]
-topology = "pipeline.apps.word_count:build"
+topology = "riverrun.apps.word_count:build"
 [apps.{unique}.config]
 "snapshot.url" = "snapshots"
 """
@@ -45,7 +45,7 @@ topology = "pipeline.apps.word_count:build"
     broker.create(1, "lines", "word-counts")
     (tmp_path / "lines.csv").write_text("at,who,line\n1,ann,one two\n2000,bob,two\n")
 
-    def millrace(*arguments: str) -> str:
+    def riverrun(*arguments: str) -> str:
         done = CliRunner().invoke(app, ["--config", str(config), *arguments], catch_exceptions=False)
         assert done.exit_code == 0, done.output
         return done.output
@@ -53,14 +53,14 @@ topology = "pipeline.apps.word_count:build"
     options = ("--option", "header=true", "--schema", "at long, who string, line string")
     columns = ("--key", "who", "--value", "line", "--timestamp", "at")
     source = str(tmp_path / "lines.csv")
-    imported = millrace("import", source, "lines", "--format", "csv", *options, *columns, "--name", unique)
+    imported = riverrun("import", source, "lines", "--format", "csv", *options, *columns, "--name", unique)
     assert "2 rows read, 2 records written to lines in 1 batch" in imported
     records = {(r.key, r.value, r.timestamp) for r in broker.read("lines")}
     assert records == {(b"ann", b"one two", 1), (b"bob", b"two", 2000)}
 
-    planned = millrace("run", unique, "--plan")
+    planned = riverrun("run", unique, "--plan")
     assert "1 slice, in each: 1 task (0_0)" in planned
-    ran = millrace(
+    ran = riverrun(
         "run", unique, "--advance-stream-time-to", "1970-01-01T00:01:00", "--wall-clock-punctuation", "never"
     )
     assert "2 records processed in 1 slice;" in ran
@@ -71,19 +71,19 @@ topology = "pipeline.apps.word_count:build"
     counts = {r.key: LONG.deserialize(present(r.value)) for r in broker.read("word-counts")}
     assert counts == {b"one": 1, b"two": 2}
 
-    (recorded,) = [json.loads(line) for line in millrace("runs", unique, "--json").splitlines()]
+    (recorded,) = [json.loads(line) for line in riverrun("runs", unique, "--json").splitlines()]
     assert (recorded["state"], recorded["records_in"]) == ("done", 2)
     assert recorded["snapshots"].keys() == {"0_0"}
-    assert "done" in millrace("runs", unique)
-    assert recorded["snapshots"]["0_0"] in millrace("snapshot", unique)
+    assert "done" in riverrun("runs", unique)
+    assert recorded["snapshots"]["0_0"] in riverrun("snapshot", unique)
 
-    exported = millrace("export", "lines", str(tmp_path / "out"), "--format", "json", "--name", unique)
+    exported = riverrun("export", "lines", str(tmp_path / "out"), "--format", "json", "--name", unique)
     assert "batch 1 is written" in exported
     assert "2 records read, 2 rows written" in exported
-    assert "nothing is new" in millrace("export", "lines", str(tmp_path / "out"), "--format", "json", "--name", unique)
+    assert "nothing is new" in riverrun("export", "lines", str(tmp_path / "out"), "--format", "json", "--name", unique)
 
     store = ("--store", "Counts", "--format", "json")
-    assert f"Counts of {unique}: 2 rows written" in millrace(
+    assert f"Counts of {unique}: 2 rows written" in riverrun(
         "export", unique, str(tmp_path / "counts"), *store, "--at", recorded["id"]
     )
     rows = [json.loads(line) for file in (tmp_path / "counts").glob("*.json") for line in file.read_text().splitlines()]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import LONG
+from riverrun import LONG
 from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ SCRIPT = """
 import sys, os
 sys.path[:0] = sys.argv[1].split(os.pathsep)
 from pathlib import Path
-from pipeline import *
-from pipeline.config import AppConfig, StreamsConfig
-from pipeline.hosting.application import Application
-from pipeline.worker.worker import Worker
+from riverrun import *
+from riverrun.config import AppConfig, StreamsConfig
+from riverrun.hosting.application import Application
+from riverrun.worker.worker import Worker
 import signal
 unique, servers, state = sys.argv[2:]
 builder = StreamsBuilder()

@@ -12,38 +12,38 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
+from riverrun.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
-DOWNLOADS = Path("~/.cache/millrace").expanduser()
+DOWNLOADS = Path("~/.cache/riverrun").expanduser()
 DAYS = 30
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.airflow]
 
 
 @pytest.fixture
-def millrace(tmp_path: Path, new_port: Callable[[], int]) -> Iterator[list[str]]:
+def riverrun(tmp_path: Path, new_port: Callable[[], int]) -> Iterator[list[str]]:
     """The command in a copy of the project, with a broker of its own."""
     port = new_port()
     project = (ROOT / "streams.toml").read_text().replace("127.0.0.1:19092", f"127.0.0.1:{port}")
     (tmp_path / "streams.toml").write_text(project)
     (tmp_path / "dags").mkdir()
-    shutil.copy(ROOT / "dags" / "millrace.py", tmp_path / "dags")
+    shutil.copy(ROOT / "dags" / "applications.py", tmp_path / "dags")
     home = tmp_path / "home"
     home.mkdir()
     (home / f"kafka-{KAFKA_VERSION}").symlink_to(DOWNLOADS / f"kafka-{KAFKA_VERSION}")
-    yield [sys.executable, "-m", "pipeline.cli", "--config", str(tmp_path / "streams.toml"), "--home", str(home)]
+    yield [sys.executable, "-m", "riverrun.cli", "--config", str(tmp_path / "streams.toml"), "--home", str(home)]
     EmbeddedBroker(home / "broker", home, port).stop()
 
 
 @pytest.mark.usefixtures("broker")  # Kafka's libraries are there once one has been started
-def test_the_demo_runs_to_a_release_and_back_and_agrees_with_pandas(millrace: list[str], tmp_path: Path) -> None:
+def test_the_demo_runs_to_a_release_and_back_and_agrees_with_pandas(riverrun: list[str], tmp_path: Path) -> None:
     path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
-        [*millrace, "demo", "run", "--days", str(DAYS)],
+        [*riverrun, "demo", "run", "--days", str(DAYS)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""An application run from Python: workers, bounded runs, queries and releases by `Millrace`, on a real broker and Spark."""
+"""An application run from Python: workers, bounded runs, queries and releases by `Riverrun`, on a real broker and Spark."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from pipeline import LONG, STRING, Consumed, Materialized, Millrace, Produced, SessionWindows, TimeWindows
-from pipeline.errors import (
+from riverrun import LONG, STRING, Consumed, Materialized, Produced, Riverrun, SessionWindows, TimeWindows
+from riverrun.errors import (
     BrokerError,
     ConfigError,
     InvalidStateStoreError,
@@ -26,10 +26,10 @@ from pipeline.errors import (
     TopicError,
     UnderWayError,
 )
-from pipeline.releases.control_topic.registry import Step
-from pipeline.spark.session import spark_session
-from pipeline.windows import Window, Windowed
-from pipeline.worker.states import WorkerState
+from riverrun.releases.control_topic.registry import Step
+from riverrun.spark.session import spark_session
+from riverrun.windows import Window, Windowed
+from riverrun.worker.states import WorkerState
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pipeline import StreamsBuilder, Topology
-    from pipeline.project.app import App
+    from riverrun import StreamsBuilder, Topology
+    from riverrun.project.app import App
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
@@ -77,7 +77,7 @@ def topology(unique: str, mark: str = "") -> Callable[[StreamsBuilder], Topology
 def app(broker: Broker, unique: str, tmp_path: Path) -> App:
     """An application that no other process could import, with two partitions."""
     broker.create(2, f"{unique}.in", f"{unique}.out")
-    project = Millrace(kafka=broker.kafka, directory=tmp_path)
+    project = Riverrun(kafka=broker.kafka, directory=tmp_path)
     return project.application(
         unique, topology(unique), config={"consumer.session.timeout.ms": 6000, "commit.interval.ms": 100}
     )
@@ -202,7 +202,7 @@ def test_an_error_of_a_worker_is_raised_where_somebody_waits(broker: Broker, app
 
 
 def test_what_is_wrong_is_said_when_it_is_asked_for(broker: Broker, app: App, tmp_path: Path) -> None:
-    project = Millrace(kafka=broker.kafka, directory=tmp_path)
+    project = Riverrun(kafka=broker.kafka, directory=tmp_path)
     with pytest.raises(ConfigError, match="has no application 'clicks'"):
         project.app("clicks")
     with pytest.raises(ConfigError, match="is not a function"):
@@ -217,14 +217,14 @@ def test_what_is_wrong_is_said_when_it_is_asked_for(broker: Broker, app: App, tm
     missing = project.application("missing", topology("missing"))
     with pytest.raises(TopicError, match=r"missing\.in"), missing.worker() as worker:
         worker.wait(_SECONDS)
-    nowhere = Millrace(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
+    nowhere = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
     with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1"):
         nowhere.application("clicks", topology("clicks")).status()
 
 
 _SCRIPT = """
 import gc, json, logging, os, signal, sys
-from pipeline import LONG, STRING, Consumed, Materialized, Millrace, Produced
+from riverrun import LONG, STRING, Consumed, Materialized, Riverrun, Produced
 
 SIGN = "!"
 
@@ -244,7 +244,7 @@ def everything():
     return [handlers, signals, gc.get_threshold(), gc.get_freeze_count(), os.fstat(1).st_ino, os.fstat(2).st_ino], levels
 
 before, levels = everything()
-app = Millrace(kafka={"bootstrap.servers": sys.argv[1]}).application("NAME", build)
+app = Riverrun(kafka={"bootstrap.servers": sys.argv[1]}).application("NAME", build)
 with app.worker() as worker:
     worker.wait_for(timeout_s=120)
     while sum(each.lag for each in app.lag()):
@@ -283,7 +283,7 @@ def test_a_bounded_run_a_release_and_the_way_back_are_steps_in_a_row(
     broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(2, f"{unique}.in", f"{unique}.out")
-    project = Millrace(kafka=broker.kafka, directory=tmp_path, spark=spark, by="ann@desk")
+    project = Riverrun(kafka=broker.kafka, directory=tmp_path, spark=spark, by="ann@desk")
     app = project.application(
         unique,
         topology(unique),
@@ -333,7 +333,7 @@ def test_what_a_page_does_in_python_works(page: str, broker: Broker, unique: str
         )
         assert not done.returncode, done.stderr
     checked = subprocess.run(
-        [sys.executable, "-m", "pipeline.cli", "check", f"{unique}s", "--json"],
+        [sys.executable, "-m", "riverrun.cli", "check", f"{unique}s", "--json"],
         capture_output=True,
         text=True,
         check=True,

@@ -74,7 +74,7 @@ def test_what_pods_mount_and_what_selects_them_exists() -> None:
 def test_pods_run_images_of_the_dockerfile_as_its_user() -> None:
     stages = (ROOT / "docker" / "Dockerfile").read_text()
     for pod in (POD, RUN):
-        image = pod["containers"][0]["image"].removeprefix("millrace-")
+        image = pod["containers"][0]["image"].removeprefix("riverrun-")
         _, _, stage = stages.partition(f" AS {image}\n")
         assert f"\nUSER {pod['securityContext']['runAsUser']}\n" in stage.partition("\nFROM ")[0]
 
@@ -98,15 +98,15 @@ class Pod:
 
     def start(self) -> None:
         (container,) = POD["containers"]
-        self.process = self.millrace(*(self.app if word == "delays" else word for word in container["args"]))
+        self.process = self.riverrun(*(self.app if word == "delays" else word for word in container["args"]))
 
-    def millrace(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a command as the container does, whose image's entry point is `millrace`."""
+    def riverrun(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a command as the container does, whose image's entry point is `riverrun`."""
         (container,) = POD["containers"]
         values = {each["name"]: self.placed(each.get("value", self.name)) for each in container["env"]}
         with (self.directory / "log").open("a") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "pipeline.cli", *arguments],
+                [sys.executable, "-m", "riverrun.cli", *arguments],
                 cwd=self.directory,
                 env={**os.environ, "PYTHONPATH": str(ROOT), **values},
                 stdout=log,
@@ -149,7 +149,7 @@ class Pod:
 @pytest.fixture
 def pods(broker: Broker, unique: str, new_port: Callable[[], int], tmp_path: Path) -> Iterator[list[Pod]]:
     made = [pod(number, unique, broker, new_port(), tmp_path / str(number)) for number in range(2)]
-    made[0].millrace("topic", "create", "flights", "planes", "airlines", "delays", "--partitions", "4").wait()
+    made[0].riverrun("topic", "create", "flights", "planes", "airlines", "delays", "--partitions", "4").wait()
     yield made
     for each in made:
         if each.process is not None and each.process.poll() is None:
@@ -158,7 +158,7 @@ def pods(broker: Broker, unique: str, new_port: Callable[[], int], tmp_path: Pat
 
 
 def pod(number: int, app: str, broker: Broker, port: int, directory: Path) -> Pod:
-    mounted = {"/etc/millrace": "project", "/run/secrets/millrace": "secrets", "/var/lib/millrace": "state"}
+    mounted = {"/etc/riverrun": "project", "/run/secrets/riverrun": "secrets", "/var/lib/riverrun": "state"}
     (container,) = POD["containers"]
     assert mounted.keys() < {mount["mountPath"] for mount in container["volumeMounts"]}
     for place in mounted.values():

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from pipeline.errors import UnderWayError
-from pipeline.releases.steps.releaser import Releaser
-from pipeline.worker.group.servers import servers_of
+from riverrun.errors import UnderWayError
+from riverrun.releases.steps.releaser import Releaser
+from riverrun.worker.group.servers import servers_of
 from tests.system.groups import tasks_taken
 from tests.system.platforms import (
     FAULTS,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pipeline.releases.control_topic.registry import Release
+    from riverrun.releases.control_topic.registry import Release
     from tests.brokers import Broker
     from tests.system.platforms import Platform
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.records import TopicPartition
+from riverrun.records import TopicPartition
 from tests.system.groups import PARTITIONS, tasks_taken
 from tests.waiting import DEADLINE_S
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, Repartitioned, StreamsBuilder
-from pipeline.errors import UnderWayError
-from pipeline.hosting.connected import ConnectedApplication
-from pipeline.hosting.control.publication import Mark, acknowledged_mark, live_version_of, staging_name
-from pipeline.kafka.producer import TransactionalProducer
-from pipeline.records import TopicPartition
-from pipeline.releases.control_topic.registry import Registry, Release, Step
-from pipeline.releases.versions.tables import create_staging
-from pipeline.worker.stream_thread.stream_thread import StreamThread
-from pipeline.worker.worker import Worker
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, Repartitioned, StreamsBuilder
+from riverrun.errors import UnderWayError
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.control.publication import Mark, acknowledged_mark, live_version_of, staging_name
+from riverrun.kafka.producer import TransactionalProducer
+from riverrun.records import TopicPartition
+from riverrun.releases.control_topic.registry import Registry, Release, Step
+from riverrun.releases.versions.tables import create_staging
+from riverrun.worker.stream_thread.stream_thread import StreamThread
+from riverrun.worker.worker import Worker
 from tests.system.groups import WORDS, tasks_taken
 from tests.waiting import DEADLINE_S, until
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pipeline.hosting.application import Application
+    from riverrun.hosting.application import Application
     from tests.brokers import Broker
     from tests.system.groups import Group
 

@@ -26,7 +26,7 @@ MONITORING = ROOT / "docker" / "monitoring"
 RULES = [
     rule for group in yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
 ]
-DASHBOARD: dict[str, Any] = json.loads((MONITORING / "dashboards" / "millrace.json").read_text())
+DASHBOARD: dict[str, Any] = json.loads((MONITORING / "dashboards" / "riverrun.json").read_text())
 TARGETS = [target for panel in DASHBOARD["panels"] for target in panel["targets"]]
 METRIC = re.compile(r"kafka_streams_\w+")
 LATER = {"kafka_streams_stream_metrics_hold_seconds"}
@@ -55,7 +55,7 @@ def test_the_tests_of_alerts_know_all_of_them() -> None:
 
 def test_the_guide_lists_the_alerts_there_are() -> None:
     guide = (ROOT / "docs/how-to/monitor.md").read_text()
-    assert set(re.findall(r"`(Millrace\w+)`", guide)) == {rule["alert"] for rule in RULES}
+    assert set(re.findall(r"`(Riverrun\w+)`", guide)) == {rule["alert"] for rule in RULES}
 
 
 def test_dashboards_ask_the_provisioned_source_and_overlap_nowhere() -> None:

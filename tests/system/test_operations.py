@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.records import TopicPartition
+from riverrun.records import TopicPartition
 from tests.brokers import Broker
 from tests.system.groups import PARTITIONS
 from tests.waiting import DEADLINE_S

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import LONG
+from riverrun import LONG
 from tests.presence import present
 from tests.system.packages import UV, build_packages, install_wheels
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 TOPOLOGY = """
-from pipeline import LONG, STRING, Consumed, Grouped, Produced, StreamsBuilder, Topology
+from riverrun import LONG, STRING, Consumed, Grouped, Produced, StreamsBuilder, Topology
 
 
 def build(builder: StreamsBuilder) -> Topology:
@@ -42,19 +42,19 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_wheel_and_sdist_hold_the_packages_and_nothing_else(built: Path) -> None:
-    (wheel,), (sdist,) = built.glob("millrace-*.whl"), built.glob("millrace-*.tar.gz")
+    (wheel,), (sdist,) = built.glob("riverrun-*.whl"), built.glob("riverrun-*.tar.gz")
     installed = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {name for name in installed if not name.endswith(".dist-info")} == {"pipeline"}
+    assert {name for name in installed if not name.endswith(".dist-info")} == {"riverrun"}
     with tarfile.open(sdist) as archive:
         sources = {name.split("/")[1] for name in archive.getnames() if "/" in name}
     assert {"pipeline", "plugins", "pyproject.toml", "README.md", "LICENSE"} <= sources
-    assert not {".venv", ".millrace", "spark-warehouse"} & sources
+    assert not {".venv", ".riverrun", "spark-warehouse"} & sources
 
 
 def test_a_worker_runs_where_only_the_wheel_is_installed(
     built: Path, broker: Broker, unique: str, tmp_path: Path
 ) -> None:
-    (wheel,) = built.glob("millrace-*.whl")
+    (wheel,) = built.glob("riverrun-*.whl")
     environment = tmp_path / "environment"
     subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, environment], check=True)
     python = environment / "bin" / "python"
@@ -75,17 +75,17 @@ def test_a_worker_runs_where_only_the_wheel_is_installed(
     broker.create(2, f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.in", [(b"k", word.encode(), 1) for word in ["to", "be", "or", "not", "to", "be"]])
 
-    def millrace(*arguments: str) -> str:
+    def riverrun(*arguments: str) -> str:
         outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        command = [str(environment / "bin" / "millrace"), *arguments]
+        command = [str(environment / "bin" / "riverrun"), *arguments]
         done = subprocess.run(
             command, cwd=project, env=outside, capture_output=True, text=True, check=False, timeout=300
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    millrace("worker", unique, "--until-caught-up")
-    assert "0 offsets behind" in millrace("lag", unique)
+    riverrun("worker", unique, "--until-caught-up")
+    assert "0 offsets behind" in riverrun("lag", unique)
     counts = {record.key: LONG.deserialize(present(record.value)) for record in broker.read(f"{unique}.out")}
     assert counts == {b"to": 2, b"be": 2, b"or": 1, b"not": 1}
 
@@ -93,15 +93,15 @@ def test_a_worker_runs_where_only_the_wheel_is_installed(
 def test_airflow_knows_connection_operators_and_plugin_of_the_provider(built: Path, tmp_path: Path) -> None:
     python = install_wheels(built, tmp_path / "environment")
     code = """
-import json, millrace_airflow, pipeline
+import json, riverrun_airflow, riverrun
 from airflow.providers_manager import ProvidersManager
 from airflow.plugins_manager import get_plugin_info
 manager = ProvidersManager()
-hook = manager.hooks["millrace"]
-fields = sorted(name for name in manager.connection_form_widgets if name.startswith("extra__millrace"))
-plugin = [each for each in get_plugin_info() if each["name"] == "millrace"]
-link = "millrace_airflow.links.ApplicationLink" in manager.extra_links_class_names
-print(json.dumps([millrace_airflow.__file__, hook.hook_name, hook.package_name, fields, len(plugin), link]))
+hook = manager.hooks["riverrun"]
+fields = sorted(name for name in manager.connection_form_widgets if name.startswith("extra__riverrun"))
+plugin = [each for each in get_plugin_info() if each["name"] == "riverrun"]
+link = "riverrun_airflow.links.ApplicationLink" in manager.extra_links_class_names
+print(json.dumps([riverrun_airflow.__file__, hook.hook_name, hook.package_name, fields, len(plugin), link]))
 """
     outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
@@ -115,5 +115,5 @@ print(json.dumps([millrace_airflow.__file__, hook.hook_name, hook.package_name, 
     assert done.returncode == 0, done.stderr[-3000:]
     file, name, package, fields, plugins, link = json.loads(done.stdout.splitlines()[-1])
     assert Path(file).is_relative_to(tmp_path / "environment")
-    assert (name, package, plugins, link) == ("Millrace", "millrace-airflow", 1, True)
-    assert fields == ["extra__millrace__kafka", "extra__millrace__master", "extra__millrace__project"]
+    assert (name, package, plugins, link) == ("Riverrun", "riverrun-airflow", 1, True)
+    assert fields == ["extra__riverrun__kafka", "extra__riverrun__master", "extra__riverrun__project"]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from pipeline import STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.serde.primitives import LONG
-from pipeline.worker.worker import Worker
+from riverrun import STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from riverrun.serde.primitives import LONG
+from riverrun.worker.worker import Worker
 from tests.presence import present
 from tests.system.groups import PARTITIONS, tasks_taken
 from tests.waiting import DEADLINE_S

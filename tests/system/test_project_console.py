@@ -1,4 +1,4 @@
-"""`millrace console` over a project whose workers run on a real broker, and whose runs and releases are recorded there."""
+"""`riverrun console` over a project whose workers run on a real broker, and whose runs and releases are recorded there."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pipeline.releases.control_topic.registry import Registry, Release, Step
-from pipeline.spark.planning.runs import DONE, RunLog, RunRecord
+from riverrun.releases.control_topic.registry import Registry, Release, Step
+from riverrun.spark.planning.runs import DONE, RunLog, RunRecord
 from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ SHOWN = {"Authorization": "Bearer for the page"}
 
 def started(project: Path, group: Group) -> tuple[subprocess.Popen[str], str]:
     """A console, and where it answers."""
-    command = [sys.executable, "-m", "pipeline.cli", "--config", str(project), "console", "--server", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "riverrun.cli", "--config", str(project), "console", "--server", "127.0.0.1:0"]
     console = subprocess.Popen(command, cwd=group.directory, env=group.environ, stdout=subprocess.PIPE, text=True)
     assert console.stdout is not None
     said = console.stdout.readline()

@@ -1,4 +1,4 @@
-"""The page about Millrace in Python is run as a session, with a broker."""
+"""The page about Riverrun in Python is run as a session, with a broker."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_stores_of_every_kind_answer_points_ranges_and_pages(group: Group) -> No
 
 
 def position(response: httpx.Response) -> list[str]:
-    return [part for part in response.headers["X-Millrace-Position"].split(",") if part]
+    return [part for part in response.headers["X-Riverrun-Position"].split(",") if part]
 
 
 def test_what_cannot_be_answered_is_said_as_a_value(group: Group) -> None:
@@ -94,7 +94,7 @@ def test_a_key_that_lives_elsewhere_is_fetched_from_there(group: Group) -> None:
     for url in (first, second):
         assert {row["key"]: row["value"] for row in rows(f"{url}/stores/counts", limit=7)} == counted(group)
         assert [get(f"{url}/stores/counts/{word}").json()["value"] for word in WORDS] == [100] * len(WORDS)
-    passed_on = {"X-Millrace-Forwarded": "1"}
+    passed_on = {"X-Riverrun-Forwarded": "1"}
     answers = [httpx.get(f"{first}/stores/counts/{word}", headers=passed_on, timeout=DEADLINE_S) for word in WORDS]
     refused = [answer.json() for answer in answers if answer.status_code == 421]
     assert refused
@@ -117,14 +117,14 @@ def test_a_standby_answers_whoever_does_not_mind_its_age(group: Group) -> None:
     group.until(lambda: shares(first) and shares(second), "shared the tasks")
     followed = get(f"{second}/status").json()["standby"]
     assert followed
-    passed_on = {"X-Millrace-Forwarded": "1"}
+    passed_on = {"X-Riverrun-Forwarded": "1"}
 
     def standbys_answer() -> bool:
         answers = [
             httpx.get(f"{second}/stores/counts/{word}", params={"stale": "true"}, headers=passed_on, timeout=DEADLINE_S)
             for word in WORDS
         ]
-        assert {answer.headers["X-Millrace-Role"] for answer in answers} == {"active", "standby"}
+        assert {answer.headers["X-Riverrun-Role"] for answer in answers} == {"active", "standby"}
         return all(answer.json()["rows"] and answer.json()["rows"][0]["value"] == 100 for answer in answers)
 
     group.until(standbys_answer, "answered from standbys what the active tasks have")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.records import TopicPartition
+from riverrun.records import TopicPartition
 from tests.system.groups import PARTITIONS
 from tests.system.load import check, loading
 

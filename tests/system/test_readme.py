@@ -30,7 +30,7 @@ def shell(tmp_path: Path, new_port: Callable[[], int], python: Path) -> Iterator
     ports = {"19092": str(new_port()), "8090": str(new_port())}
     shell = Shell(tmp_path / "project", ports, home_of_a_newcomer(tmp_path / "home"), python)
     yield shell
-    shell.run("millrace broker stop")
+    shell.run("riverrun broker stop")
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorials/first-hour.md", "docs/tutorials/sql.md"])

@@ -16,14 +16,14 @@ import pytest
 from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
-import pipeline.quality.gate as gate_module
-import pipeline.releases.differences.differ as differ_module
-import pipeline.releases.switching.marks as marks_module
-import pipeline.releases.versions.versions as versions_module
-from pipeline import LONG, Millrace, StreamsBuilder
-from pipeline.config import ProjectConfig
-from pipeline.console.serving import console
-from pipeline.errors import (
+import riverrun.quality.gate as gate_module
+import riverrun.releases.differences.differ as differ_module
+import riverrun.releases.switching.marks as marks_module
+import riverrun.releases.versions.versions as versions_module
+from riverrun import LONG, Riverrun, StreamsBuilder
+from riverrun.config import ProjectConfig
+from riverrun.console.serving import console
+from riverrun.errors import (
     ApprovalNeededError,
     GateFailedError,
     NotLiveError,
@@ -31,21 +31,21 @@ from pipeline.errors import (
     UnderWayError,
     VersionConflictError,
 )
-from pipeline.hosting.application import load_application
-from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.ownership.alone import processing_alone
-from pipeline.hosting.ownership.sole_host import RUN
-from pipeline.hosting.tasks.owned_task import OwnedTask
-from pipeline.kafka.admin import TopicSpec
-from pipeline.kafka.producer import TransactionalProducer
-from pipeline.releases.control_topic.registry import Registry, Release, Step, live_version, require_no_switch
-from pipeline.releases.steps.releaser import Releaser
-from pipeline.releases.versions.build import build_topology
-from pipeline.releases.versions.versions import processing_application
-from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.ranges import resolve
-from pipeline.spark.session import spark_session
-from pipeline.worker.worker import Worker
+from riverrun.hosting.application import load_application
+from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.ownership.alone import processing_alone
+from riverrun.hosting.ownership.sole_host import RUN
+from riverrun.hosting.tasks.owned_task import OwnedTask
+from riverrun.kafka.admin import TopicSpec
+from riverrun.kafka.producer import TransactionalProducer
+from riverrun.releases.control_topic.registry import Registry, Release, Step, live_version, require_no_switch
+from riverrun.releases.steps.releaser import Releaser
+from riverrun.releases.versions.build import build_topology
+from riverrun.releases.versions.versions import processing_application
+from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.ranges import resolve
+from riverrun.spark.session import spark_session
+from riverrun.worker.worker import Worker
 from tests.presence import present
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ choosing_nothing = "{unique}:build"
         return releaser
 
     def difference_in_the_console(self) -> Any:
-        """The answer of `millrace console` to its page's request for the rows that differ."""
-        with console(Millrace(self.config.path), "127.0.0.1:0") as address:
+        """The answer of `riverrun console` to its page's request for the rows that differ."""
+        with console(Riverrun(self.config.path), "127.0.0.1:0") as address:
             answer = httpx.get(f"{address}apps/{self.unique}/difference", timeout=120)
         return answer.json()
 
@@ -404,12 +404,12 @@ def test_a_switch_that_died_around_its_corrections_is_completed_by_a_rerun(
 
 def test_a_command_takes_the_live_version_unless_another_is_named(broker: Broker, unique: str, tmp_path: Path) -> None:
     path = tmp_path / "streams.toml"
-    first_version = f'[apps.{unique}]\ntopology = "pipeline.apps.delays:build"\n'
-    apps = f'{first_version}[apps.{unique}.versions]\nv2 = "pipeline.apps.delays:build_v2"\n'
+    first_version = f'[apps.{unique}]\ntopology = "riverrun.apps.delays:build"\n'
+    apps = f'{first_version}[apps.{unique}.versions]\nv2 = "riverrun.apps.delays:build_v2"\n'
 
     def described(servers: str, *options: str) -> str:
         path.write_text(f'[kafka]\n"bootstrap.servers" = "{servers}"\n{apps}')
-        command = [sys.executable, "-m", "pipeline.cli", "--config", str(path), "describe", unique, *options]
+        command = [sys.executable, "-m", "riverrun.cli", "--config", str(path), "describe", unique, *options]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     nobody = "127.0.0.1:1"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.hosting.control.publication import CONTROL_TOPIC
-from pipeline.releases.steps.releaser import Releaser
+from riverrun.hosting.control.publication import CONTROL_TOPIC
+from riverrun.releases.steps.releaser import Releaser
 from tests.brokers import Broker
 from tests.system.platforms import (
     FAULTS,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pipeline.kafka.embedded.broker import EmbeddedBroker
+    from riverrun.kafka.embedded.broker import EmbeddedBroker
     from tests.system.broker_clusters import Cluster
     from tests.system.platforms import Platform
 

@@ -16,22 +16,22 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from pipeline import LONG, STRING, StreamsBuilder, Window, Windowed, windowed
-from pipeline.cli.main import app as cli
-from pipeline.config import ProjectConfig
-from pipeline.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError, UnderWayError
-from pipeline.hosting.application import load_application
-from pipeline.partitioning import partition_for
-from pipeline.records import TopicPartition
-from pipeline.releases.control_topic.registry import Registry
-from pipeline.releases.differences.scope import Scope
-from pipeline.releases.repair import Repairer
-from pipeline.releases.switching.corrections import Corrections
-from pipeline.releases.switching.marks import Marks
-from pipeline.releases.versions.build import build_topology
-from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.ranges import resolve
-from pipeline.spark.session import spark_session
+from riverrun import LONG, STRING, StreamsBuilder, Window, Windowed, windowed
+from riverrun.cli.main import app as cli
+from riverrun.config import ProjectConfig
+from riverrun.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError, UnderWayError
+from riverrun.hosting.application import load_application
+from riverrun.partitioning import partition_for
+from riverrun.records import TopicPartition
+from riverrun.releases.control_topic.registry import Registry
+from riverrun.releases.differences.scope import Scope
+from riverrun.releases.repair import Repairer
+from riverrun.releases.switching.corrections import Corrections
+from riverrun.releases.switching.marks import Marks
+from riverrun.releases.versions.build import build_topology
+from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.ranges import resolve
+from riverrun.spark.session import spark_session
 from tests.presence import present
 from tests.waiting import DEADLINE_S, until
 
@@ -48,8 +48,8 @@ KEYS = windowed(STRING, timedelta(minutes=1))
 MODULE = """
 from datetime import timedelta
 import great_expectations.expectations as gxe
-from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, TimeWindows, windowed
-from pipeline.quality import Expectations
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, TimeWindows, windowed
+from riverrun.quality import Expectations
 
 def build(builder):
     views = builder.stream("NAME.views", Consumed(STRING, STRING))
@@ -117,7 +117,7 @@ v2 = "{unique}:build"
 
     @contextmanager
     def worker(self) -> Iterator[None]:
-        command = [sys.executable, "-m", "pipeline.cli", "--config", str(self.path), "worker", self.unique]
+        command = [sys.executable, "-m", "riverrun.cli", "--config", str(self.path), "worker", self.unique]
         path = os.pathsep.join([str(self.path.parent), os.environ.get("PYTHONPATH", "")])
         with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}) as process:
             try:

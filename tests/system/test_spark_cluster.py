@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.cli.exit_codes import REFUSED
+from riverrun.cli.exit_codes import REFUSED
 from tests.system.spark_clusters import processes_with, search_path, spark_cluster
 from tests.waiting import until
 
@@ -44,7 +44,7 @@ def is_running(group: Group, number: int) -> bool:
 def begin_run(group: Group, *options: str) -> subprocess.Popen[str]:
     """A bounded run in slices, in the background."""
     log = (group.directory / "run.log").open("a")
-    command = [sys.executable, "-m", "pipeline.cli", "--config", str(group.directory / "0.toml"), "run", group.name]
+    command = [sys.executable, "-m", "riverrun.cli", "--config", str(group.directory / "0.toml"), "run", group.name]
     process = subprocess.Popen(
         [*command, "--max-records-per-slice", "4000", *options],
         cwd=group.directory,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.errors import UnsupportedByHostError
-from pipeline.transfers.exporting.exports import ExportSpec, run_export
-from pipeline.transfers.importing.imports import ImportSpec, run_import
+from riverrun.errors import UnsupportedByHostError
+from riverrun.transfers.exporting.exports import ExportSpec, run_export
+from riverrun.transfers.importing.imports import ImportSpec, run_import
 from tests.presence import present
 from tests.spark_sessions import session_of
 from tests.system.groups import PARTITIONS
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]) -> Iterator[str]:
-    """The address of a server with two cores, whose executor finds Millrace, but no application."""
+    """The address of a server with two cores, whose executor finds Riverrun, but no application."""
     directory, port = tmp_path_factory.mktemp("connect"), new_port()
     settings = {
         "spark.master": "local[2,4]",

@@ -11,15 +11,15 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from pipeline import Millrace, StreamsBuilder
-from pipeline.cli.main import app
-from pipeline.config import ProjectConfig
-from pipeline.hosting.application import load_application
-from pipeline.releases.versions.build import build_topology
-from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.ranges import resolve
-from pipeline.spark.session import spark_session
-from pipeline.worker.group.servers import servers_of
+from riverrun import Riverrun, StreamsBuilder
+from riverrun.cli.main import app
+from riverrun.config import ProjectConfig
+from riverrun.hosting.application import load_application
+from riverrun.releases.versions.build import build_topology
+from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.ranges import resolve
+from riverrun.spark.session import spark_session
+from riverrun.worker.group.servers import servers_of
 from tests.presence import present
 from tests.waiting import until
 
@@ -121,7 +121,7 @@ def test_a_worker_and_a_bounded_run_give_what_the_statements_say(broker: Broker,
         broker.write(f"{name}.orders", orders)
     project = ProjectConfig.load(config, os.environ)
     batch = load_application(project, names[1], StreamsBuilder)
-    live = Millrace(config).app(names[0])
+    live = Riverrun(config).app(names[0])
     with ExitStack() as running:
         for number in (1, 2):
             running.enter_context(live.worker(server="127.0.0.1:0", state_dir=tmp_path / f"state{number}"))

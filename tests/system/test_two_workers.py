@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.errors import TaskMigratedError, UnknownOutcomeError
-from pipeline.records import TaskId
-from pipeline.worker.states import WorkerState
-from pipeline.worker.stream_thread.stream_thread import StreamThread
-from pipeline.worker.worker import Worker
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from riverrun.errors import TaskMigratedError, UnknownOutcomeError
+from riverrun.records import TaskId
+from riverrun.worker.states import WorkerState
+from riverrun.worker.stream_thread.stream_thread import StreamThread
+from riverrun.worker.worker import Worker
 from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipeline.hosting.application import Application
-    from pipeline.records import RawRecord
+    from riverrun.hosting.application import Application
+    from riverrun.records import RawRecord
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker

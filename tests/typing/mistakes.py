@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from pipeline import (
+from riverrun import (
     JSON,
     LONG,
     STRING,

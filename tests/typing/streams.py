@@ -8,7 +8,7 @@ from typing import Any, assert_type
 
 import msgspec
 
-from pipeline import (
+from riverrun import (
     BYTES,
     DOUBLE,
     JSON,

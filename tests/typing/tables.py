@@ -7,7 +7,7 @@ from typing import assert_type
 
 import msgspec
 
-from pipeline import (
+from riverrun import (
     JSON,
     LONG,
     STRING,

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import STRING, ConfigError, Consumed, Millrace, Produced, StreamsBuilder, Topology
+from riverrun import STRING, ConfigError, Consumed, Produced, Riverrun, StreamsBuilder, Topology
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipeline.project.app import App
+    from riverrun.project.app import App
 
 
 def build(builder: StreamsBuilder) -> Topology:
@@ -21,7 +21,7 @@ def build(builder: StreamsBuilder) -> Topology:
 
 @pytest.fixture
 def app(tmp_path: Path) -> App:
-    project = Millrace(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
+    project = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
     project.application("words", build)
     return project.app("words", "v1")
 

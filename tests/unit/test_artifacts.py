@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.errors import EmbeddedBrokerError
-from pipeline.kafka.embedded import artifacts
-from pipeline.kafka.embedded.broker import KAFKA_VERSION
+from riverrun.errors import EmbeddedBrokerError
+from riverrun.kafka.embedded import artifacts
+from riverrun.kafka.embedded.broker import KAFKA_VERSION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +52,7 @@ def test_libraries_with_other_checksums_are_not_kept(
 
 def test_the_checksums_of_the_brokers_libraries_are_there() -> None:
     lines = (
-        resources.files("pipeline.kafka.embedded").joinpath(f"kafka-{KAFKA_VERSION}.sha256").read_text().splitlines()
+        resources.files("riverrun.kafka.embedded").joinpath(f"kafka-{KAFKA_VERSION}.sha256").read_text().splitlines()
     )
     names = [line.split()[1] for line in lines]
     assert f"kafka_2.13-{KAFKA_VERSION}.jar" in names

@@ -41,16 +41,16 @@ def test_few_rounds_have_no_minimum_and_no_maximum(module: Any) -> None:
 
 def test_bars_are_as_long_as_their_values_are_large(module: Any) -> None:
     charts = module("charts")
-    bars = [charts.Bars("a & b", {"Java": 1.0, "Millrace": 4.0})]
+    bars = [charts.Bars("a & b", {"Java": 1.0, "Riverrun": 4.0})]
     drawn = ET.fromstring(charts.chart("s <&>", bars, 1))  # noqa: S314 - our own
     lengths = [float(each.attrib["width"]) for each in drawn.iter(f"{SVG}rect")]
     assert lengths[1] == pytest.approx(4 * lengths[0], rel=0.02)
-    assert [each.text for each in drawn.iter(f"{SVG}text")] == ["s <&>", "a & b", "Java 1.0", "Millrace 4.0"]
+    assert [each.text for each in drawn.iter(f"{SVG}text")] == ["s <&>", "a & b", "Java 1.0", "Riverrun 4.0"]
 
 
 def test_figures_of_charts_are_medians(module: Any) -> None:
     result = module("results").kept(BENCHMARKS / "results")["windows"][0]
     drawn = module("report").charts({"windows": [result]})["windows"]
-    median = statistics.median(run["speed"] for run in result.runs["Millrace"])
+    median = statistics.median(run["speed"] for run in result.runs["Riverrun"])
     assert "<title>windows: records per second</title>" in drawn
-    assert f">Millrace {median:,.0f}<" in drawn
+    assert f">Riverrun {median:,.0f}<" in drawn

@@ -1,4 +1,4 @@
-"""`millrace broker` finds its port in the project's file."""
+"""`riverrun broker` finds its port in the project's file."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.broker import local_port
-from pipeline.config import ProjectConfig
+from riverrun.cli.broker import local_port
+from riverrun.config import ProjectConfig
 
 PROJECT = '[kafka]\n"bootstrap.servers" = "{}"\n'
 
 
 def status(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pipeline.cli", "--home", str(directory / "home"), "broker", "status", *options]
+    command = [sys.executable, "-m", "riverrun.cli", "--home", str(directory / "home"), "broker", "status", *options]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=directory, env=os.environ | {"COLUMNS": "200"}
     )

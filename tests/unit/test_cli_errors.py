@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import main as cli
-from pipeline.errors import BrokerError, EngineError
-from pipeline.hosting.restoring.local_state import locked
-from pipeline.spark.engine.executor_errors import describe_error, rebuilt_error
-from pipeline.spark.engine.failures import ExecutorError, translated
+from riverrun.cli import main as cli
+from riverrun.errors import BrokerError, EngineError
+from riverrun.hosting.restoring.local_state import locked
+from riverrun.spark.engine.executor_errors import describe_error, rebuilt_error
+from riverrun.spark.engine.failures import ExecutorError, translated
 
 
 def test_a_full_disk_is_said_and_ends_with_an_error(
@@ -35,7 +35,7 @@ def test_with_json_logs_the_last_word_is_json_as_well(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "pipeline.cli",
+        "riverrun.cli",
         "--log-json",
         "--config",
         str(tmp_path / "none.toml"),
@@ -61,7 +61,7 @@ topology = "clicks:build"
 [apps.clicks.config]
 {setting}
 """)
-    command = [sys.executable, "-m", "pipeline.cli", "--config", str(config), "scale", "clicks", "2"]
+    command = [sys.executable, "-m", "riverrun.cli", "--config", str(config), "scale", "clicks", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "No address of an instance of clicks is known" in done.stderr
@@ -83,7 +83,7 @@ def test_where_an_instance_is_asked_is_a_host_and_a_port(tmp_path: Path, server:
     command = [
         sys.executable,
         "-m",
-        "pipeline.cli",
+        "riverrun.cli",
         "--config",
         str(config),
         "scale",
@@ -105,7 +105,7 @@ def test_no_token_is_shown_in_an_error(tmp_path: Path, token: str) -> None:
     command = [
         sys.executable,
         "-m",
-        "pipeline.cli",
+        "riverrun.cli",
         "--config",
         str(config),
         "scale",
@@ -114,10 +114,10 @@ def test_no_token_is_shown_in_an_error(tmp_path: Path, token: str) -> None:
         "--server",
         "127.0.0.1:9",
     ]
-    given = os.environ | {"MILLRACE_TOKEN": token, "HTTP_PROXY": "http://127.0.0.1:1"}
+    given = os.environ | {"RIVERRUN_TOKEN": token, "HTTP_PROXY": "http://127.0.0.1:1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=given)
     assert done.returncode == 1
-    expected = "does not answer" if token.endswith("\n") else "MILLRACE_TOKEN has characters that a token cannot have"
+    expected = "does not answer" if token.endswith("\n") else "RIVERRUN_TOKEN has characters that a token cannot have"
     assert expected in done.stderr
     assert "s3c" not in done.stderr
     assert "Traceback" not in done.stderr
@@ -134,7 +134,7 @@ def test_no_token_is_shown_in_an_error(tmp_path: Path, token: str) -> None:
     ],
 )
 def test_options_of_a_worker_that_would_do_nothing_are_refused(options: list[str], refused: str) -> None:
-    command = [sys.executable, "-m", "pipeline.cli", "worker", "clicks", *options]
+    command = [sys.executable, "-m", "riverrun.cli", "worker", "clicks", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert refused in done.stderr
@@ -193,7 +193,7 @@ topology = "clicks:build"
     (on_spark / "0_1").mkdir(parents=True)
 
     def clean_up(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pipeline.cli", "--config", str(config), "clean-up", "clicks", *arguments]
+        command = [sys.executable, "-m", "riverrun.cli", "--config", str(config), "clean-up", "clicks", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     with locked(state):

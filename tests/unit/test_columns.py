@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict
 import pyarrow as pa
 import pytest
 
-from pipeline import (
+from riverrun import (
     BOOLEAN,
     BYTES,
     DOUBLE,
@@ -29,8 +29,8 @@ from pipeline import (
     session_windowed,
     windowed,
 )
-from pipeline.spark.columns import TIME, columns_of
-from pipeline.windows import MAX_TIME_MS
+from riverrun.spark.columns import TIME, columns_of
+from riverrun.windows import MAX_TIME_MS
 
 
 class Item(TypedDict):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import StreamsBuilder
-from pipeline.config import Optimization, ProjectConfig, TopologyConfig, call_attribute, load_attribute
-from pipeline.config.cron import wrong_in
-from pipeline.errors import ConfigError, StreamsError, TopologyError
+from riverrun import StreamsBuilder
+from riverrun.config import Optimization, ProjectConfig, TopologyConfig, call_attribute, load_attribute
+from riverrun.config.cron import wrong_in
+from riverrun.errors import ConfigError, StreamsError, TopologyError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -267,12 +267,12 @@ def test_an_unknown_application_or_version_is_refused_with_the_nearest(tmp_path:
     ("reference", "complaint"),
     [
         ("no colon", "is not module:attribute"),
-        ("pipeline.nowhere:x", "cannot be imported(.|\n)*`pipeline` is Millrace's own package"),
+        ("riverrun.nowhere:x", "cannot be imported(.|\n)*`riverrun` is Riverrun's own package"),
         (
             "__main__:build",
             "defined in a script or notebook, which other processes cannot import(.|\n)*my_module:build",
         ),
-        ("pipeline.apps.delays:buidl", "Did you mean 'build'"),
+        ("riverrun.apps.delays:buidl", "Did you mean 'build'"),
     ],
 )
 def test_a_reference_that_leads_nowhere_is_refused(reference: str, complaint: str) -> None:
@@ -371,7 +371,7 @@ def test_what_is_no_setting_of_spark_is_refused(tmp_path: Path, setting: str, co
 
 
 USER_MODULE = """
-from pipeline import STRING, Consumed
+from riverrun import STRING, Consumed
 
 def raises(builder):
     builder.stream("in", Consumed(STRING, STRING)).join()
@@ -426,7 +426,7 @@ def test_of_a_module_that_cannot_be_imported_the_line_is_told(
         ("import sys; sys.exit(3)", "cannot be imported: SystemExit: 3"),
         ("import sys\ndef build(b): sys.exit(3)", "mistaken:build raised SystemExit: 3"),
         ("build = 7", "mistaken:build is of type int, not a function"),
-        ("from pipeline import JSON as build", "It is of type JsonSerde. Does it name the right function"),
+        ("from riverrun import JSON as build", "It is of type JsonSerde. Does it name the right function"),
     ],
 )
 def test_a_module_that_is_no_topology_is_told_from_its_errors(
@@ -440,10 +440,10 @@ def test_a_module_that_is_no_topology_is_told_from_its_errors(
 
 
 def test_a_module_of_the_users_that_hides_the_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "pipeline.py").write_text("")
+    (tmp_path / "riverrun.py").write_text("")
     (tmp_path / "topology.py").write_text("def build(builder): ...")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match=r"pipeline\.py hides Millrace"):
+    with pytest.raises(ConfigError, match=r"riverrun\.py hides Riverrun"):
         load_attribute("topology:build")
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pipeline import Millrace
-from pipeline.config import ProjectConfig
-from pipeline.console.serving import console
-from pipeline.errors import ConfigError
+from riverrun import Riverrun
+from riverrun.config import ProjectConfig
+from riverrun.console.serving import console
+from riverrun.errors import ConfigError
 
 PATH = Path("/project/streams.toml")
 ENVIRON = {"CONSOLE_TOKEN": "hunter2"}
@@ -54,11 +54,11 @@ def test_what_is_unknown_or_impossible_is_refused(settings: dict[str, Any], mess
     [("0.0.0.0:0", "asks for no token"), ("nowhere", "nowhere"), ("192.0.2.1:0", "asks for no token")],
 )
 def test_a_console_that_others_could_read_needs_a_token(server: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message), console(Millrace(read()), server):
+    with pytest.raises(ConfigError, match=message), console(Riverrun(read()), server):
         pass
 
 
 def test_a_certificate_that_is_none_is_refused_before_anything_is_served() -> None:
-    broken = Millrace(read(**{"server.ssl.certificate.location": "none.pem"}))
+    broken = Riverrun(read(**{"server.ssl.certificate.location": "none.pem"}))
     with pytest.raises(ConfigError, match="cannot be used"), console(broken, "127.0.0.1:0"):
         pass

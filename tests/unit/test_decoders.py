@@ -9,16 +9,14 @@ from pathlib import Path
 
 import pytest
 
-import pipeline
-
-ROOT = Path(pipeline.__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 THREADS_THAT_MAKE_DECODERS = """
 import sys, threading
 from dataclasses import make_dataclass
 import msgspec
-from pipeline.decoders import converter, json_decoder, msgpack_decoder
-from pipeline.serde.json import JSON
+from riverrun.decoders import converter, json_decoder, msgpack_decoder
+from riverrun.serde.json import JSON
 
 KINDS = {
     "a struct": lambda fields: msgspec.defstruct("Row", [(name, type_, None) for name, type_ in fields]),
@@ -62,4 +60,4 @@ def test_all_decoders_of_types_are_made_in_one_module() -> None:
     modules = [path for folder in ("pipeline", "plugins") for path in (ROOT / folder).rglob("*.py")]
     made = re.compile(r"msgspec\.(json|msgpack)\.Decoder\(|\bdecode\([^\n]*\btype=|msgspec\.convert\b")
     found = {str(path.relative_to(ROOT)) for path in modules if made.search(path.read_text())}
-    assert found == {"pipeline/decoders.py"}
+    assert found == {"pipeline/riverrun/decoders.py"}

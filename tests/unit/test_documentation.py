@@ -13,12 +13,12 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-import pipeline
-import pipeline.errors
-import pipeline.testing
-from pipeline.cli.main import app
-from pipeline.config import AppConfig, ProjectConfig, StreamsConfig
-from pipeline.processor.drops import DropReason
+import riverrun
+import riverrun.errors
+import riverrun.testing
+from riverrun.cli.main import app
+from riverrun.config import AppConfig, ProjectConfig, StreamsConfig
+from riverrun.processor.drops import DropReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ PREFIXES = {"client_tag", "consumer", "producer", "topic", "user"}
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _IN_FILE = re.compile(r"`(\w+\.py)`:\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_COMMAND = re.compile(r"^(?:\$ )?millrace (.+?)(?:  +#.*)?$|`millrace ([-a-z][^`]*)`", re.MULTILINE)
+_COMMAND = re.compile(r"^(?:\$ )?riverrun (.+?)(?:  +#.*)?$|`riverrun ([-a-z][^`]*)`", re.MULTILINE)
 _PLACEHOLDER = re.compile(r" [A-Z]+\b|\[|…")
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)")
 _FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
@@ -146,7 +146,7 @@ def test_the_readme_leads_to_every_page() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_metrics_that_a_page_names_exist(page: Path) -> None:
-    source = (ROOT / "pipeline/service/figures/metrics.py").read_text()
+    source = (ROOT / "pipeline/riverrun/service/figures/metrics.py").read_text()
     prefixes = re.findall(r'^_[A-Z]+ = "(kafka_streams_\w+_)"$', source, re.MULTILINE)
     made = {f"{prefix}{name}" for prefix in prefixes for name in re.findall(r'f"\{_[A-Z]+\}(\w+)"', source)}
     named = set(re.findall(r"kafka_streams_\w+_metrics_\w+[a-z]", page.read_text()))
@@ -188,7 +188,7 @@ def test_every_reason_for_dropping_a_record_is_documented() -> None:
 
 
 def test_the_messages_that_troubleshooting_explains_are_those_of_the_code() -> None:
-    code_of = "".join(path.read_text() for path in (ROOT / "pipeline").rglob("*.py"))
+    code_of = "".join(path.read_text() for path in (ROOT / "pipeline/riverrun").rglob("*.py"))
     messages = [code(row[0]) for row in rows("troubleshooting.md", "## Messages")]
     rendered = {"There is no streams.toml": "There is no {path}", "needs pyspark, which": "needs {package}, which"}
     for shown, written in rendered.items():
@@ -199,7 +199,7 @@ def test_the_messages_that_troubleshooting_explains_are_those_of_the_code() -> N
 
 def test_every_error_is_documented() -> None:
     documented = {code(row[0]) for row in rows("errors.md", "## Errors")}
-    classes = {name for name, found in vars(pipeline.errors).items() if isinstance(found, type)}
+    classes = {name for name, found in vars(riverrun.errors).items() if isinstance(found, type)}
     assert documented == classes
 
 
@@ -209,7 +209,7 @@ def test_the_names_that_java_names_are_translated_to_exist() -> None:
     assert len(names) > 50
     missing = []
     for name in names:
-        found: Any = pipeline.testing if name.startswith(("TopologyTestDriver", "Test", "Mock")) else pipeline
+        found: Any = riverrun.testing if name.startswith(("TopologyTestDriver", "Test", "Mock")) else riverrun
         for part in name.split("."):
             found = getattr(found, part, found.__dataclass_fields__.get(part) if _is_option(found) else None)
         if found is None:

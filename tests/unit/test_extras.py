@@ -29,7 +29,7 @@ topology = "words:build"
 """
 
 TOPOLOGY = """
-from pipeline import STRING, Consumed, Grouped, StreamsBuilder, Topology
+from riverrun import STRING, Consumed, Grouped, StreamsBuilder, Topology
 
 
 def build(builder: StreamsBuilder) -> Topology:
@@ -51,22 +51,22 @@ def python(project: Path, code: str, *arguments: str) -> subprocess.CompletedPro
     return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=120)
 
 
-def millrace(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return python(project, "from pipeline.cli.main import main; main()", *arguments)
+def riverrun(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return python(project, "from riverrun.cli.main import main; main()", *arguments)
 
 
 def test_a_topology_is_described_and_driven_without_any_extra(project: Path) -> None:
-    drawn = millrace(project, "describe", "words", "--version", "v1", "--format", "svg").stdout
+    drawn = riverrun(project, "describe", "words", "--version", "v1", "--format", "svg").stdout
     assert drawn.startswith("<svg ")
-    described = millrace(project, "describe", "words", "--version", "v1", "--code").stdout
+    described = riverrun(project, "describe", "words", "--version", "v1", "--code").stdout
     assert "Topologies:" in described
     assert "# KSTREAM-SOURCE-0000000000\ndef run(queue, limit, last_time):" in described
     assert "# Not fused: none" in described
     driven = python(
         project,
         """
-from pipeline import STRING, StreamsBuilder
-from pipeline.testing import TopologyTestDriver
+from riverrun import STRING, StreamsBuilder
+from riverrun.testing import TopologyTestDriver
 import words
 
 with TopologyTestDriver(words.build(StreamsBuilder())) as driver:
@@ -78,8 +78,8 @@ with TopologyTestDriver(words.build(StreamsBuilder())) as driver:
 
 def test_a_worker_and_what_plans_runs_and_releases_import_no_extra(project: Path) -> None:
     code = """
-import pipeline.cli.main, pipeline.worker.worker, pipeline.service.instance, pipeline.releases.versions.versions
-import pipeline.spark.bounded_runs.job, pipeline.spark.ranges
+import riverrun.cli.main, riverrun.worker.worker, riverrun.service.instance, riverrun.releases.versions.versions
+import riverrun.spark.bounded_runs.job, riverrun.spark.ranges
 """
     done = python(project, code)
     assert done.returncode == 0, done.stderr
@@ -95,8 +95,8 @@ import pipeline.spark.bounded_runs.job, pipeline.spark.ranges
     ],
 )
 def test_a_command_names_the_extra_it_needs(project: Path, arguments: str, extra: str) -> None:
-    done = millrace(project, *arguments.split())
+    done = riverrun(project, *arguments.split())
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "which is not installed" in done.stderr
-    assert f"pip install 'millrace[{extra}]'" in done.stderr
+    assert f"pip install '.[{extra}]'" in done.stderr

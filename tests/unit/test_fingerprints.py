@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import STRING, Consumed, StreamsBuilder
+from riverrun import STRING, Consumed, StreamsBuilder
 from tests.unit import written_alike
 
 GOLDEN = "7cdccf49f76484b1"

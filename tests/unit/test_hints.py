@@ -6,9 +6,9 @@ import ast
 import re
 from pathlib import Path
 
-import pipeline
+import riverrun
 
-DELETES = re.compile(r"millrace reset|--reset|\bdelete (it|the|its)\b|or start over", re.IGNORECASE)
+DELETES = re.compile(r"riverrun reset|--reset|\bdelete (it|the|its)\b|or start over", re.IGNORECASE)
 ALLOWED = {
     "cli": "commands say what they do",
     "hosting/inputs/offset_reset.py": "without committed offsets there is no state to lose; reset --from sets where to begin",
@@ -22,7 +22,7 @@ ALLOWED = {
 
 
 def test_only_known_texts_tell_users_to_delete_anything() -> None:
-    root = Path(pipeline.__file__).parent
+    root = Path(riverrun.__file__).parent
     found = {
         str(path.relative_to(root))
         for path in root.rglob("*.py")

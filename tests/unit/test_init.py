@@ -1,4 +1,4 @@
-"""`millrace init`: a new project runs as it is."""
+"""`riverrun init`: a new project runs as it is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def init(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run(directory, "pipeline.cli", "init", *arguments)
+    return run(directory, "riverrun.cli", "init", *arguments)
 
 
 def test_a_new_project_passes_its_test_is_described_and_is_clean(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_a_new_project_passes_its_test_is_described_and_is_clean(tmp_path: Path)
     project = tmp_path / "click-counts"
     tested = run(project, "pytest", "-q", "-p", "no:cacheprovider")
     assert "1 passed" in tested.stdout, tested.stdout
-    described = run(project, "pipeline.cli", "describe", "click-counts", "--version", "v1")
+    described = run(project, "riverrun.cli", "describe", "click-counts", "--version", "v1")
     assert "topics: [clicks]" in described.stdout
     linted = run(project, "ruff", "check", "--isolated", "--no-cache", ".")
     assert linted.returncode == 0, linted.stdout
@@ -43,7 +43,7 @@ def test_a_directory_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
     assert [file.name for file in (tmp_path / "mine").iterdir()] == ["notes"]
 
 
-@pytest.mark.parametrize("name", ["Clicks", "class", "pipeline", "../clicks", "1st", "clicks-"])
+@pytest.mark.parametrize("name", ["Clicks", "class", "riverrun", "../clicks", "1st", "clicks-"])
 def test_a_name_that_is_no_application_or_module_is_refused(tmp_path: Path, name: str) -> None:
     refused = init(tmp_path, name)
     assert refused.returncode == 1

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from pipeline.errors import BrokerError, ConfigError, StreamsError, TaskMigratedError, TopicError
-from pipeline.kafka.errors import mapped_errors, streams_error
-from pipeline.kafka.producer import _Client
+from riverrun.errors import BrokerError, ConfigError, StreamsError, TaskMigratedError, TopicError
+from riverrun.kafka.errors import mapped_errors, streams_error
+from riverrun.kafka.producer import _Client
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from kafka import KafkaConsumer
 from kafka.coordinator import base
 
-from pipeline.errors import ConfigError
-from pipeline.kafka.library import kafka_python
-from pipeline.kafka.library.kafka_python import PRIVATE, GroupCoordinator
+from riverrun.errors import ConfigError
+from riverrun.kafka.library import kafka_python
+from riverrun.kafka.library.kafka_python import PRIVATE, GroupCoordinator
 
 
 def test_the_private_names_that_are_used_are_those_that_are_looked_for() -> None:

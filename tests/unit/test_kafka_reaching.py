@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.errors import BrokerError, ConfigError
-from pipeline.kafka.reaching import obstacle_to, require_answer
-from pipeline.kafka.requests import Requests
+from riverrun.errors import BrokerError, ConfigError
+from riverrun.kafka.reaching import obstacle_to, require_answer
+from riverrun.kafka.requests import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

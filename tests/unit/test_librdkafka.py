@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-import pipeline.kafka
-from pipeline.errors import ConfigError
-from pipeline.kafka.library import librdkafka
+import riverrun.kafka
+from riverrun.errors import ConfigError
+from riverrun.kafka.library import librdkafka
 
-SOURCES = sorted(Path(pipeline.kafka.__file__).parent.rglob("*.py"))
+SOURCES = sorted(Path(riverrun.kafka.__file__).parent.rglob("*.py"))
 
 
 def test_the_library_that_is_installed_has_the_error_codes_that_are_used() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     STRING,
     Avro,
     ConfigError,
@@ -15,14 +15,14 @@ from pipeline import (
     Grouped,
     JsonSchema,
     Materialized,
-    Millrace,
     Produced,
     Repartitioned,
+    Riverrun,
     StreamsBuilder,
     Topology,
     TopologyError,
 )
-from pipeline.cli import main as cli
+from riverrun.cli import main as cli
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,14 +60,14 @@ def test_a_file_that_lacks_a_necessary_key_is_refused_with_an_example(
 ) -> None:
     (tmp_path / "streams.toml").write_text(content)
     with pytest.raises(ConfigError) as refused:
-        Millrace(tmp_path / "streams.toml")
+        Riverrun(tmp_path / "streams.toml")
     assert refused.value.message.endswith(complaint)
     assert hint in (refused.value.hint or "")
 
 
 def test_an_application_of_the_file_is_not_declared_again(tmp_path: Path) -> None:
     (tmp_path / "streams.toml").write_text(FILE)
-    project = Millrace(tmp_path / "streams.toml")
+    project = Riverrun(tmp_path / "streams.toml")
     with pytest.raises(ConfigError, match="declares application 'clicks'") as refused:
         project.application("clicks", build)
     assert "project.app" in (refused.value.hint or "")
@@ -76,12 +76,12 @@ def test_an_application_of_the_file_is_not_declared_again(tmp_path: Path) -> Non
 def test_a_schema_registry_is_passed_with_clients_properties_only(tmp_path: Path) -> None:
     (tmp_path / "streams.toml").write_text(FILE)
     with pytest.raises(ConfigError, match="schema_registry does not go with a file"):
-        Millrace(tmp_path / "streams.toml", schema_registry={"url": "http://127.0.0.1:1"})
+        Riverrun(tmp_path / "streams.toml", schema_registry={"url": "http://127.0.0.1:1"})
 
 
 def test_a_function_that_returns_no_topology_is_told_how_to_end() -> None:
     wrong: Any = forgot_to_return
-    project = Millrace(kafka=NOWHERE)
+    project = Riverrun(kafka=NOWHERE)
     project.application("clicks", wrong)
     with pytest.raises(TopologyError, match="gave None, not a Topology") as refused:
         project.app("clicks", "v1").topology()
@@ -124,7 +124,7 @@ def test_options_without_a_value_are_refused_before_anything_is_done(
 ) -> None:
     (tmp_path / "streams.toml").write_text(FILE)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "argv", ["millrace", "--config", str(tmp_path / "streams.toml"), *arguments])
+    monkeypatch.setattr(sys, "argv", ["riverrun", "--config", str(tmp_path / "streams.toml"), *arguments])
     monkeypatch.setattr(cli, "interrupt_on_sigterm", lambda: None)
     monkeypatch.setattr(cli, "start_logging", lambda _style: None)
     with pytest.raises(SystemExit) as ended:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     Consumed,
@@ -26,12 +26,12 @@ from pipeline import (
     Windowed,
     windowed,
 )
-from pipeline.testing import TopologyTestDriver
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pipeline import KStream, Serde
+    from riverrun import KStream, Serde
 
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)
 SECOND = timedelta(seconds=1)

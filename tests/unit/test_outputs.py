@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     BufferConfig,
@@ -24,13 +24,13 @@ from pipeline import (
     Topology,
     windowed,
 )
-from pipeline.config import Optimization, OutputKind, TopologyConfig
-from pipeline.topology.outputs import outputs_of
+from riverrun.config import Optimization, OutputKind, TopologyConfig
+from riverrun.topology.outputs import outputs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.dsl.kstream import KStream
+    from riverrun.dsl.kstream import KStream
 
 HOUR = TimeWindows.of(timedelta(hours=1), grace=timedelta(0))
 TEXTS = Produced(STRING, STRING)

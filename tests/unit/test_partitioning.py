@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.partitioning import MANY_KEYS, murmur2, partition_for, partitions_for
+from riverrun.partitioning import MANY_KEYS, murmur2, partition_for, partitions_for
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import pipeline
-import pipeline.testing
+import riverrun
+import riverrun.testing
 
 PAGE = (Path(__file__).parents[2] / "docs" / "coming-from-kafka-streams.md").read_text()
 METHODS = dict(line.split(": ") for line in Path(__file__).with_name("kafka_streams_api.txt").read_text().splitlines())
@@ -29,7 +29,7 @@ WITH_HEADERS = re.compile(r"WithHeaders(Builder)?$")
 def is_there(cls: str, method: str) -> bool:
     """Whether a class has a method, or a field that an option sets."""
     name = INHERITED_BY.get(cls, cls)
-    owner: Any = getattr(pipeline.testing, name, None) or getattr(pipeline, name, None)
+    owner: Any = getattr(riverrun.testing, name, None) or getattr(riverrun, name, None)
     if owner is None:
         return False
     words = re.sub(r"(?<!^)([A-Z])", r"_\1", method).lower()
@@ -48,20 +48,20 @@ def test_no_method_is_missing_without_a_word(cls: str) -> None:
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        (pipeline.Consumed[str, str], (pipeline.STRING, pipeline.STRING)),
-        (pipeline.Produced[str, str], (pipeline.STRING, pipeline.STRING)),
-        (pipeline.Grouped[str, str], (pipeline.STRING, pipeline.STRING)),
-        (pipeline.Materialized[str, str], ("store",)),
-        (pipeline.Joined[str, str, str], (pipeline.STRING,)),
-        (pipeline.StreamJoined[str, str, str], (pipeline.STRING,)),
-        (pipeline.TableJoined[str, str], ()),
-        (pipeline.Repartitioned[str, str], (pipeline.STRING,)),
-        (pipeline.Printed[str, str], ()),
-        (pipeline.Branched[str, str], ("name",)),
-        (pipeline.Serde[str], ("text", str.encode, bytes.decode)),
-        (pipeline.Record[str, str], ("key", "value", 1)),
-        (pipeline.FixedKeyRecord[str, str], ("key", "value", 1)),
-        (pipeline.ValueAndTimestamp[str], ("value", 1)),
+        (riverrun.Consumed[str, str], (riverrun.STRING, riverrun.STRING)),
+        (riverrun.Produced[str, str], (riverrun.STRING, riverrun.STRING)),
+        (riverrun.Grouped[str, str], (riverrun.STRING, riverrun.STRING)),
+        (riverrun.Materialized[str, str], ("store",)),
+        (riverrun.Joined[str, str, str], (riverrun.STRING,)),
+        (riverrun.StreamJoined[str, str, str], (riverrun.STRING,)),
+        (riverrun.TableJoined[str, str], ()),
+        (riverrun.Repartitioned[str, str], (riverrun.STRING,)),
+        (riverrun.Printed[str, str], ()),
+        (riverrun.Branched[str, str], ("name",)),
+        (riverrun.Serde[str], ("text", str.encode, bytes.decode)),
+        (riverrun.Record[str, str], ("key", "value", 1)),
+        (riverrun.FixedKeyRecord[str, str], ("key", "value", 1)),
+        (riverrun.ValueAndTimestamp[str], ("value", 1)),
     ],
 )
 def test_what_users_make_may_have_its_types_written_out_as_in_java(option: Any, value: tuple[Any, ...]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.errors import RefusedRecordError
-from pipeline.hosting.clock import SystemClock
-from pipeline.kafka.record_times import RecordTimes, TimeLimits
+from riverrun.errors import RefusedRecordError
+from riverrun.hosting.clock import SystemClock
+from riverrun.kafka.record_times import RecordTimes, TimeLimits
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

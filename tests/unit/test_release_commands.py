@@ -1,4 +1,4 @@
-"""`millrace release`: what it says, as text and as JSON, how it ends, and that a refusal or a rehearsal changes nothing."""
+"""`riverrun release`: what it says, as text and as JSON, how it ends, and that a refusal or a rehearsal changes nothing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import StreamsBuilder
-from pipeline.cli import main as cli
-from pipeline.cli import release as commands
-from pipeline.cli.exit_codes import code_of
-from pipeline.config import ProjectConfig
-from pipeline.errors import (
+from riverrun import StreamsBuilder
+from riverrun.cli import main as cli
+from riverrun.cli import release as commands
+from riverrun.cli.exit_codes import code_of
+from riverrun.config import ProjectConfig
+from riverrun.errors import (
     ApprovalNeededError,
     BrokerError,
     ConfigError,
@@ -25,24 +25,24 @@ from pipeline.errors import (
     UnderWayError,
     VersionConflictError,
 )
-from pipeline.hosting.application import load_application
-from pipeline.kafka.admin import Admin
-from pipeline.kafka.group.groups import GroupState
-from pipeline.releases.control_topic.registry import Registry, Release, Step
-from pipeline.releases.control_topic.verdicts import GateVerdict, suite_digest
-from pipeline.releases.steps.readiness import Readiness
-from pipeline.releases.steps.release_plan import ReleasePlan
-from pipeline.releases.steps.releaser import Releaser
-from pipeline.releases.steps.statements import statement_digests_of
-from pipeline.spark.bounded_runs.summary import RunSummary
-from pipeline.spark.ranges import RunRange
+from riverrun.hosting.application import load_application
+from riverrun.kafka.admin import Admin
+from riverrun.kafka.group.groups import GroupState
+from riverrun.releases.control_topic.registry import Registry, Release, Step
+from riverrun.releases.control_topic.verdicts import GateVerdict, suite_digest
+from riverrun.releases.steps.readiness import Readiness
+from riverrun.releases.steps.release_plan import ReleasePlan
+from riverrun.releases.steps.releaser import Releaser
+from riverrun.releases.steps.statements import statement_digests_of
+from riverrun.spark.bounded_runs.summary import RunSummary
+from riverrun.spark.ranges import RunRange
 from tests.unit.releases.control_topic.notes import MemoryNotes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MODULE = """
-from pipeline import STRING, Consumed, Produced
+from riverrun import STRING, Consumed, Produced
 
 def build(builder):
     builder.stream("clicks", Consumed(STRING, STRING)).to("out", Produced(STRING, STRING))
@@ -84,7 +84,7 @@ class Shell:
         return self.registry().write(replace(release, **changes))
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        self.monkeypatch.setattr(sys, "argv", ["millrace", "--config", str(self.path), "release", *arguments])
+        self.monkeypatch.setattr(sys, "argv", ["riverrun", "--config", str(self.path), "release", *arguments])
         with pytest.raises(SystemExit) as ended:
             cli.main()
         said = self.capsys.readouterr()
@@ -105,7 +105,7 @@ def shell(
     monkeypatch.setattr(commands, "_releaser", made.releaser)
     # These ask brokers whether anybody is at work.
     for looking in ("steps.step_checks.require_nobody", "switching.switch.Switch.check"):
-        monkeypatch.setattr(f"pipeline.releases.{looking}", lambda *_: None)
+        monkeypatch.setattr(f"riverrun.releases.{looking}", lambda *_: None)
     monkeypatch.setattr(Admin, "group", lambda *_: GroupState("Dead", ()))
     made.declare("v2", "v3")
     return made
@@ -140,11 +140,11 @@ def test_status_names_the_command_that_comes_next(shell: Shell) -> None:
     assert code == DONE
     assert "clicks: v1 is live; release: gated v2" in out
     assert "verdict 7f3a, at clicks-0@9: needs an approval\n  failed: rows: 9" in out
-    assert out.endswith("Next: millrace release approve clicks --verdict 7f3a\n")
+    assert out.endswith("Next: riverrun release approve clicks --verdict 7f3a\n")
     code, out, _ = shell("status", "clicks", "--json")
     found = json.loads(out)
     assert (code, found["step"], found["verdict"]["id"], found["revision"]) == (DONE, "gated", "7f3a", gated.revision)
-    assert found["next"] == "millrace release approve clicks --verdict 7f3a"
+    assert found["next"] == "riverrun release approve clicks --verdict 7f3a"
 
 
 def test_a_person_approves_a_verdict_and_the_cut_may_be_made(shell: Shell) -> None:
@@ -158,7 +158,7 @@ def test_a_person_approves_a_verdict_and_the_cut_may_be_made(shell: Shell) -> No
     code, out, _ = shell("approve", "clicks", "--verdict", "7f3a")
     assert code == DONE
     assert "approved by ann@desk" in out
-    assert out.endswith("Next: millrace release cut clicks\n")
+    assert out.endswith("Next: riverrun release cut clicks\n")
     code, out, _ = shell("cut", "clicks", "--dry-run")
     assert code == DONE
     assert "this would make v2 live in the place of v1" in out
@@ -253,7 +253,7 @@ def test_a_chain_of_steps_stops_where_a_person_is_asked(shell: Shell) -> None:
         shell.monkeypatch.setattr(Releaser, step.__name__, step)
     code, out, err = shell("start", "clicks", "--to", "v2", "--through", "cut", "--json")
     assert (code, taken) == (NEEDS_APPROVAL, ["reprocess", "gate"])
-    assert "release approve clicks --verdict 7f3a, and millrace release cut clicks" in json.loads(out)["hint"]
+    assert "release approve clicks --verdict 7f3a, and riverrun release cut clicks" in json.loads(out)["hint"]
     assert [line.split(":")[0] for line in err.splitlines()[:4]] == ["start", "reprocess", "await", "gate"]
     has_workers, warnings = True, ()
     code, out, _ = shell("start", "clicks", "--to", "v2", "--through", "gate")
@@ -316,7 +316,7 @@ def test_a_control_topic_that_cannot_be_read_is_refused_by_every_command(shell: 
     before = shell.notes.read()
     code, _, err = shell(command, "clicks")
     assert code == REFUSED
-    assert "The control topic millrace-releases holds a record that this release cannot read" in err
+    assert "The control topic riverrun-releases holds a record that this release cannot read" in err
     assert shell.notes.read() == before
 
 
@@ -330,7 +330,7 @@ def test_of_two_operators_at_once_the_second_is_told_and_changes_nothing(shell: 
     code, _, err = shell("approve", "clicks", "--verdict", "7f3a")
     assert code == REFUSED
     assert "revision 2 was written meanwhile, 1 expected" in err
-    assert "millrace release status" in err
+    assert "riverrun release status" in err
     release = shell.registry().read("clicks", "v1")
     assert (release.step, release.changed_by) == (Step.ABORTED, "bob@desk")
 

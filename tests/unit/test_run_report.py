@@ -6,11 +6,11 @@ import io
 
 from rich.console import Console
 
-from pipeline.cli.run_report import plan_table, runs_table
-from pipeline.records import TaskId
-from pipeline.spark.bounded_runs.plan import RunPlan
-from pipeline.spark.planning.runs import RunRecord
-from pipeline.spark.ranges import RunRange
+from riverrun.cli.run_report import plan_table, runs_table
+from riverrun.records import TaskId
+from riverrun.spark.bounded_runs.plan import RunPlan
+from riverrun.spark.planning.runs import RunRecord
+from riverrun.spark.ranges import RunRange
 
 RANGE = ",".join(f"payments-{number}@100000..200000" for number in range(12))
 RUNS = [

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import ProjectConfig
-from pipeline.errors import ConfigError
+from riverrun.config import ProjectConfig
+from riverrun.errors import ConfigError
 
 KAFKA = {"bootstrap.servers": "127.0.0.1:1"}
 PATH = Path("/project/streams.toml")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.config.secrets import is_secret, redacted
-from pipeline.errors import ConfigError
-from pipeline.spark.engine.databases import shown
-from pipeline.spark.engine.failures import cause_of, complaint, translated
-from pipeline.transfers.exporting.jdbc import JdbcTarget
+from riverrun.config.secrets import is_secret, redacted
+from riverrun.errors import ConfigError
+from riverrun.spark.engine.databases import shown
+from riverrun.spark.engine.failures import cause_of, complaint, translated
+from riverrun.transfers.exporting.jdbc import JdbcTarget
 
 URLS = [
     "jdbc:sqlserver://db;user=sa;password=hunter2",

@@ -11,14 +11,14 @@ import pytest
 from pyspark.core import context
 from pyspark.sql import SparkSession
 
-from pipeline.cli.exit_codes import INTERRUPTED
-from pipeline.spark.session import spark_session
+from riverrun.cli.exit_codes import INTERRUPTED
+from riverrun.spark.session import spark_session
 from tests.presence import present
 from tests.waiting import DEADLINE_S
 
 _HANGING = """
 import signal
-from pipeline.cli.signals import Ending, stop_then_end
+from riverrun.cli.signals import Ending, stop_then_end
 
 ending = Ending()
 ending.ask(stop_then_end(lambda: print("is told to stop", flush=True)))

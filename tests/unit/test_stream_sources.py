@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     AutoOffsetReset,
@@ -27,14 +27,14 @@ from pipeline import (
     Topology,
     TopologyError,
 )
-from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.layout import plan_layout
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing import TopologyTestDriver
-from pipeline.testing.driver import MemoryTopics, MockClock
+from riverrun.records import RawRecord, TaskId, TopicPartition
+from riverrun.runtime.layout import plan_layout
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing import TopologyTestDriver
+from riverrun.testing.driver import MemoryTopics, MockClock
 from tests.changelogs import Batch
 from tests.presence import present
 from tests.read_only_stores import looking_up

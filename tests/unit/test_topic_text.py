@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     DOUBLE,
     JSON,
     LONG,
@@ -23,9 +23,9 @@ from pipeline import (
     Windowed,
     windowed,
 )
-from pipeline.errors import ConfigError
-from pipeline.transfers.topics.topic_serdes import from_text, jsonable, readable, serde_named, serdes_of
-from pipeline.transfers.topics.topic_writing import LineFormat
+from riverrun.errors import ConfigError
+from riverrun.transfers.topics.topic_serdes import from_text, jsonable, readable, serde_named, serdes_of
+from riverrun.transfers.topics.topic_writing import LineFormat
 
 NOW = 7_000
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     AutoOffsetReset,
@@ -25,16 +25,16 @@ from pipeline import (
     Topology,
     TopologyError,
 )
-from pipeline.errors import InvalidStateStoreError
-from pipeline.runtime.layout import plan_layout
-from pipeline.testing import TopologyTestDriver
-from pipeline.topology.nodes import RepartitionTopic
+from riverrun.errors import InvalidStateStoreError
+from riverrun.runtime.layout import plan_layout
+from riverrun.testing import TopologyTestDriver
+from riverrun.topology.nodes import RepartitionTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import ProcessorContext
-    from pipeline.state.api import StoreBuilder
+    from riverrun import ProcessorContext
+    from riverrun.state.api import StoreBuilder
 
 
 class Ignore(Processor[str, str]):

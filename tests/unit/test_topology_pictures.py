@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     JSON,
     LONG,
     STRING,
@@ -24,14 +24,14 @@ from pipeline import (
     TimeWindows,
     windowed,
 )
-from pipeline.topology.pictures.graph import Drawn, Graph, Group
-from pipeline.topology.pictures.mermaid import mermaid
-from pipeline.topology.pictures.svg import svg
+from riverrun.topology.pictures.graph import Drawn, Graph, Group
+from riverrun.topology.pictures.mermaid import mermaid
+from riverrun.topology.pictures.svg import svg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pipeline import Topology
+    from riverrun import Topology
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = '</text><script>alert(1)</script>"]; click n0 "javascript:x" #quot;'
@@ -162,7 +162,7 @@ def test_rules_of_a_picture_apply_to_nothing_else_in_a_page() -> None:
         for each in re.findall(r"([^{}]+)\{[^{}]+\}", style.replace("@media(prefers-color-scheme:dark){", ""))
     ]
     assert selectors
-    assert all(part.startswith(".millrace-topology") for each in selectors for part in each.split(","))
+    assert all(part.startswith(".riverrun-topology") for each in selectors for part in each.split(","))
 
 
 def test_control_characters_in_names_are_shown_as_signs() -> None:

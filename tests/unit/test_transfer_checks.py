@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.errors import ConfigError
-from pipeline.spark.session import lazily, spark_session
-from pipeline.transfers.import_spec import ImportSpec
-from pipeline.transfers.transfer_checks import check_format, check_import, check_schema
+from riverrun.errors import ConfigError
+from riverrun.spark.session import lazily, spark_session
+from riverrun.transfers.import_spec import ImportSpec
+from riverrun.transfers.transfer_checks import check_format, check_import, check_schema
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     STRING,
     JoinWindows,
     SessionWindows,
@@ -20,8 +20,8 @@ from pipeline import (
     session_windowed,
     windowed,
 )
-from pipeline.serde.windowed import windowed_of_size_ms
-from pipeline.windows import MAX_TIME_MS
+from riverrun.serde.windowed import windowed_of_size_ms
+from riverrun.windows import MAX_TIME_MS
 
 
 def ms(count: int) -> timedelta:

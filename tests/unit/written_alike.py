@@ -9,14 +9,14 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.dsl.builder import StreamsBuilder
-from pipeline.dsl.options import Consumed, Grouped, Materialized, Produced
-from pipeline.processor.api import Processor
-from pipeline.serde.primitives import LONG, STRING
-from pipeline.windows import TimeWindows
+from riverrun.dsl.builder import StreamsBuilder
+from riverrun.dsl.options import Consumed, Grouped, Materialized, Produced
+from riverrun.processor.api import Processor
+from riverrun.serde.primitives import LONG, STRING
+from riverrun.windows import TimeWindows
 
 if TYPE_CHECKING:
-    from pipeline import ProcessorContext
+    from riverrun import ProcessorContext
 
 LIMIT = 3
 

@@ -1,4 +1,4 @@
-"""Rows written by hand: confluent-kafka, msgspec, rocksdict, one loop. What Millrace adds, it adds to this.
+"""Rows written by hand: confluent-kafka, msgspec, rocksdict, one loop. What Riverrun adds, it adds to this.
 
 Nothing is restored after a crash, and no partition may be lost to another process: this is the floor of what Python can do.
 """

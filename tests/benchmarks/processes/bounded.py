@@ -1,4 +1,4 @@
-"""One bounded run of Millrace on Spark, from the beginning of the topics to their end."""
+"""One bounded run of Riverrun on Spark, from the beginning of the topics to their end."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from events import tell
 
-from pipeline import StreamsBuilder
-from pipeline.config import ProjectConfig
-from pipeline.hosting.application import load_application
-from pipeline.hosting.connected import ConnectedApplication
-from pipeline.kafka.admin import Admin
-from pipeline.releases.versions.build import build_topology
-from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.engine.java_classes import classes_archive
-from pipeline.spark.ranges import resolve
-from pipeline.spark.session import spark_session
+from riverrun import StreamsBuilder
+from riverrun.config import ProjectConfig
+from riverrun.hosting.application import load_application
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.kafka.admin import Admin
+from riverrun.releases.versions.build import build_topology
+from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.engine.java_classes import classes_archive
+from riverrun.spark.ranges import resolve
+from riverrun.spark.session import spark_session
 
 
 def main(config: str, name: str) -> None:

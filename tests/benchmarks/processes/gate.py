@@ -11,20 +11,20 @@ from typing import Any
 
 from events import tell
 
-from pipeline.config import ProjectConfig
-from pipeline.hosting.control.publication import staging_name
-from pipeline.kafka.admin import Admin
-from pipeline.records import OffsetVector, TopicPartition
-from pipeline.releases.differences.differ import Differ
-from pipeline.releases.quality.gating import Gate, Point
-from pipeline.releases.versions.versions import Versions
-from pipeline.spark.session import spark_session
+from riverrun.config import ProjectConfig
+from riverrun.hosting.control.publication import staging_name
+from riverrun.kafka.admin import Admin
+from riverrun.records import OffsetVector, TopicPartition
+from riverrun.releases.differences.differ import Differ
+from riverrun.releases.quality.gating import Gate, Point
+from riverrun.releases.versions.versions import Versions
+from riverrun.spark.session import spark_session
 
 
 def expectations() -> Any:
     import great_expectations.expectations as gxe  # noqa: PLC0415 - seconds to import
 
-    from pipeline.quality import Expectations  # noqa: PLC0415 - likewise
+    from riverrun.quality import Expectations  # noqa: PLC0415 - likewise
 
     changes = ["same", "changed"]
     return Expectations(

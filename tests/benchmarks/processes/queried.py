@@ -1,4 +1,4 @@
-"""An instance of Millrace that answers point queries: over HTTP, and in this process whenever a line asks for it."""
+"""An instance of Riverrun that answers point queries: over HTTP, and in this process whenever a line asks for it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 
 from events import tell
 
-from pipeline import StreamsBuilder
-from pipeline.config import ProjectConfig
-from pipeline.hosting.application import load_application
-from pipeline.releases.versions.build import build_topology
-from pipeline.service.api import new_api
-from pipeline.service.queries.routing import store_places
-from pipeline.service.server import bound, name_of, serving
-from pipeline.worker.instance.supervisor import Supervisor
-from pipeline.worker.queries.queries import KeyQuery, Page, Question
+from riverrun import StreamsBuilder
+from riverrun.config import ProjectConfig
+from riverrun.hosting.application import load_application
+from riverrun.releases.versions.build import build_topology
+from riverrun.service.api import new_api
+from riverrun.service.queries.routing import store_places
+from riverrun.service.server import bound, name_of, serving
+from riverrun.worker.instance.supervisor import Supervisor
+from riverrun.worker.queries.queries import KeyQuery, Page, Question
 
 STORE = "sums"
 LOCAL = "127.0.0.1:0"

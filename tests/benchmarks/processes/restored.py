@@ -1,4 +1,4 @@
-"""Millrace's tasks taken over in this process, without a group: how long it takes until they run."""
+"""Riverrun's tasks taken over in this process, without a group: how long it takes until they run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from events import tell
 
-from pipeline import StreamsBuilder
-from pipeline.config import ProjectConfig
-from pipeline.hosting.application import load_application
-from pipeline.hosting.garbage_collection import collect_rarely
-from pipeline.worker.worker import Worker
+from riverrun import StreamsBuilder
+from riverrun.config import ProjectConfig
+from riverrun.hosting.application import load_application
+from riverrun.hosting.garbage_collection import collect_rarely
+from riverrun.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from pipeline.worker.states import WorkerState
+    from riverrun.worker.states import WorkerState
 
 
 def main(config: str, name: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from events import tell
 from formats import format_of
 
-from pipeline.serde.api import SerdePlace, placed
+from riverrun.serde.api import SerdePlace, placed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,14 +13,14 @@ from events import tell
 from inputs import PARTITIONS, Input, page_views
 from rows import CALLED
 
-from pipeline import StreamsBuilder, TopicPartition
-from pipeline.records import TaskId
-from pipeline.runtime.generating.fusion import Fusion
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing.driver import MockClock
+from riverrun import StreamsBuilder, TopicPartition
+from riverrun.records import TaskId
+from riverrun.runtime.generating.fusion import Fusion
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing.driver import MockClock
 
 _COMMITTED_TOGETHER = 25_000
 """So many records lie between two commits: those of 100 ms, more or less."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline import LONG, STRING, StreamsBuilder
-from pipeline.apps.word_count import SINK_TOPIC, SOURCE_TOPIC, build
-from pipeline.testing import TopologyTestDriver
+from riverrun import LONG, STRING, StreamsBuilder
+from riverrun.apps.word_count import SINK_TOPIC, SOURCE_TOPIC, build
+from riverrun.testing import TopologyTestDriver
 
 
 def test_words_are_counted_and_forwarded_once_per_second_of_stream_time() -> None:

@@ -12,20 +12,20 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from pipeline.console.api import new_api
-from pipeline.console.files import files
-from pipeline.console.shown import change_object, instance_object, lag_object, release_object, row_object, run_object
-from pipeline.console.watch import Watch
-from pipeline.errors import BrokerError, ConfigError, ReleaseError
-from pipeline.hosting.inputs.lags import InputLag
-from pipeline.records import TopicPartition
-from pipeline.releases.control_topic.history import Change
-from pipeline.releases.control_topic.registry import Release, Step
-from pipeline.releases.control_topic.verdicts import GateVerdict
-from pipeline.releases.differences.differing import DifferentRow
-from pipeline.service.access.admission import Access
-from pipeline.service.server import bound, serving
-from pipeline.spark.planning.runs import RunRecord
+from riverrun.console.api import new_api
+from riverrun.console.files import files
+from riverrun.console.shown import change_object, instance_object, lag_object, release_object, row_object, run_object
+from riverrun.console.watch import Watch
+from riverrun.errors import BrokerError, ConfigError, ReleaseError
+from riverrun.hosting.inputs.lags import InputLag
+from riverrun.records import TopicPartition
+from riverrun.releases.control_topic.history import Change
+from riverrun.releases.control_topic.registry import Release, Step
+from riverrun.releases.control_topic.verdicts import GateVerdict
+from riverrun.releases.differences.differing import DifferentRow
+from riverrun.service.access.admission import Access
+from riverrun.service.server import bound, serving
+from riverrun.spark.planning.runs import RunRecord
 from tests.browsers import animated, emulate, foreign, nameless, overflow, pale
 from tests.presence import present
 from tests.waiting import DEADLINE_S
@@ -219,7 +219,7 @@ def test_a_browser_shows_applications_runs_and_releases(page: Chrome) -> None:
         console.wait_for("connection", "token")
         page.find_element(By.ID, "token").send_keys("secret\n")
         console.wait_for("apps", "v1: 1 members, stable")
-        assert page.title == "shop: Millrace console"
+        assert page.title == "shop: Riverrun console"
         rows = [row.text for row in page.find_elements(By.CSS_SELECTOR, "#apps tr")]
         assert "v2: gated" in rows[0]
         assert "running, 2026-01-01" in rows[0]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.config import AppConfig
-from pipeline.console.looking import _versions
-from pipeline.releases.control_topic.registry import Release, Step
+from riverrun.config import AppConfig
+from riverrun.console.looking import _versions
+from riverrun.releases.control_topic.registry import Release, Step
 
 DECLARED = AppConfig("clicks", "m:f", versions={"v2": "m:g"})
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import pipeline
-from pipeline import (
+import riverrun
+from riverrun import (
     JSON,
     LONG,
     STRING,
@@ -36,7 +36,7 @@ from pipeline import (
     session_windowed,
     windowed,
 )
-from pipeline.dsl.kinds import BY_NAME
+from riverrun.dsl.kinds import BY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -245,7 +245,7 @@ def test_what_takes_the_arguments_passes_whatever_it_is() -> None:
             lambda s: (
                 s.to_table()
                 .map_values(len)
-                .suppress(Suppressed.until_time_limit(SECOND, pipeline.BufferConfig.unbounded()))
+                .suppress(Suppressed.until_time_limit(SECOND, riverrun.BufferConfig.unbounded()))
             ),
             r"Materialized\(None, key_serde, value_serde\) of the operator that creates the table",
         ),
@@ -259,7 +259,7 @@ def test_a_missing_serde_is_asked_for_in_the_option_that_takes_it(operator_of: A
 def test_every_class_that_parameters_take_exists() -> None:
     for name, kind in BY_NAME.items():
         for word in re.findall(r"\b[A-Z]\w+", kind.wanted):
-            assert word in {"Path", "True", "False", "None"} or hasattr(pipeline, word), name
+            assert word in {"Path", "True", "False", "None"} or hasattr(riverrun, word), name
 
 
 def test_the_options_of_an_operator_pass() -> None:

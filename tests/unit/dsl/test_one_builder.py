@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import STRING, Consumed, JoinWindows, Materialized, Produced, Repartitioned, StreamsBuilder, TopologyError
-from pipeline.testing import TopologyTestDriver
+from riverrun import STRING, Consumed, JoinWindows, Materialized, Produced, Repartitioned, StreamsBuilder, TopologyError
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import KStream, KTable
+    from riverrun import KStream, KTable
 
 TEXTS = Consumed(STRING, STRING)
 TO_TEXTS = Produced(STRING, STRING)

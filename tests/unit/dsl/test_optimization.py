@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     ConfigError,
@@ -21,23 +21,23 @@ from pipeline import (
     StreamsBuilder,
     TopicPartition,
 )
-from pipeline.config import Optimization, StreamsConfig
-from pipeline.processor.api import Processor
-from pipeline.records import RawRecord, Record, TaskId
-from pipeline.runtime.layout import plan_layout
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing import TopologyTestDriver
-from pipeline.testing.driver import MemoryTopics, MockClock
+from riverrun.config import Optimization, StreamsConfig
+from riverrun.processor.api import Processor
+from riverrun.records import RawRecord, Record, TaskId
+from riverrun.runtime.layout import plan_layout
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing import TopologyTestDriver
+from riverrun.testing.driver import MemoryTopics, MockClock
 from tests.changelogs import Batch
 from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import KStream, Topology
+    from riverrun import KStream, Topology
 
 TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
 COUNTS: Produced[str, int] = Produced(STRING, LONG)

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     BufferConfig,
@@ -28,12 +28,12 @@ from pipeline import (
     Windows,
     windowed,
 )
-from pipeline.testing import TopologyTestDriver
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pipeline import KTable, Topology
+    from riverrun import KTable, Topology
 
 HOUR_MS = 3_600_000
 BERLIN = ZoneInfo("Europe/Berlin")

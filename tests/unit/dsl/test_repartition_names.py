@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     STRING,
     Consumed,
     Grouped,
@@ -23,7 +23,7 @@ from pipeline import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import KStream
+    from riverrun import KStream
 
 TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
 GROUPING: Grouped[str, str] = Grouped(STRING, STRING, "grouping")

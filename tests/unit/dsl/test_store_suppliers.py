@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     Consumed,
@@ -23,8 +23,8 @@ from pipeline import (
     Topology,
     TopologyError,
 )
-from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.testing import TopologyTestDriver
+from riverrun.state.api import StoreBuilder, StoreKind
+from riverrun.testing import TopologyTestDriver
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 TEXTS: Consumed[str, str] = Consumed(STRING, STRING)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     BufferConfig,
@@ -24,7 +24,7 @@ from pipeline import (
     TimeWindows,
     TopologyError,
 )
-from pipeline.config import TopologyConfig
+from riverrun.config import TopologyConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     BufferConfig,
@@ -25,12 +25,12 @@ from pipeline import (
     UnlimitedWindows,
     session_windowed,
 )
-from pipeline.state.declared.changelog import changelog_config
-from pipeline.topology.nodes import SinkNode
+from riverrun.state.declared.changelog import changelog_config
+from riverrun.topology.nodes import SinkNode
 from tests.presence import present
 
 if TYPE_CHECKING:
-    from pipeline import KGroupedStream
+    from riverrun import KGroupedStream
 
 SECOND = timedelta(seconds=1)
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.errors import BrokerError
-from pipeline.hosting.progress import (
+from riverrun.errors import BrokerError
+from riverrun.hosting.progress import (
     Progress,
     counted_batches,
     counted_rows,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing.driver import MemoryTopics, MockClock
+from riverrun.records import RawRecord, TaskId, TopicPartition
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing.driver import MemoryTopics, MockClock
 from tests.changelogs import Batch
 
 if TYPE_CHECKING:
-    from pipeline.topology.topology import Topology
+    from riverrun.topology.topology import Topology
 
 INPUT = TopicPartition("in", 0)
 

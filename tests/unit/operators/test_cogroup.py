@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     STRING,
     BufferConfig,
     Consumed,
@@ -23,11 +23,11 @@ from pipeline import (
     session_windowed,
     windowed,
 )
-from pipeline.testing import TopologyTestDriver
+from riverrun.testing import TopologyTestDriver
 from tests.presence import present
 
 if TYPE_CHECKING:
-    from pipeline.topology.topology import Topology
+    from riverrun.topology.topology import Topology
 
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)
 TEXT: Produced[str, str] = Produced(STRING, STRING)

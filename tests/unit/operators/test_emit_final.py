@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     Consumed,
@@ -23,14 +23,14 @@ from pipeline import (
     session_windowed,
     windowed,
 )
-from pipeline.records import TopicPartition
-from pipeline.runtime.times.offset_metadata import OffsetMetadata
-from pipeline.testing import TopologyTestDriver
+from riverrun.records import TopicPartition
+from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.testing import TopologyTestDriver
 from tests.unit.operators.restarting import Restartable
 
 if TYPE_CHECKING:
-    from pipeline.records import RawRecord
-    from pipeline.topology.topology import Topology
+    from riverrun.records import RawRecord
+    from riverrun.topology.topology import Topology
 
 CLOSE = EmitStrategy.on_window_close()
 INPUT = TopicPartition("in", 0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     STRING,
     Consumed,
     Grouped,
@@ -19,7 +19,7 @@ from pipeline import (
     TopologyError,
     ValueAndTimestamp,
 )
-from pipeline.serde.foreign_key import (
+from riverrun.serde.foreign_key import (
     Instruction,
     Subscription,
     SubscriptionResponse,
@@ -27,9 +27,9 @@ from pipeline.serde.foreign_key import (
     response_serde,
     subscription_serde,
 )
-from pipeline.serde.murmur3 import hash128
-from pipeline.testing import TopologyTestDriver
-from pipeline.topology.grouping import is_cyclic
+from riverrun.serde.murmur3 import hash128
+from riverrun.testing import TopologyTestDriver
+from riverrun.topology.grouping import is_cyclic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import STRING, Consumed, Materialized, Produced, StreamsBuilder
-from pipeline.testing.driver import MockClock
+from riverrun import STRING, Consumed, Materialized, Produced, StreamsBuilder
+from riverrun.testing.driver import MockClock
 from tests.task_runs import How, Running, Topics, specs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pipeline import KTable, Topology
+    from riverrun import KTable, Topology
 
     Update = tuple[str, str, str | None]
 

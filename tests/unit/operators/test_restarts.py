@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     BufferConfig,
@@ -22,13 +22,13 @@ from pipeline import (
     Suppressed,
     TimeWindows,
 )
-from pipeline.records import TopicPartition
-from pipeline.runtime.times.observed_times import short_name
-from pipeline.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.records import TopicPartition
+from riverrun.runtime.times.observed_times import short_name
+from riverrun.runtime.times.offset_metadata import OffsetMetadata
 from tests.unit.operators.restarting import Restartable
 
 if TYPE_CHECKING:
-    from pipeline.topology.topology import Topology
+    from riverrun.topology.topology import Topology
 
 INPUT = TopicPartition("in", 0)
 

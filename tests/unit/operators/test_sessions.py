@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import (
+from riverrun import (
     JSON,
     LONG,
     STRING,
@@ -28,7 +28,7 @@ from pipeline import (
     Windowed,
     session_windowed,
 )
-from pipeline.testing import TopologyTestDriver
+from riverrun.testing import TopologyTestDriver
 
 UPDATE, CLOSE = EmitStrategy.on_window_update(), EmitStrategy.on_window_close()
 GAP = 300_000

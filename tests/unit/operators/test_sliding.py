@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import (
+from riverrun import (
     JSON,
     STRING,
     Consumed,
@@ -22,7 +22,7 @@ from pipeline import (
     TopologyError,
     windowed,
 )
-from pipeline.testing import TopologyTestDriver
+from riverrun.testing import TopologyTestDriver
 from tests.presence import present
 
 UPDATE, CLOSE = EmitStrategy.on_window_update(), EmitStrategy.on_window_close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     Branched,
@@ -27,7 +27,7 @@ from pipeline import (
     StreamsBuilder,
     TopologyError,
 )
-from pipeline.testing import TopologyTestDriver
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
     from pathlib import Path

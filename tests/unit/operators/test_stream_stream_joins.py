@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline import (
+from riverrun import (
     STRING,
     Consumed,
     Joined,
@@ -23,12 +23,12 @@ from pipeline import (
     Topology,
     TopologyError,
 )
-from pipeline.runtime.layout import plan_layout
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.state.declared.changelog import changelog_config
-from pipeline.testing import TopologyTestDriver
+from riverrun.runtime.layout import plan_layout
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.declared.changelog import changelog_config
+from riverrun.testing import TopologyTestDriver
 from tests.changelogs import Batch
 
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)

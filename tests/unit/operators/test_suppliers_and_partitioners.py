@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     Consumed,
@@ -27,19 +27,19 @@ from pipeline import (
     TopologyError,
     ValueTransformerWithKey,
 )
-from pipeline.processor.handlers import ErrorHandlers
-from pipeline.records import TaskId
-from pipeline.runtime.context import TaskContext
-from pipeline.runtime.failures import Failures
-from pipeline.runtime.generating.compile import sink
-from pipeline.testing import TopologyTestDriver
-from pipeline.testing.driver import MockClock
-from pipeline.topology.nodes import SinkNode
+from riverrun.processor.handlers import ErrorHandlers
+from riverrun.records import TaskId
+from riverrun.runtime.context import TaskContext
+from riverrun.runtime.failures import Failures
+from riverrun.runtime.generating.compile import sink
+from riverrun.testing import TopologyTestDriver
+from riverrun.testing.driver import MockClock
+from riverrun.topology.nodes import SinkNode
 from tests.presence import present
 
 if TYPE_CHECKING:
-    from pipeline import ErrorHandlerContext, FixedKeyRecord, ProducerRecord, StoreBuilder
-    from pipeline.partitioning import Partitions
+    from riverrun import ErrorHandlerContext, FixedKeyRecord, ProducerRecord, StoreBuilder
+    from riverrun.partitioning import Partitions
 
 TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
 TO_TEXTS: Produced[str, str] = Produced(STRING, STRING)

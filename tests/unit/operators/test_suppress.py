@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     BufferConfig,
@@ -22,7 +22,7 @@ from pipeline import (
     TimeWindows,
     TopologyError,
 )
-from pipeline.testing import TopologyTestDriver
+from riverrun.testing import TopologyTestDriver
 from tests.presence import present
 from tests.unit.operators.restarting import Restartable
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import INTEGER, STRING, Consumed, KTable, Materialized, Named, Processor, Produced, Record, StreamsBuilder
-from pipeline.records import Change
-from pipeline.testing import TopologyTestDriver
+from riverrun import INTEGER, STRING, Consumed, KTable, Materialized, Named, Processor, Produced, Record, StreamsBuilder
+from riverrun.records import Change
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
-    from pipeline.topology.topology import Topology
+    from riverrun.topology.topology import Topology
 
 ROWS: Consumed[int, str] = Consumed(INTEGER, STRING)
 OUT: Produced[int, str] = Produced(INTEGER, STRING)

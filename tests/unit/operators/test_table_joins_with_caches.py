@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder, TopicPartition
-from pipeline.records import RawRecord, TaskId
-from pipeline.runtime.layout import full_name
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing.driver import MockClock
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder, TopicPartition
+from riverrun.records import RawRecord, TaskId
+from riverrun.runtime.layout import full_name
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing.driver import MockClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pipeline import KTable
-    from pipeline.topology.nodes import SubTopology
+    from riverrun import KTable
+    from riverrun.topology.nodes import SubTopology
 
     Update = tuple[str, str, str | None]
     Tables = dict[str, KTable[str, str]]

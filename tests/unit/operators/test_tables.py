@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     INTEGER,
     LONG,
     STRING,
@@ -27,14 +27,14 @@ from pipeline import (
     StreamsBuilder,
     TimeWindows,
 )
-from pipeline.records import Change
-from pipeline.testing import TopologyTestDriver
+from riverrun.records import Change
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pipeline.serde.api import Serde
-    from pipeline.topology.topology import Topology
+    from riverrun.serde.api import Serde
+    from riverrun.topology.topology import Topology
 
 NUMBERS: Consumed[str, int] = Consumed(STRING, INTEGER)
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)

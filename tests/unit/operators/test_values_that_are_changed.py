@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from pipeline import (
+from riverrun import (
     JSON,
     STRING,
     BufferConfig,
@@ -32,21 +32,21 @@ from pipeline import (
     Window,
     Windowed,
 )
-from pipeline.processor.handlers import ErrorHandlers
-from pipeline.records import RawRecord, TaskId
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing import TopologyTestDriver
-from pipeline.testing.driver import MockClock
+from riverrun.processor.handlers import ErrorHandlers
+from riverrun.records import RawRecord, TaskId
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing import TopologyTestDriver
+from riverrun.testing.driver import MockClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import KStream, ProcessorContext, Record, Serde
+    from riverrun import KStream, ProcessorContext, Record, Serde
 
-pytestmark = pytest.mark.filterwarnings("ignore::pipeline.testing.ChangedValueWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::riverrun.testing.ChangedValueWarning")
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 RECORDS = [("a", "v"), ("b", "w"), ("a", "x"), ("a", "y"), ("b", "z"), ("a", "u"), ("b", "t"), ("a", "s")]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     INTEGER,
     LONG,
     STRING,
@@ -24,15 +24,15 @@ from pipeline import (
     TopologyError,
     VersionedRecord,
 )
-from pipeline.records import RecordMetadata
-from pipeline.serde.buffered import BufferedRecord, buffer_key, buffered_key_of, decode_buffered, encode_buffered
-from pipeline.testing import TopologyTestDriver
+from riverrun.records import RecordMetadata
+from riverrun.serde.buffered import BufferedRecord, buffer_key, buffered_key_of, decode_buffered, encode_buffered
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.dsl.grouped_tables import KGroupedTable
-    from pipeline.dsl.ktable import KTable
+    from riverrun.dsl.grouped_tables import KGroupedTable
+    from riverrun.dsl.ktable import KTable
 
 ROWS: Consumed[int, str] = Consumed(INTEGER, STRING)
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)
@@ -199,7 +199,7 @@ def test_a_left_join_with_grace_joins_records_without_a_key_at_once() -> None:
 
 
 def test_records_that_wait_survive_a_restart() -> None:
-    from pipeline.operators.versioned_joins import BufferedStreamTableJoin  # noqa: PLC0415 - looked at from inside
+    from riverrun.operators.versioned_joins import BufferedStreamTableJoin  # noqa: PLC0415 - looked at from inside
 
     case = GraceCase(2 * MS)
     case.table("Y")

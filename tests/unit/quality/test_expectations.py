@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import ConfigError
-from pipeline.quality import Expectations
-from pipeline.quality.expectations import by_topic
+from riverrun.errors import ConfigError
+from riverrun.quality import Expectations
+from riverrun.quality.expectations import by_topic
 
 ONE, OTHER = object(), object()
 

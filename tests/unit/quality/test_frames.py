@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-from pipeline.errors import StateError
-from pipeline.quality import frames
-from pipeline.quality.frames import write_frame
+from riverrun.errors import StateError
+from riverrun.quality import frames
+from riverrun.quality.frames import write_frame
 from tests.full_disk import full_disk
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import great_expectations.expectations as gxe
 from great_expectations.checkpoint import ValidationAction
 
-from pipeline.quality import gate
-from pipeline.quality.frames import write_frame
-from pipeline.quality.gate import INFO, Verdict, judge
-from pipeline.quality.reports import Report
+from riverrun.quality import gate
+from riverrun.quality.frames import write_frame
+from riverrun.quality.gate import INFO, Verdict, judge
+from riverrun.quality.reports import Report
 
 if TYPE_CHECKING:
     import pytest

@@ -9,10 +9,10 @@ import great_expectations as gx
 import great_expectations.expectations as gxe
 import pytest
 
-from pipeline.errors import ConfigError
-from pipeline.quality.expectations import checks_of
-from pipeline.quality.suites import declared, read_suites
-from pipeline.releases.control_topic.verdicts import suite_digest
+from riverrun.errors import ConfigError
+from riverrun.quality.expectations import checks_of
+from riverrun.quality.suites import declared, read_suites
+from riverrun.releases.control_topic.verdicts import suite_digest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from pipeline import PunctuationType, Record, Windowed
+from riverrun import PunctuationType, Record, Windowed
 
 if TYPE_CHECKING:
-    from pipeline import ConsumerRecord, FixedKeyProcessorContext, FixedKeyRecord, ProcessorContext
+    from riverrun import ConsumerRecord, FixedKeyProcessorContext, FixedKeyRecord, ProcessorContext
 
 MOST = 40
 """Length of the longest text that an aggregation makes."""

@@ -7,7 +7,7 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from pipeline import (
+from riverrun import (
     JSON,
     LONG,
     STRING,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pipeline import GlobalKTable, Topology
+    from riverrun import GlobalKTable, Topology
 
 TOPICS = ("in", "other", "third")
 TEXTS = Consumed(STRING, STRING)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import STRING, Consumed, Materialized, StreamsBuilder
-from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.backends.rocksdb import RocksDbBackend
-from pipeline.testing.driver import MemoryTopics, MockClock
+from riverrun import STRING, Consumed, Materialized, StreamsBuilder
+from riverrun.records import RawRecord, TaskId, TopicPartition
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.state.backends.rocksdb import RocksDbBackend
+from riverrun.testing.driver import MemoryTopics, MockClock
 
 if TYPE_CHECKING:
     from pathlib import Path

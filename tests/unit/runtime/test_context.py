@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     STRING,
     Consumed,
     FixedKeyProcessor,
@@ -21,12 +21,12 @@ from pipeline import (
     TopologyError,
     ValueTransformerWithKey,
 )
-from pipeline.testing import TopologyTestDriver
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pipeline.processor.api import ProcessingContext
+    from riverrun.processor.api import ProcessingContext
 
 TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
 SETTINGS = {"user.limit": 3, "user.names": ["a", "b"], "max.task.idle.ms": 7, "server.token": "secret"}
@@ -79,7 +79,7 @@ def test_what_a_processor_does_to_the_settings_is_its_own(context: ProcessingCon
 
 def test_a_processor_knows_where_the_state_of_its_task_is_kept(context: ProcessingContext) -> None:
     task = "global" if str(context.task_id) == "-1_-1" else str(context.task_id)
-    assert context.state_dir == Path(".millrace/state/app") / task
+    assert context.state_dir == Path(".riverrun/state/app") / task
 
 
 def test_the_processor_of_a_global_store_cannot_schedule() -> None:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import STRING, Consumed, Produced, StreamsBuilder
-from pipeline.errors import DeserializationError
-from pipeline.testing import TopologyTestDriver
+from riverrun import STRING, Consumed, Produced, StreamsBuilder
+from riverrun.errors import DeserializationError
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.topology.topology import Topology
+    from riverrun.topology.topology import Topology
 
 BAD = -1
 
@@ -68,4 +68,4 @@ def test_without_a_handler_it_stops_the_task_and_names_record_and_remedy(extract
         pipe(driver, 6)
     assert raised.value.coordinates == {"task": "0_0", "topic": "in", "partition": 0, "offset": 1}
     assert raised.value.hint is not None
-    assert "millrace skip APP in-0@1" in raised.value.hint
+    assert "riverrun skip APP in-0@1" in raised.value.hint

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     STRING,
     Consumed,
     Grouped,
@@ -25,14 +25,14 @@ from pipeline import (
     StreamsError,
     ValueTransformerWithKey,
 )
-from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.testing import TopologyTestDriver
+from riverrun.state.api import StoreBuilder, StoreKind
+from riverrun.testing import TopologyTestDriver
 from tests import handlers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import Topology
+    from riverrun import Topology
 
 STRINGS, TO_STRINGS = Consumed(STRING, STRING), Produced(STRING, STRING)
 PLACE = "task 0_0, topic in, partition 0, offset 1"

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import LONG, STRING, Processor, Record, Stores, TopicPartition, Topology
-from pipeline.records import RawRecord, TaskId
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing.driver import MockClock
+from riverrun import LONG, STRING, Processor, Record, Stores, TopicPartition, Topology
+from riverrun.records import RawRecord, TaskId
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing.driver import MockClock
 
 if TYPE_CHECKING:
-    from pipeline import ProcessorContext
+    from riverrun import ProcessorContext
 
 HOUR_MS = 3_600_000
 CHANGELOG = TopicPartition("app-windows-changelog", 0)

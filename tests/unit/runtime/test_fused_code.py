@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     Branched,
@@ -28,19 +28,19 @@ from pipeline import (
     TimeWindows,
     Topology,
 )
-from pipeline.processor.fused import NotFused, block
-from pipeline.processor.handlers import ErrorHandlers, Response
-from pipeline.runtime.generating.fused_code import fused_code
-from pipeline.testing import TopologyTestDriver
+from riverrun.processor.fused import NotFused, block
+from riverrun.processor.handlers import ErrorHandlers, Response
+from riverrun.runtime.generating.fused_code import fused_code
+from riverrun.testing import TopologyTestDriver
 from tests.presence import present
 
 if TYPE_CHECKING:
-    from pipeline.processor.fused import Site
-    from pipeline.processor.operator import OperatorContext
-    from pipeline.records import Headers
+    from riverrun.processor.fused import Site
+    from riverrun.processor.operator import OperatorContext
+    from riverrun.records import Headers
 
 STRINGS = Produced(STRING, STRING)
-MARK = "<millrace fused: "
+MARK = "<riverrun fused: "
 
 
 class Same(Processor[str, str]):
@@ -102,7 +102,7 @@ def test_a_traceback_through_a_generated_loop_shows_its_line() -> None:
         driver.input_topic("in", STRING, STRING).pipe_input("a", "b")
     frames = traceback.extract_tb(present(raised.value.__cause__).__traceback__)
     (frame,) = [frame for frame in frames if frame.filename.startswith(MARK)]
-    assert frame.filename.startswith("<millrace fused: 0/KSTREAM-SOURCE-0000000000")
+    assert frame.filename.startswith("<riverrun fused: 0/KSTREAM-SOURCE-0000000000")
     assert "_mapper(" in (frame.line or "")
 
 

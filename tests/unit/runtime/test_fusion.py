@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import (
+from riverrun import (
     BYTES,
     JSON,
     LONG,
@@ -34,20 +34,20 @@ from pipeline import (
     Windowed,
     windowed,
 )
-from pipeline.processor.handlers import ErrorHandlers, Response
-from pipeline.records import RawRecord, TaskId
-from pipeline.runtime.layout import full_name
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing import TopologyTestDriver
-from pipeline.testing.driver import MockClock
+from riverrun.processor.handlers import ErrorHandlers, Response
+from riverrun.records import RawRecord, TaskId
+from riverrun.runtime.layout import full_name
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing import TopologyTestDriver
+from riverrun.testing.driver import MockClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pipeline import ConsumerRecord, KStream, ProcessorContext
+    from riverrun import ConsumerRecord, KStream, ProcessorContext
 
 STRINGS = Produced(STRING, STRING)
 SOME_STRINGS: Produced[str, str | None] = Produced(STRING, cast("Serde[str | None]", STRING))

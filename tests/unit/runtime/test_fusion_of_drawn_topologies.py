@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import pipeline.operators
-from pipeline import KStream, KTable
-from pipeline.dsl.cogroup import (
+import riverrun.operators
+from riverrun import KStream, KTable
+from riverrun.dsl.cogroup import (
     CogroupedKStream,
     SessionWindowedCogroupedKStream,
     TimeWindowedCogroupedKStream,
 )
-from pipeline.dsl.grouped_streams import KGroupedStream, SessionWindowedKStream, TimeWindowedKStream
-from pipeline.dsl.grouped_tables import KGroupedTable
-from pipeline.runtime.context import GLOBAL_TASK
-from pipeline.runtime.generating.compile import instantiate
-from pipeline.state.api import StoreKind
-from pipeline.topology.nodes import ProcessorNode
+from riverrun.dsl.grouped_streams import KGroupedStream, SessionWindowedKStream, TimeWindowedKStream
+from riverrun.dsl.grouped_tables import KGroupedTable
+from riverrun.runtime.context import GLOBAL_TASK
+from riverrun.runtime.generating.compile import instantiate
+from riverrun.state.api import StoreKind
+from riverrun.topology.nodes import ProcessorNode
 from tests.task_runs import How, outcome, random_records
 from tests.unit.runtime.drawn_topologies import TOPICS, drawn
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pipeline import Topology
+    from riverrun import Topology
     from tests.task_runs import Outcome
 
 SEEDS = range(128)
@@ -102,7 +102,7 @@ def run(seed: int, files: Path, *, is_fused: bool) -> Outcome:
 
 def operators() -> Iterator[type]:
     """All classes of operators."""
-    for module in pkgutil.iter_modules(pipeline.operators.__path__, "pipeline.operators."):
+    for module in pkgutil.iter_modules(riverrun.operators.__path__, "riverrun.operators."):
         for _, found in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if found.__module__ == module.name and {"init", "process"} <= set(dir(found)):
                 yield found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     JSON,
     LONG,
     STRING,
@@ -27,21 +27,21 @@ from pipeline import (
     StreamsBuilder,
     TopicPartition,
 )
-from pipeline.errors import RefusedRecordError, TaskMigratedError
-from pipeline.processor.handlers import ErrorHandlers, LogAndContinue, ProducerRecord, SerializationExceptionOrigin
-from pipeline.records import RawRecord, TaskId
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing import TopologyTestDriver
-from pipeline.testing.driver import MemoryTopics, MockClock
+from riverrun.errors import RefusedRecordError, TaskMigratedError
+from riverrun.processor.handlers import ErrorHandlers, LogAndContinue, ProducerRecord, SerializationExceptionOrigin
+from riverrun.records import RawRecord, TaskId
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing import TopologyTestDriver
+from riverrun.testing.driver import MemoryTopics, MockClock
 from tests import handlers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import ProcessorContext, Topology
+    from riverrun import ProcessorContext, Topology
 
 STRINGS = Consumed(STRING, STRING)
 TO_STRINGS = Produced(STRING, STRING)
@@ -140,7 +140,7 @@ def test_retry_of_user_code_is_fail() -> None:
         ("tests.handlers:missing", "no attribute 'missing'"),
         ("no.such.module:x", "cannot be imported"),
         ("tests.handlers:not_a_handler", "cannot be called as an exception handler"),
-        ("pipeline:JSON", "cannot be called as an exception handler"),
+        ("riverrun:JSON", "cannot be called as an exception handler"),
     ],
 )
 def test_a_handler_that_is_none_is_refused_at_the_start(handler: str, complaint: str) -> None:

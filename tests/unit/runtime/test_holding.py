@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import STRING, Consumed, Produced, PunctuationType, Record, Repartitioned, StreamsBuilder
-from pipeline.processor.handlers import ErrorHandlers, LogAndContinue
-from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.inputs.holding import Hold
-from pipeline.runtime.inputs.packs import pack_header, packed
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.runtime.times.offset_metadata import OffsetMetadata
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing.driver import MemoryTopics, MockClock
+from riverrun import STRING, Consumed, Produced, PunctuationType, Record, Repartitioned, StreamsBuilder
+from riverrun.processor.handlers import ErrorHandlers, LogAndContinue
+from riverrun.records import RawRecord, TaskId, TopicPartition
+from riverrun.runtime.inputs.holding import Hold
+from riverrun.runtime.inputs.packs import pack_header, packed
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing.driver import MemoryTopics, MockClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pipeline import ProcessorContext
+    from riverrun import ProcessorContext
 
 ONE, TWO, OWN = TopicPartition("one", 0), TopicPartition("two", 0), TopicPartition("app-own-repartition", 0)
 PLAIN = ErrorHandlers(None, LogAndContinue(None), None)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import STRING, Consumed, Materialized, Produced, StreamsBuilder
-from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing.driver import MemoryTopics, MockClock
+from riverrun import STRING, Consumed, Materialized, Produced, StreamsBuilder
+from riverrun.records import RawRecord, TaskId, TopicPartition
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing.driver import MemoryTopics, MockClock
 
 if TYPE_CHECKING:
-    from pipeline import KStream, KTable
+    from riverrun import KStream, KTable
 
 ORDERS = TopicPartition("orders", 0)
 KEYS = 5_000

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import LONG, STRING, Consumed, Produced, StreamsBuilder
-from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.runtime.times.lateness import Lateness
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing.driver import MockClock
+from riverrun import LONG, STRING, Consumed, Produced, StreamsBuilder
+from riverrun.records import RawRecord, TaskId, TopicPartition
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.runtime.times.lateness import Lateness
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing.driver import MockClock
 
 INPUT = TopicPartition("in", 0)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     STRING,
     Consumed,
     Grouped,
@@ -22,9 +22,9 @@ from pipeline import (
     Topology,
     TopologyError,
 )
-from pipeline.errors import TopicError
-from pipeline.runtime.layout import is_internal_topic, plan_layout
-from pipeline.topology.nodes import RepartitionTopic
+from riverrun.errors import TopicError
+from riverrun.runtime.layout import is_internal_topic, plan_layout
+from riverrun.topology.nodes import RepartitionTopic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

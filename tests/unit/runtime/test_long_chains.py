@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import STRING, Consumed, ProcessingError, Processor, Produced, Repartitioned, StreamsBuilder
-from pipeline.testing import TopologyTestDriver
+from riverrun import STRING, Consumed, ProcessingError, Processor, Produced, Repartitioned, StreamsBuilder
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
-    from pipeline import ProcessorContext, Record, Topology
+    from riverrun import ProcessorContext, Record, Topology
 
 
 class Forwards(Processor[str, str]):

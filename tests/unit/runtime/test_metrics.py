@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     STRING,
     Consumed,
     MetricName,
@@ -21,7 +21,7 @@ from pipeline import (
     TopologyError,
     ValueTransformerWithKey,
 )
-from pipeline.processor.stats import (
+from riverrun.processor.stats import (
     Avg,
     CumulativeCount,
     CumulativeSum,
@@ -32,7 +32,7 @@ from pipeline.processor.stats import (
     Value,
     WindowedSum,
 )
-from pipeline.testing import TopologyTestDriver
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import (
+from riverrun import (
     JSON,
     LONG,
     STRING,
@@ -22,23 +22,23 @@ from pipeline import (
     Repartitioned,
     StreamsBuilder,
 )
-from pipeline.config import StreamsConfig
-from pipeline.errors import DeserializationError
-from pipeline.processor.handlers import error_handlers
-from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.inputs.packs import PackedInput, pack_header, packed
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.runtime.times.offset_metadata import OffsetMetadata
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing.driver import MockClock
+from riverrun.config import StreamsConfig
+from riverrun.errors import DeserializationError
+from riverrun.processor.handlers import error_handlers
+from riverrun.records import RawRecord, TaskId, TopicPartition
+from riverrun.runtime.inputs.packs import PackedInput, pack_header, packed
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing.driver import MockClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pipeline import KStream
-    from pipeline.records import Headers
+    from riverrun import KStream
+    from riverrun.records import Headers
 
 OWN = TopicPartition("app-own-repartition", 0)
 ORDER = (("order", b"1"),)
@@ -132,7 +132,7 @@ def test_a_commit_before_anything_was_read_forgets_nothing_of_the_pack() -> None
 def test_how_much_of_a_pack_is_done_stands_among_the_times_that_processors_keep() -> None:
     metadata = OffsetMetadata(100, {"other": 5}, taken=3)
     assert OffsetMetadata.decode(metadata.encode()) == metadata
-    assert OffsetMetadata(100, {"other": 5, "__millrace.taken": 3}).encode() == metadata.encode()
+    assert OffsetMetadata(100, {"other": 5, "__riverrun.taken": 3}).encode() == metadata.encode()
 
 
 def test_a_pack_that_is_damaged_is_named() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     STRING,
     DeserializationError,
     FixedKeyRecord,
@@ -20,10 +20,10 @@ from pipeline import (
     Stores,
     Topology,
 )
-from pipeline.testing import TopologyTestDriver
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
-    from pipeline import ConsumerRecord, ProcessorContext
+    from riverrun import ConsumerRecord, ProcessorContext
 
 HEADERS = (("key", b"value"),)
 Rows = list[tuple[str | None, str | None, int]]

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import STRING, Consumed, Produced, PunctuationType, Record, StreamsBuilder, TopologyError
-from pipeline.runtime.times.punctuation import Punctuations
-from pipeline.testing import TopologyTestDriver
+from riverrun import STRING, Consumed, Produced, PunctuationType, Record, StreamsBuilder, TopologyError
+from riverrun.runtime.times.punctuation import Punctuations
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import Cancellable, ProcessorContext
+    from riverrun import Cancellable, ProcessorContext
 
 STREAM, WALL = PunctuationType.STREAM_TIME, PunctuationType.WALL_CLOCK_TIME
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     STRING,
     Consumed,
     DeserializationError,
@@ -18,15 +18,15 @@ from pipeline import (
     UsePartitionTimeOnInvalidTimestamp,
     WallclockTimestampExtractor,
 )
-from pipeline.processor.timestamps import timestamp_extractor
-from pipeline.records import RawRecord, TaskId
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.runtime.times.offset_metadata import OffsetMetadata
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing import TopologyTestDriver
-from pipeline.testing.driver import MemoryTopics, MockClock
+from riverrun.processor.timestamps import timestamp_extractor
+from riverrun.records import RawRecord, TaskId
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing import TopologyTestDriver
+from riverrun.testing.driver import MemoryTopics, MockClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     JSON,
     LONG,
     STRING,
@@ -29,17 +29,17 @@ from pipeline import (
     Windowed,
     windowed,
 )
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.state.stores.opening import open_store
-from pipeline.testing import TopologyTestDriver
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.stores.opening import open_store
+from riverrun.testing import TopologyTestDriver
 from tests import handlers
 from tests.stores import Context, commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import KStream, ProcessorContext, Record, Serde
-    from pipeline.state.api import StoreBuilder
+    from riverrun import KStream, ProcessorContext, Record, Serde
+    from riverrun.state.api import StoreBuilder
 
 HOUR = timedelta(hours=1)
 STORES: dict[str, Callable[..., StoreBuilder]] = {

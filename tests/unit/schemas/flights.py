@@ -12,15 +12,15 @@ from google.protobuf.message_factory import GetMessageClass
 _ONE, _MANY = FieldDescriptorProto.LABEL_OPTIONAL, FieldDescriptorProto.LABEL_REPEATED
 _FIELD = FieldDescriptorProto
 
-CARRIERS = FileDescriptorProto(name="millrace/carriers.proto", package="millrace.test", syntax="proto3")
+CARRIERS = FileDescriptorProto(name="riverrun/carriers.proto", package="riverrun.test", syntax="proto3")
 _carrier = CARRIERS.message_type.add(name="Carrier")
 _carrier.field.add(name="name", number=1, type=_FIELD.TYPE_STRING, label=_ONE)
 
 FLIGHTS = FileDescriptorProto(
-    name="millrace/flights.proto",
-    package="millrace.test",
+    name="riverrun/flights.proto",
+    package="riverrun.test",
     syntax="proto3",
-    dependency=["millrace/carriers.proto", "google/protobuf/timestamp.proto"],
+    dependency=["riverrun/carriers.proto", "google/protobuf/timestamp.proto"],
 )
 _status = FLIGHTS.enum_type.add(name="Status")
 _status.value.add(name="PLANNED", number=0)
@@ -41,11 +41,11 @@ def _add(name: str, type_: Any, of: str = "", label: Any = _ONE) -> None:
     _flight.field.add(name=name, number=number, type=type_, label=label, type_name=of or None)
 
 
-_add("carrier", _FIELD.TYPE_MESSAGE, ".millrace.test.Carrier")
+_add("carrier", _FIELD.TYPE_MESSAGE, ".riverrun.test.Carrier")
 _add("delay", _FIELD.TYPE_INT64)
-_add("status", _FIELD.TYPE_ENUM, ".millrace.test.Status")
-_add("legs", _FIELD.TYPE_MESSAGE, ".millrace.test.Flight.Leg", _MANY)
-_add("delays", _FIELD.TYPE_MESSAGE, ".millrace.test.Flight.DelaysEntry", _MANY)
+_add("status", _FIELD.TYPE_ENUM, ".riverrun.test.Status")
+_add("legs", _FIELD.TYPE_MESSAGE, ".riverrun.test.Flight.Leg", _MANY)
+_add("delays", _FIELD.TYPE_MESSAGE, ".riverrun.test.Flight.DelaysEntry", _MANY)
 _add("departed", _FIELD.TYPE_MESSAGE, ".google.protobuf.Timestamp")
 _add("photo", _FIELD.TYPE_BYTES)
 
@@ -55,7 +55,7 @@ for _file in (CARRIERS, FLIGHTS):
 
 
 def _class(name: str) -> Any:
-    return GetMessageClass(Default().FindMessageTypeByName(f"millrace.test.{name}"))
+    return GetMessageClass(Default().FindMessageTypeByName(f"riverrun.test.{name}"))
 
 
 Carrier = _class("Carrier")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from pipeline import STRING, Avro, ConfigError, Consumed, Materialized, Millrace, Produced, StreamsBuilder, Topology
-from pipeline.releases.versions.build import build_topology
-from pipeline.spark.columns import columns_of
+from riverrun import STRING, Avro, ConfigError, Consumed, Materialized, Produced, Riverrun, StreamsBuilder, Topology
+from riverrun.releases.versions.build import build_topology
+from riverrun.spark.columns import columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,9 +37,9 @@ def copying(name: str) -> Callable[[StreamsBuilder], Topology]:
     return build
 
 
-def project(tmp_path: Path, url: str | None) -> Millrace:
+def project(tmp_path: Path, url: str | None) -> Riverrun:
     registry = None if url is None else {"url": url}
-    return Millrace(kafka=KAFKA, schema_registry=registry, directory=tmp_path)
+    return Riverrun(kafka=KAFKA, schema_registry=registry, directory=tmp_path)
 
 
 def test_another_process_builds_the_topology_with_the_registry(tmp_path: Path) -> None:
@@ -75,4 +75,4 @@ def test_without_a_registry_the_first_record_says_what_is_missing(tmp_path: Path
 
 def test_a_registry_is_not_given_beside_a_file() -> None:
     with pytest.raises(ConfigError, match="does not go with a file"):
-        Millrace("streams.toml", schema_registry={"url": "http://127.0.0.1:8081"})
+        Riverrun("streams.toml", schema_registry={"url": "http://127.0.0.1:8081"})

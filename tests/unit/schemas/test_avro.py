@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipeline import (
+from riverrun import (
     STRING,
     Avro,
     ConfigError,
@@ -27,11 +27,11 @@ from pipeline import (
     Topology,
     windowed,
 )
-from pipeline.errors import SchemaError, SerializationError
-from pipeline.schemas.avro.types import schema_of
-from pipeline.schemas.registry import registry_of
-from pipeline.serde.api import SerdePlace, placed
-from pipeline.testing import TopologyTestDriver
+from riverrun.errors import SchemaError, SerializationError
+from riverrun.schemas.avro.types import schema_of
+from riverrun.schemas.registry import registry_of
+from riverrun.serde.api import SerdePlace, placed
+from riverrun.testing import TopologyTestDriver
 
 
 class Carrier(enum.Enum):

@@ -15,8 +15,8 @@ from fastavro.schema import SchemaParseException, UnknownType
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline.schemas.avro.reading import NotGenerated, generated_reader
-from pipeline.schemas.avro.structs import struct_of
+from riverrun.schemas.avro.reading import NotGenerated, generated_reader
+from riverrun.schemas.avro.structs import struct_of
 from tests.unit.schemas.avro_schemas import HEAD, Plain, evolved, refusing, schemas, values, written
 
 

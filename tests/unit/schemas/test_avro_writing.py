@@ -11,9 +11,9 @@ from fastavro import parse_schema
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline.schemas.avro.reading import NotGenerated
-from pipeline.schemas.avro.structs import struct_of
-from pipeline.schemas.avro.writing import generated_writer
+from riverrun.schemas.avro.reading import NotGenerated
+from riverrun.schemas.avro.structs import struct_of
+from riverrun.schemas.avro.writing import generated_writer
 from tests.unit.schemas.avro_schemas import HEAD, refusing, schemas, values, written
 
 

@@ -10,24 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import JSON, STRING, Avro, Consumed, JsonSchema, Produced, Protobuf, StreamsBuilder, TopicPartition
-from pipeline.errors import StreamsError
-from pipeline.processor.handlers import ErrorHandlers, Response
-from pipeline.records import RawRecord, TaskId
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.stores.serde_places import with_places
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.serde.api import SerdePlace, frame_of, placed
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing.driver import MockClock
+from riverrun import JSON, STRING, Avro, Consumed, JsonSchema, Produced, Protobuf, StreamsBuilder, TopicPartition
+from riverrun.errors import StreamsError
+from riverrun.processor.handlers import ErrorHandlers, Response
+from riverrun.records import RawRecord, TaskId
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.stores.serde_places import with_places
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.serde.api import SerdePlace, frame_of, placed
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing.driver import MockClock
 from tests.unit.schemas.flights import Airport
 from tests.unit.schemas.tickets import Passenger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline import Serde
+    from riverrun import Serde
 
 URL = f"mock://test-{uuid.uuid4()}"
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipeline import STRING, Consumed, DeserializationError, JsonSchema, Produced, SerializationError, StreamsBuilder
-from pipeline.schemas.json_types import schema_of
-from pipeline.schemas.registry import registry_of
-from pipeline.serde.api import SerdePlace, placed
-from pipeline.testing import TopologyTestDriver
+from riverrun import STRING, Consumed, DeserializationError, JsonSchema, Produced, SerializationError, StreamsBuilder
+from riverrun.schemas.json_types import schema_of
+from riverrun.schemas.registry import registry_of
+from riverrun.serde.api import SerdePlace, placed
+from riverrun.testing import TopologyTestDriver
 
 
 class Flight(msgspec.Struct):

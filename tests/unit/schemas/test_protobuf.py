@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema
 
-from pipeline import STRING, ConfigError, Consumed, DeserializationError, Produced, Protobuf, Serde, StreamsBuilder
-from pipeline.errors import SchemaError
-from pipeline.schemas.protobuf.types import plain_of
-from pipeline.schemas.registry import registry_of
-from pipeline.serde.api import SerdePlace, placed
-from pipeline.spark.columns import columns_of
-from pipeline.testing import TopologyTestDriver
+from riverrun import STRING, ConfigError, Consumed, DeserializationError, Produced, Protobuf, Serde, StreamsBuilder
+from riverrun.errors import SchemaError
+from riverrun.schemas.protobuf.types import plain_of
+from riverrun.schemas.registry import registry_of
+from riverrun.serde.api import SerdePlace, placed
+from riverrun.spark.columns import columns_of
+from riverrun.testing import TopologyTestDriver
 from tests.unit.schemas import tickets
 from tests.unit.schemas.flights import Airport, Carrier, Flight, Leg
 from tests.unit.schemas.tickets import Passenger, Seat, Ticket, Tray
@@ -69,7 +69,7 @@ def test_files_that_are_imported_are_registered_and_referred_to(url: str) -> Non
     placed(Protobuf(Flight), at(url)).serialize(FULL)
     registry = registry_of({"url": url})
     (reference,) = registry.latest("flights-value").schema.references
-    assert (reference.name, reference.subject, reference.version) == (("millrace/carriers.proto",) * 2 + (1,))
+    assert (reference.name, reference.subject, reference.version) == (("riverrun/carriers.proto",) * 2 + (1,))
 
 
 def test_dicts_have_all_fields_of_a_message_and_become_one(url: str) -> None:
@@ -108,7 +108,7 @@ def test_columns_are_those_of_the_message(url: str) -> None:
 def test_what_is_no_message_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="protoc"):
         Protobuf(dict)
-    with pytest.raises(TypeError, match=r"Airport is not millrace\.test\.Flight"):
+    with pytest.raises(TypeError, match=r"Airport is not riverrun\.test\.Flight"):
         placed(Protobuf(Flight), at(url)).serialize(Airport())
 
 
@@ -155,8 +155,8 @@ def test_dicts_may_be_written_in_other_ways(url: str, value: dict[str, Any], wri
     [
         ({"cash": 1.0, "free": {}}, "only one of the fields cash and free may have a value"),
         ({"spare": [{"row": 3}]}, "spare: row: "),
-        ({"spare": [{"raw": "3"}]}, "spare: millrace.test.Ticket.Seat has no field named raw"),
-        ({"traded": 3}, "traded: 3 is no millrace.test.Ticket.Seat"),
+        ({"spare": [{"raw": "3"}]}, "spare: riverrun.test.Ticket.Seat has no field named raw"),
+        ({"traded": 3}, "traded: 3 is no riverrun.test.Ticket.Seat"),
         ({"cabin": "THIRD"}, "cabin: .*THIRD"),
         ({"at": 3}, "at: "),
         ({"took": 3}, "took: 3 is no google.protobuf.Duration"),
@@ -166,7 +166,7 @@ def test_dicts_may_be_written_in_other_ways(url: str, value: dict[str, Any], wri
         ({"seats": []}, "seats: .* is no map"),
         ({"miles": "3"}, "miles: "),
         ({"more": [3]}, "more: "),
-        ([], r"\[\] is no millrace.test.Ticket"),
+        ([], r"\[\] is no riverrun.test.Ticket"),
     ],
 )
 def test_dicts_that_do_not_fit_are_refused_by_the_field(url: str, value: Any, problem: str) -> None:
@@ -194,11 +194,11 @@ def test_values_are_read_by_a_schema_that_the_registry_has_as_text(url: str) -> 
 
 
 def test_the_latest_version_decides_the_place_of_a_message(url: str) -> None:
-    head = registered(url, 'syntax = "proto3"; package millrace.test; message Ticket {} message Passenger {}')
+    head = registered(url, 'syntax = "proto3"; package riverrun.test; message Ticket {} message Passenger {}')
     serde = placed(Protobuf(Passenger, config={"use.latest.version": True, "auto.register.schemas": False}), at(url))
     assert serde.serialize(Passenger()) == head + b"\2\2"
     lost = placed(Protobuf(Tray, config={"use.latest.version": True, "auto.register.schemas": False}), at(url))
-    with pytest.raises(SchemaError, match=r"no message millrace\.test\.Ticket\.Seat\.Tray"):
+    with pytest.raises(SchemaError, match=r"no message riverrun\.test\.Ticket\.Seat\.Tray"):
         lost.serialize(Tray())
 
 

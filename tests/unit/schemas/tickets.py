@@ -9,11 +9,11 @@ from google.protobuf.descriptor_pool import Default
 from google.protobuf.message_factory import GetMessageClass
 from google.type.money_pb2 import Money
 
-from pipeline.schemas.protobuf.files import add_file, file_of
+from riverrun.schemas.protobuf.files import add_file, file_of
 
 TEXT = """
 syntax = "proto3";
-package millrace.test;
+package riverrun.test;
 
 import "google/protobuf/duration.proto";
 import "google/protobuf/empty.proto";
@@ -61,12 +61,12 @@ message Ticket {
   bytes code = 25;
 }
 """
-_FILE = file_of(TEXT, "millrace/tickets.proto")
+_FILE = file_of(TEXT, "riverrun/tickets.proto")
 add_file(Default(), _FILE)
 
 
 def _class(name: str) -> Any:
-    return GetMessageClass(Default().FindMessageTypeByName(f"millrace.test.{name}"))
+    return GetMessageClass(Default().FindMessageTypeByName(f"riverrun.test.{name}"))
 
 
 Passenger = _class("Passenger")

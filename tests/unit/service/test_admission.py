@@ -11,9 +11,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from pipeline.service.access.admission import Access, Admission
-from pipeline.service.access.signatures import MAX_AGE_MS, POSITION, ROLE, SIGNATURE, Signatures
-from pipeline.service.queries.peers import NoAnswerError, Peers
+from riverrun.service.access.admission import Access, Admission
+from riverrun.service.access.signatures import MAX_AGE_MS, POSITION, ROLE, SIGNATURE, Signatures
+from riverrun.service.queries.peers import NoAnswerError, Peers
 
 if TYPE_CHECKING:
     from starlette.requests import Request

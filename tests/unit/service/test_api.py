@@ -13,7 +13,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     Consumed,
@@ -27,35 +27,35 @@ from pipeline import (
     StreamsMetrics,
     TimeWindows,
 )
-from pipeline.config import AppConfig
-from pipeline.errors import ConfigError
-from pipeline.hosting.application import Application
-from pipeline.hosting.clock import SystemClock
-from pipeline.partitioning import partition_for
-from pipeline.processor.stats import CumulativeSum
-from pipeline.records import TaskId, TopicPartition
-from pipeline.runtime.context import GLOBAL_TASK
-from pipeline.runtime.layout import Layout, plan_layout
-from pipeline.runtime.times.lateness import Lateness
-from pipeline.service.access.admission import Access
-from pipeline.service.access.signatures import Signatures
-from pipeline.service.api import Parameters, new_api
-from pipeline.service.queries import live_version
-from pipeline.service.queries.peers import Peers
-from pipeline.service.queries.reading import Bookmark, RefusedError, StoreReader, Wanted
-from pipeline.service.queries.routing import Here, KeyQueryMetadata, There, route, store_places
-from pipeline.service.server import bound, name_of, serving
-from pipeline.worker.group.protocol import Orders
-from pipeline.worker.queries.queries import KeyQuery, Page, Place, Question, RangeQuery, Reason, Refusal, Row
-from pipeline.worker.states import InstanceStatus, WorkerState, WorkerSummary
-from pipeline.worker.stream_thread.protocol import Report
-from pipeline.worker.task_figures import TaskFigures, Waiting
+from riverrun.config import AppConfig
+from riverrun.errors import ConfigError
+from riverrun.hosting.application import Application
+from riverrun.hosting.clock import SystemClock
+from riverrun.partitioning import partition_for
+from riverrun.processor.stats import CumulativeSum
+from riverrun.records import TaskId, TopicPartition
+from riverrun.runtime.context import GLOBAL_TASK
+from riverrun.runtime.layout import Layout, plan_layout
+from riverrun.runtime.times.lateness import Lateness
+from riverrun.service.access.admission import Access
+from riverrun.service.access.signatures import Signatures
+from riverrun.service.api import Parameters, new_api
+from riverrun.service.queries import live_version
+from riverrun.service.queries.peers import Peers
+from riverrun.service.queries.reading import Bookmark, RefusedError, StoreReader, Wanted
+from riverrun.service.queries.routing import Here, KeyQueryMetadata, There, route, store_places
+from riverrun.service.server import bound, name_of, serving
+from riverrun.worker.group.protocol import Orders
+from riverrun.worker.queries.queries import KeyQuery, Page, Place, Question, RangeQuery, Reason, Refusal, Row
+from riverrun.worker.states import InstanceStatus, WorkerState, WorkerSummary
+from riverrun.worker.stream_thread.protocol import Report
+from riverrun.worker.task_figures import TaskFigures, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pipeline.partitioning import Partitions, StreamPartitioner
-    from pipeline.processor.metrics import Measurement
+    from riverrun.partitioning import Partitions, StreamPartitioner
+    from riverrun.processor.metrics import Measurement
 
 TASKS = frozenset(TaskId(0, n) for n in range(3))
 
@@ -151,8 +151,8 @@ def test_a_key_is_looked_up_in_the_task_that_has_it() -> None:
     instance.answers[task] = [Page((row("k", 3),), position={TopicPartition("in", task.partition): 12})]
     answer = client(instance).get("/stores/counts/k")
     assert answer.json() == {"key": "k", "value": 3, "timestamp": 7}
-    assert answer.headers["X-Millrace-Position"] == f"in-{task.partition}@12"
-    assert answer.headers["X-Millrace-Role"] == "active"
+    assert answer.headers["X-Riverrun-Position"] == f"in-{task.partition}@12"
+    assert answer.headers["X-Riverrun-Role"] == "active"
     assert [(question.task, question.query) for question in instance.asked] == [(task, KeyQuery(b"k"))]
 
 
@@ -207,7 +207,7 @@ def test_instances_with_a_token_answer_for_each_other_over_the_network(path: str
         asks.orders = Orders(servers={str(task): has_it.server for task in TASKS})
         shown = {"Authorization": "Bearer secret"}
         answer = httpx.get(f"http://{asks.server}{path}", headers=shown, timeout=30, trust_env=False)
-    assert (answer.status_code, answer.headers["X-Millrace-Role"]) == (200, "active")
+    assert (answer.status_code, answer.headers["X-Riverrun-Role"]) == (200, "active")
     assert has_it.asked
     assert asks.asked == []
 
@@ -215,7 +215,7 @@ def test_instances_with_a_token_answer_for_each_other_over_the_network(path: str
 def test_a_forwarded_query_is_not_forwarded_again() -> None:
     servers = {str(task): "there:1" for task in TASKS}
     instance = FakeInstance(active=frozenset(), orders=Orders(servers=servers))
-    answer = client(instance).get("/stores/counts/k", headers={"X-Millrace-Forwarded": "1"})
+    answer = client(instance).get("/stores/counts/k", headers={"X-Riverrun-Forwarded": "1"})
     assert (answer.status_code, answer.json()["server"]) == (421, "there:1")
 
 
@@ -243,7 +243,7 @@ def test_while_a_task_restores_its_standby_answers_askers_of_any_age(
     *, stale: bool, forwarded: bool, status: int
 ) -> None:
     page = {"rows": [{"key": "k", "value": 3}], "next": None}
-    said = {"X-Millrace-Position": "c-0@5", "X-Millrace-Role": "standby"}
+    said = {"X-Riverrun-Position": "c-0@5", "X-Riverrun-Role": "standby"}
     asked: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -13,20 +13,20 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from pipeline import STRING, Consumed, Materialized, Produced, Serde, StreamsBuilder
-from pipeline.config import AppConfig
-from pipeline.hosting.application import Application
-from pipeline.hosting.clock import SystemClock
-from pipeline.records import TaskId, TopicPartition
-from pipeline.service.access.admission import Access
-from pipeline.service.api import new_api
-from pipeline.service.console.files import FILES, content
-from pipeline.service.server import bound, serving
-from pipeline.worker.group.protocol import Orders
-from pipeline.worker.queries.queries import Page, Refusal, Row
-from pipeline.worker.states import WorkerState, WorkerSummary
-from pipeline.worker.stream_thread.protocol import Report
-from pipeline.worker.task_figures import InputProgress, LastCommit, TaskFigures
+from riverrun import STRING, Consumed, Materialized, Produced, Serde, StreamsBuilder
+from riverrun.config import AppConfig
+from riverrun.hosting.application import Application
+from riverrun.hosting.clock import SystemClock
+from riverrun.records import TaskId, TopicPartition
+from riverrun.service.access.admission import Access
+from riverrun.service.api import new_api
+from riverrun.service.console.files import FILES, content
+from riverrun.service.server import bound, serving
+from riverrun.worker.group.protocol import Orders
+from riverrun.worker.queries.queries import Page, Refusal, Row
+from riverrun.worker.states import WorkerState, WorkerSummary
+from riverrun.worker.stream_thread.protocol import Report
+from riverrun.worker.task_figures import InputProgress, LastCommit, TaskFigures
 from tests.browsers import animated, emulate, foreign, nameless, overflow, pale
 from tests.presence import present
 from tests.unit.service.test_api import FakeInstance, client, row
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from selenium.webdriver import Chrome
 
-    from pipeline.runtime.layout import Layout
+    from riverrun.runtime.layout import Layout
 
 ODD = Serde[Any]("odd", lambda value: json.dumps(value).encode(), json.loads)
 HOSTILE = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
@@ -194,7 +194,7 @@ def test_a_browser_shows_figures_as_they_change_and_names_as_text(page: Chrome) 
         assert "key: string, value: long" in console.text("serdes")
         console.look_up()
         console.wait_for("rows", HOSTILE)
-        assert page.title == "app-v1: Millrace console", "no script of a name has run"
+        assert page.title == "app-v1: Riverrun console", "no script of a name has run"
         assert page.find_elements(By.CSS_SELECTOR, "body script, img, #instances a") == []
         assert "secret" not in page.current_url
         assert console.complaints() == []

@@ -19,11 +19,11 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from pipeline.config import StreamsConfig
-from pipeline.errors import ConfigError
-from pipeline.service.access.connections import Limits
-from pipeline.service.access.encryption import client_tls, server_tls
-from pipeline.service.server import bound, serving
+from riverrun.config import StreamsConfig
+from riverrun.errors import ConfigError
+from riverrun.service.access.connections import Limits
+from riverrun.service.access.encryption import client_tls, server_tls
+from riverrun.service.server import bound, serving
 
 if TYPE_CHECKING:
     from starlette.requests import Request

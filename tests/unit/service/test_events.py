@@ -13,16 +13,16 @@ import httpx
 import msgspec
 import pytest
 
-from pipeline.records import TaskId
-from pipeline.service.access.admission import Access
-from pipeline.service.access.connections import Limits
-from pipeline.service.api import new_api
-from pipeline.service.figures.events import instance_events
-from pipeline.service.server import bound, serving
-from pipeline.service.streams import MAX_STREAMS, Streams
-from pipeline.worker.states import WorkerSummary
-from pipeline.worker.stream_thread.protocol import Report
-from pipeline.worker.task_figures import TaskFigures
+from riverrun.records import TaskId
+from riverrun.service.access.admission import Access
+from riverrun.service.access.connections import Limits
+from riverrun.service.api import new_api
+from riverrun.service.figures.events import instance_events
+from riverrun.service.server import bound, serving
+from riverrun.service.streams import MAX_STREAMS, Streams
+from riverrun.worker.states import WorkerSummary
+from riverrun.worker.stream_thread.protocol import Report
+from riverrun.worker.task_figures import TaskFigures
 from tests.unit.service.test_api import FakeInstance, client
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline import BYTES, Consumed, Millrace, Produced, StreamsBuilder, Topology
-from pipeline.hosting.application import load_application
-from pipeline.releases.versions.build import build_topology
-from pipeline.service.instance import new_instance
-from pipeline.service.queries import peers
+from riverrun import BYTES, Consumed, Produced, Riverrun, StreamsBuilder, Topology
+from riverrun.hosting.application import load_application
+from riverrun.releases.versions.build import build_topology
+from riverrun.service.instance import new_instance
+from riverrun.service.queries import peers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ def test_connections_to_other_instances_end_with_the_instance(tmp_path: Path, mo
             opened.append(self)
 
     monkeypatch.setattr(peers, "Peers", Noted)
-    project = Millrace(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
+    project = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
     app = project.application("copies", copying, config={"application.server": "127.0.0.1:0"}, version="v1")
     application = load_application(app.project, "copies", StreamsBuilder, version="v1")
     with new_instance(application, build_topology):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.errors import BrokerError
-from pipeline.service.queries import live_version as module
-from pipeline.service.queries.live_version import LiveVersion
-from pipeline.service.queries.reading import RefusedError
+from riverrun.errors import BrokerError
+from riverrun.service.queries import live_version as module
+from riverrun.service.queries.live_version import LiveVersion
+from riverrun.service.queries.reading import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder, TimeWindows, windowed
-from pipeline.config import AppConfig
-from pipeline.hosting.application import Application
-from pipeline.hosting.clock import SystemClock
-from pipeline.records import TaskId, TopicPartition
-from pipeline.service.figures.measuring import Measuring
-from pipeline.worker.states import InstanceStatus, WorkerState, WorkerSummary
-from pipeline.worker.stream_thread.protocol import Report
-from pipeline.worker.task_figures import InputProgress, LastCommit, TaskFigures
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder, TimeWindows, windowed
+from riverrun.config import AppConfig
+from riverrun.hosting.application import Application
+from riverrun.hosting.clock import SystemClock
+from riverrun.records import TaskId, TopicPartition
+from riverrun.service.figures.measuring import Measuring
+from riverrun.worker.states import InstanceStatus, WorkerState, WorkerSummary
+from riverrun.worker.stream_thread.protocol import Report
+from riverrun.worker.task_figures import InputProgress, LastCommit, TaskFigures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipeline import (
+from riverrun import (
     BOOLEAN,
     BYTES,
     DOUBLE,
@@ -24,9 +24,9 @@ from pipeline import (
     Windowed,
     session_windowed,
 )
-from pipeline.service.queries.rendering import key_bytes, row_object
-from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.worker.queries.queries import Row
+from riverrun.service.queries.rendering import key_bytes, row_object
+from riverrun.state.api import StoreBuilder, StoreKind
+from riverrun.worker.queries.queries import Row
 
 NAME = uuid.UUID("12345678-1234-5678-1234-567812345678")
 

@@ -11,12 +11,12 @@ from fastavro import parse_schema
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline.schemas.avro.reading import NotGenerated, generated_reader
-from pipeline.sql.columns.schema_types.avro_types import avro_type
-from pipeline.sql.columns.schema_types.unsupported import UnsupportedFieldError
-from pipeline.sql.formats.avro.fields import row_of
-from pipeline.sql.formats.avro.rows import AvroRows
-from pipeline.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct
+from riverrun.schemas.avro.reading import NotGenerated, generated_reader
+from riverrun.sql.columns.schema_types.avro_types import avro_type
+from riverrun.sql.columns.schema_types.unsupported import UnsupportedFieldError
+from riverrun.sql.formats.avro.fields import row_of
+from riverrun.sql.formats.avro.rows import AvroRows
+from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct
 from tests.unit.schemas.avro_schemas import refusing, schemas, values, written
 from tests.unit.schemas.test_avro_reading import parsed, result, written_if_possible
 

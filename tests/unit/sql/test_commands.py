@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from pipeline import BYTES, StreamsBuilder
-from pipeline.cli.main import app
-from pipeline.sql.answering.commands import Select, parse_commands
-from pipeline.sql.answering.inspection import Statements
-from pipeline.sql.errors import SqlError
-from pipeline.sql.planning.planner import Plan
-from pipeline.testing import TopologyTestDriver
+from riverrun import BYTES, StreamsBuilder
+from riverrun.cli.main import app
+from riverrun.sql.answering.commands import Select, parse_commands
+from riverrun.sql.answering.inspection import Statements
+from riverrun.sql.errors import SqlError
+from riverrun.sql.planning.planner import Plan
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,6 +140,6 @@ def test_times_are_shown_as_texts() -> None:
 
 def test_an_application_in_python_has_no_statements(asked: Path) -> None:
     with asked.open("a") as config:
-        config.write('[apps.words]\ntopology = "pipeline.apps.word_count:build"\n')
+        config.write('[apps.words]\ntopology = "riverrun.apps.word_count:build"\n')
     done = CliRunner().invoke(app, ["--config", str(asked), "sql", "words", "--version", "v1", "-e", "SHOW STREAMS"])
     assert "not a file of statements" in str(done.exception)

@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import StreamsBuilder, TopicPartition
-from pipeline.errors import StreamsError
-from pipeline.processor.handlers import ErrorHandlers, Response
-from pipeline.records import RawRecord, TaskId
-from pipeline.runtime.generating.fused_code import fused_code
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.sql import build_sql
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing.driver import MockClock
+from riverrun import StreamsBuilder, TopicPartition
+from riverrun.errors import StreamsError
+from riverrun.processor.handlers import ErrorHandlers, Response
+from riverrun.records import RawRecord, TaskId
+from riverrun.runtime.generating.fused_code import fused_code
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.sql import build_sql
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing.driver import MockClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pipeline import Topology
+    from riverrun import Topology
 
 SOURCES = """
     CREATE STREAM s (k STRING KEY, n BIGINT, i INTEGER, d DOUBLE, t STRING, b BOOLEAN, l ARRAY<INTEGER>)
@@ -200,5 +200,8 @@ def test_names_and_texts_of_users_never_stand_in_code(text: str) -> None:
     code = "".join(text_ for each in fused_code(topology) for text_ in each.functions.values())
     assert "SystemExit" not in code
     assert not any(
-        "SystemExit" in line for name in linecache.cache if "millrace" in name for line in linecache.getlines(name)
+        "SystemExit" in line
+        for name in linecache.cache
+        if name.startswith("<riverrun")
+        for line in linecache.getlines(name)
     )

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pipeline import BYTES, StreamsBuilder
-from pipeline.sql.errors import SqlError
-from pipeline.sql.planning.planner import build_sql
-from pipeline.testing import TopologyTestDriver
+from riverrun import BYTES, StreamsBuilder
+from riverrun.sql.errors import SqlError
+from riverrun.sql.planning.planner import build_sql
+from riverrun.testing import TopologyTestDriver
 
 SOURCES = """
 CREATE STREAM orders (id STRING KEY, customer STRING, amount BIGINT) WITH (KAFKA_TOPIC='orders', VALUE_FORMAT='JSON');

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.serde.api import fields_of
-from pipeline.sql.formats.json_rows import json_serde
-from pipeline.sql.types import Array, Decimal, Map, Primitive, Struct
+from riverrun.serde.api import fields_of
+from riverrun.sql.formats.json_rows import json_serde
+from riverrun.sql.types import Array, Decimal, Map, Primitive, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The prompt of `millrace sql`, in a real pseudo-terminal."""
+"""The prompt of `riverrun sql`, in a real pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.terminals import CTRL_C, CTRL_D, ENTER, TAB, UP, terminal
 if TYPE_CHECKING:
     from pathlib import Path
 
-PROMPT = "millrace>"
+PROMPT = "riverrun>"
 STATEMENTS = """
 CREATE STREAM orders (customer STRING KEY, item STRING) WITH (KAFKA_TOPIC = 'orders', VALUE_FORMAT = 'JSON');
 CREATE STREAM lamps AS SELECT customer, item FROM orders WHERE item = 'lamp';
@@ -39,7 +39,7 @@ def test_the_prompt_completes_takes_several_lines_and_remembers(tmp_path: Path) 
         first.until("LMAPS does not exist")
         first.until(PROMPT)
         first.type(f"SHOW nothing{CTRL_C}")
-        first.until("millrace> SHOW nothing")
+        first.until("riverrun> SHOW nothing")
         first.until(f"\n{PROMPT}")
         first.type(f"SHOW TABLES;{ENTER}")
         first.until("Table Name")

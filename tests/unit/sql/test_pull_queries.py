@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import BYTES, StreamsBuilder
-from pipeline.sql.answering.commands import Select, parse_commands
-from pipeline.sql.answering.pull_queries import PullQuery, Sought, is_pull, pull_query
-from pipeline.sql.errors import SqlError
-from pipeline.sql.grammar.statement_parser import parse
-from pipeline.sql.planning.planner import Plan
-from pipeline.testing import TopologyTestDriver
-from pipeline.windows import Window
+from riverrun import BYTES, StreamsBuilder
+from riverrun.sql.answering.commands import Select, parse_commands
+from riverrun.sql.answering.pull_queries import PullQuery, Sought, is_pull, pull_query
+from riverrun.sql.errors import SqlError
+from riverrun.sql.grammar.statement_parser import parse
+from riverrun.sql.planning.planner import Plan
+from riverrun.testing import TopologyTestDriver
+from riverrun.windows import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

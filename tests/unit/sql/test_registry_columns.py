@@ -10,17 +10,17 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference
 from typer.testing import CliRunner
 
-from pipeline import BYTES, StreamsBuilder
-from pipeline.cli.main import app
-from pipeline.schemas.registry import Registry, registry_of
-from pipeline.sql import build_sql
-from pipeline.sql.columns import Wanted
-from pipeline.sql.columns.schema_columns import found_in
-from pipeline.sql.columns.written_schemas import WrittenSchema
-from pipeline.sql.digests import statement_digests
-from pipeline.sql.errors import SqlError
-from pipeline.sql.types import columns_text
-from pipeline.testing import TopologyTestDriver
+from riverrun import BYTES, StreamsBuilder
+from riverrun.cli.main import app
+from riverrun.schemas.registry import Registry, registry_of
+from riverrun.sql import build_sql
+from riverrun.sql.columns import Wanted
+from riverrun.sql.columns.schema_columns import found_in
+from riverrun.sql.columns.written_schemas import WrittenSchema
+from riverrun.sql.digests import statement_digests
+from riverrun.sql.errors import SqlError
+from riverrun.sql.types import columns_text
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -216,7 +216,7 @@ def test_a_build_without_the_file_names_the_command(project: Path) -> None:
     assert str(refused.value) == (
         "The columns of ORDERS (key) come from the schema registry, and orders.columns.json has none "
         f"({project / 'orders.sql'}:2:15)\n"
-        "Hint: `millrace sql APP --resolve` asks the registry for them and writes orders.columns.json."
+        "Hint: `riverrun sql APP --resolve` asks the registry for them and writes orders.columns.json."
     )
 
 

@@ -15,14 +15,14 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from pipeline import BYTES, STRING, Protobuf, StreamsBuilder
-from pipeline.schemas.registry import registry_of
-from pipeline.serde.api import SerdePlace, placed
-from pipeline.sql.errors import SqlError
-from pipeline.sql.formats import value_serde
-from pipeline.sql.planning.planner import build_sql
-from pipeline.sql.types import Array, Columns, Decimal, Map, Primitive, Struct
-from pipeline.testing import TopologyTestDriver
+from riverrun import BYTES, STRING, Protobuf, StreamsBuilder
+from riverrun.schemas.registry import registry_of
+from riverrun.serde.api import SerdePlace, placed
+from riverrun.sql.errors import SqlError
+from riverrun.sql.formats import value_serde
+from riverrun.sql.planning.planner import build_sql
+from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, Struct
+from riverrun.testing import TopologyTestDriver
 from tests.unit.schemas import flights
 
 ALL_TYPES: Columns = (

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import StreamsBuilder
-from pipeline.config import StreamsConfig
-from pipeline.sql import build_sql
-from pipeline.sql.errors import SqlError
-from pipeline.testing import TopologyTestDriver
+from riverrun import StreamsBuilder
+from riverrun.config import StreamsConfig
+from riverrun.sql import build_sql
+from riverrun.sql.errors import SqlError
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from typer.testing import CliRunner
 
-from pipeline import BYTES, STRING, StreamsBuilder
-from pipeline.cli.main import app
-from pipeline.serde.windowed import session_windowed
-from pipeline.sql import udaf, udf, udtf
-from pipeline.sql.errors import SqlError
-from pipeline.sql.planning.planner import build_sql
-from pipeline.sql.run_case import main, run
-from pipeline.testing import TopologyTestDriver
-from pipeline.windows import Window, Windowed
+from riverrun import BYTES, STRING, StreamsBuilder
+from riverrun.cli.main import app
+from riverrun.serde.windowed import session_windowed
+from riverrun.sql import udaf, udf, udtf
+from riverrun.sql.errors import SqlError
+from riverrun.sql.planning.planner import build_sql
+from riverrun.sql.run_case import main, run
+from riverrun.testing import TopologyTestDriver
+from riverrun.windows import Window, Windowed
 
 if TYPE_CHECKING:
     from pathlib import Path

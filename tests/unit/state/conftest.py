@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.state.backends.rocksdb import RocksDbBackend
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.backends.rocksdb import RocksDbBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.hosting.restoring.local_state import locked
-from pipeline.kafka.embedded.broker import EmbeddedBroker
-from pipeline.state.backends.rocksdb import RocksDbBackend
-from pipeline.state.backends.snapshots import Manifest, SnapshotStore
+from riverrun.hosting.restoring.local_state import locked
+from riverrun.kafka.embedded.broker import EmbeddedBroker
+from riverrun.state.backends.rocksdb import RocksDbBackend
+from riverrun.state.backends.snapshots import Manifest, SnapshotStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import JSON, Window, Windowed
-from pipeline.errors import CorruptStateError
-from pipeline.records import Change, RecordMetadata
-from pipeline.serde.primitives import LONG, STRING
-from pipeline.state.api import ChangelogRecord, StateBackend, StoreBuilder, StoreKind
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.state.stores.buffer import BufferedChange
-from pipeline.state.stores.opening import open_store
+from riverrun import JSON, Window, Windowed
+from riverrun.errors import CorruptStateError
+from riverrun.records import Change, RecordMetadata
+from riverrun.serde.primitives import LONG, STRING
+from riverrun.state.api import ChangelogRecord, StateBackend, StoreBuilder, StoreKind
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.stores.buffer import BufferedChange
+from riverrun.state.stores.opening import open_store
 from tests.changelogs import Batch
 from tests.stores import Context, commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.state.api import CachedUpdate
+    from riverrun.state.api import CachedUpdate
 
 MINUTE = 60_000
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.errors import StateError
-from pipeline.state.backends.rocksdb import RocksDbBackend
+from riverrun.errors import StateError
+from riverrun.state.backends.rocksdb import RocksDbBackend
 
 if TYPE_CHECKING:
     from pathlib import Path

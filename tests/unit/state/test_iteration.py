@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import Window, Windowed
-from pipeline.serde.primitives import LONG, STRING
-from pipeline.state.api import StateBackend, StoreBuilder, StoreKind
-from pipeline.state.stores.opening import open_store
+from riverrun import Window, Windowed
+from riverrun.serde.primitives import LONG, STRING
+from riverrun.state.api import StateBackend, StoreBuilder, StoreKind
+from riverrun.state.stores.opening import open_store
 from tests.stores import Context, commit
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.serde.join_sides import JoinSideKey, JoinSideValue, decode_list, join_side_key, join_side_value
-from pipeline.serde.primitives import STRING
-from pipeline.state.api import StateBackend, StoreBuilder, StoreKind
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.state.stores.opening import open_store
+from riverrun.serde.join_sides import JoinSideKey, JoinSideValue, decode_list, join_side_key, join_side_value
+from riverrun.serde.primitives import STRING
+from riverrun.state.api import StateBackend, StoreBuilder, StoreKind
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.stores.opening import open_store
 from tests.changelogs import Batch
 from tests.presence import present
 from tests.stores import CHANGELOG, Context, commit

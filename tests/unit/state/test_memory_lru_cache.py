@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import LONG, STRING, Consumed, Materialized, Produced, Stores, StreamsBuilder, TopologyError
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.state.stores.opening import open_store
-from pipeline.testing import TopologyTestDriver
+from riverrun import LONG, STRING, Consumed, Materialized, Produced, Stores, StreamsBuilder, TopologyError
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.stores.opening import open_store
+from riverrun.testing import TopologyTestDriver
 from tests.changelogs import Batch
 from tests.stores import Context, commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.state.api import StateBackend
+    from riverrun.state.api import StateBackend
 
 
 def opened(backend: Any, *, size: int = 3, caching: bool = False) -> Any:

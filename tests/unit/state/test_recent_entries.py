@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import Window, Windowed
-from pipeline.serde.primitives import LONG, STRING
-from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.state.entries.recent_entries import ENTRY_OVERHEAD_BYTES, RecentEntries
-from pipeline.state.stores.opening import open_store
+from riverrun import Window, Windowed
+from riverrun.serde.primitives import LONG, STRING
+from riverrun.state.api import StoreBuilder, StoreKind
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.entries.recent_entries import ENTRY_OVERHEAD_BYTES, RecentEntries
+from riverrun.state.stores.opening import open_store
 from tests.changelogs import Batch
 from tests.stores import CHANGELOG, Context, commit
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.state.entries.segments import Segments
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.entries.segments import Segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable

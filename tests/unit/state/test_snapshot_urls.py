@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.errors import ConfigError
-from pipeline.state.backends.snapshots import check_url
+from riverrun.errors import ConfigError
+from riverrun.state.backends.snapshots import check_url
 
 if TYPE_CHECKING:
     from pathlib import Path

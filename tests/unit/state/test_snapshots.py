@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from pipeline.errors import SnapshotError
-from pipeline.records import TopicPartition
-from pipeline.state.backends.rocksdb import RocksDbBackend
-from pipeline.state.backends.snapshots import Manifest, SnapshotStore
+from riverrun.errors import SnapshotError
+from riverrun.records import TopicPartition
+from riverrun.state.backends.rocksdb import RocksDbBackend
+from riverrun.state.backends.snapshots import Manifest, SnapshotStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import CorruptStateError, DeserializationError, StateError
-from pipeline.records import RecordMetadata, ValueAndTimestamp
-from pipeline.serde.primitives import LONG, STRING
-from pipeline.state.api import ChangelogRecord, StateBackend, StoreBuilder, StoreKind
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.state.backends.rocksdb import RocksDbBackend
-from pipeline.state.stores.opening import open_store
-from pipeline.windows import MAX_TIME_MS, Window, Windowed
+from riverrun.errors import CorruptStateError, DeserializationError, StateError
+from riverrun.records import RecordMetadata, ValueAndTimestamp
+from riverrun.serde.primitives import LONG, STRING
+from riverrun.state.api import ChangelogRecord, StateBackend, StoreBuilder, StoreKind
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.backends.rocksdb import RocksDbBackend
+from riverrun.state.stores.opening import open_store
+from riverrun.windows import MAX_TIME_MS, Window, Windowed
 from tests.changelogs import Batch
 from tests.stores import CHANGELOG, Context, commit
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pipeline.state.api import CachedUpdate
+    from riverrun.state.api import CachedUpdate
 
 MINUTE = 60_000
 

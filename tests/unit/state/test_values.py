@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pytest
 
-from pipeline import (
+from riverrun import (
     DOUBLE,
     JSON,
     LONG,
@@ -22,11 +22,11 @@ from pipeline import (
     SerializationError,
     StreamsBuilder,
 )
-from pipeline.records import ValueAndTimestamp
-from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.state.stores.opening import open_store
-from pipeline.testing import TopologyTestDriver
+from riverrun.records import ValueAndTimestamp
+from riverrun.state.api import StoreBuilder, StoreKind
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.stores.opening import open_store
+from riverrun.testing import TopologyTestDriver
 from tests.stores import Context, commit
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import STRING, Stores, TopologyError
-from pipeline.records import VersionedRecord
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.state.declared.changelog import changelog_config
-from pipeline.state.store_types import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED
-from pipeline.state.stores.opening import open_store
+from riverrun import STRING, Stores, TopologyError
+from riverrun.records import VersionedRecord
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.declared.changelog import changelog_config
+from riverrun.state.store_types import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED
+from riverrun.state.stores.opening import open_store
 from tests.changelogs import Batch
 from tests.stores import Context
 
@@ -180,7 +180,7 @@ def test_every_version_goes_to_the_changelog_and_is_safe_from_compaction_for_eve
 
 
 def test_a_versioned_table_needs_a_name() -> None:
-    from pipeline import Materialized  # noqa: PLC0415 - the only use
+    from riverrun import Materialized  # noqa: PLC0415 - the only use
 
     with pytest.raises(TopologyError, match="needs a name"):
         Materialized(history_retention=timedelta(seconds=1))

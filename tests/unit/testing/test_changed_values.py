@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     JSON,
     STRING,
     Consumed,
@@ -23,12 +23,12 @@ from pipeline import (
     StreamsBuilder,
     TimeWindows,
 )
-from pipeline.testing import ChangedValueWarning, TopologyTestDriver
+from riverrun.testing import ChangedValueWarning, TopologyTestDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import KStream, ProcessorContext, Record, Topology
+    from riverrun import KStream, ProcessorContext, Record, Topology
 
     Build = Callable[[StreamsBuilder], object]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     ConfigError,
@@ -30,11 +30,11 @@ from pipeline import (
     Window,
     Windowed,
 )
-from pipeline.config import StreamsConfig
-from pipeline.testing import TopologyTestDriver
+from riverrun.config import StreamsConfig
+from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
-    from pipeline import ProcessorContext, Topology
+    from riverrun import ProcessorContext, Topology
 
 STRINGS = Consumed(STRING, STRING)
 TEXT = Produced(STRING, STRING)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     JSON,
     LONG,
     STRING,
@@ -26,9 +26,9 @@ from pipeline import (
     Stores,
     StreamsError,
 )
-from pipeline.errors import InvalidStateStoreError
-from pipeline.records import RecordMetadata, TaskId
-from pipeline.testing import CapturedForward, MockProcessorContext
+from riverrun.errors import InvalidStateStoreError
+from riverrun.records import RecordMetadata, TaskId
+from riverrun.testing import CapturedForward, MockProcessorContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable

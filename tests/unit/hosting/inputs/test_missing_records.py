@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import MissingOffsetError
-from pipeline.hosting.connected import ConnectedApplication
-from pipeline.hosting.inputs.missing_records import explained
-from pipeline.records import TopicPartition
+from riverrun.errors import MissingOffsetError
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.inputs.missing_records import explained
+from riverrun.records import TopicPartition
 
 COMMITTED = 7
 
@@ -32,7 +32,7 @@ class Brokers:
 @pytest.mark.parametrize(
     ("topic", "first", "advice"),
     [
-        ("clicks", 9, "millrace run clicks --from clicks-2@9"),
+        ("clicks", 9, "riverrun run clicks --from clicks-2@9"),
         ("clicks", 0, "A new version of the application reads it"),
         ("clicks-v1-by-user-repartition", 9, "A new version of the application computes them"),
     ],

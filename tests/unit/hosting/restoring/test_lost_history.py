@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pipeline import STRING, Consumed, Materialized, StreamsBuilder
-from pipeline.hosting.restoring.changelog_ranges import Missing
-from pipeline.hosting.restoring.lost_history import lost_history
-from pipeline.kafka.admin import CommittedOffset
-from pipeline.records import OffsetRange, TaskId, TopicPartition
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.runtime.times.offset_metadata import OffsetMetadata
-from pipeline.state.backends.memory import MemoryBackend
+from riverrun import STRING, Consumed, Materialized, StreamsBuilder
+from riverrun.hosting.restoring.changelog_ranges import Missing
+from riverrun.hosting.restoring.lost_history import lost_history
+from riverrun.kafka.admin import CommittedOffset
+from riverrun.records import OffsetRange, TaskId, TopicPartition
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.state.backends.memory import MemoryBackend
 
 if TYPE_CHECKING:
-    from pipeline.kafka.admin import Admin
+    from riverrun.kafka.admin import Admin
 
 CHANGELOG = TopicPartition("app-table-changelog", 0)
 DAY_MS = 86_400_000

@@ -6,9 +6,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import BrokerError
-from pipeline.hosting.tasks.purge import Purge
-from pipeline.records import TopicPartition
+from riverrun.errors import BrokerError
+from riverrun.hosting.tasks.purge import Purge
+from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import STRING, Consumed, Produced, StreamsBuilder
-from pipeline.config import AppConfig, StreamsConfig
-from pipeline.errors import UnderWayError
-from pipeline.hosting.application import Application
-from pipeline.hosting.control.publication import LiveVersion, Mark
-from pipeline.hosting.tasks.task_right import Right, right_by
-from pipeline.records import TopicPartition
-from pipeline.runtime.inputs.holding import Hold
+from riverrun import STRING, Consumed, Produced, StreamsBuilder
+from riverrun.config import AppConfig, StreamsConfig
+from riverrun.errors import UnderWayError
+from riverrun.hosting.application import Application
+from riverrun.hosting.control.publication import LiveVersion, Mark
+from riverrun.hosting.tasks.task_right import Right, right_by
+from riverrun.records import TopicPartition
+from riverrun.runtime.inputs.holding import Hold
 
 
 def application(version: str, letters: str | None = None) -> Application:

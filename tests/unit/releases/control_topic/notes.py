@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.errors import UnknownOutcomeError
+from riverrun.errors import UnknownOutcomeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

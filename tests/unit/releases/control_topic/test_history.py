@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-import pipeline
-from pipeline.errors import ReleaseError, VersionConflictError
-from pipeline.hosting.control.publication import Mark
-from pipeline.releases.control_topic.registry import Registry, Release, Step
+import riverrun
+from riverrun.errors import ReleaseError, VersionConflictError
+from riverrun.hosting.control.publication import Mark
+from riverrun.releases.control_topic.registry import Registry, Release, Step
 from tests.unit.releases.control_topic.notes import MemoryNotes
 
 
@@ -37,7 +37,7 @@ def test_each_write_of_a_release_adds_a_record_of_who_changed_what_and_when() ->
     assert (first.by, first.at_ms, first.before, first.step) == ("ann@desk", 1000, "none", "planned")
     assert (first.live, first.candidate, first.digests, first.revision) == ("v1", "v2", {"v2": "abc"}, 1)
     assert (second.by, second.before, second.step) == ("airflow:release/manual_1", "planned", "reprocessed")
-    assert (second.cut, second.changed, second.millrace) == ("in-0@7", ("step", "cut"), pipeline.__version__)
+    assert (second.cut, second.changed, second.riverrun) == ("in-0@7", ("step", "cut"), riverrun.__version__)
     assert "planned -> reprocessed: v1 is live, v2 is released, at in-0@7" in str(second)
     last = registry(notes).read("clicks", "v1")
     assert (last.changed_by, last.changed_ms) == ("airflow:release/manual_1", 2000)

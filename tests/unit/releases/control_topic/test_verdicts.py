@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import ApprovalNeededError, ReleaseError
-from pipeline.records import OffsetVector, TopicPartition
-from pipeline.releases.control_topic.registry import Registry, Release, Step
-from pipeline.releases.control_topic.verdicts import (
+from riverrun.errors import ApprovalNeededError, ReleaseError
+from riverrun.records import OffsetVector, TopicPartition
+from riverrun.releases.control_topic.registry import Registry, Release, Step
+from riverrun.releases.control_topic.verdicts import (
     GateVerdict,
     Now,
     dropped_of,
@@ -18,7 +18,7 @@ from pipeline.releases.control_topic.verdicts import (
     require_valid,
     suite_digest,
 )
-from pipeline.spark.planning.runs import DONE, FAILED, RunRecord
+from riverrun.spark.planning.runs import DONE, FAILED, RunRecord
 from tests.unit.releases.control_topic.notes import MemoryNotes
 
 WARNED = GateVerdict(

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import ReleaseError, StateError
-from pipeline.records import TopicPartition
-from pipeline.releases.differences.difference import Change, DifferenceIndex, Pair, Row, Side
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.state.backends.rocksdb import RocksDbBackend
+from riverrun.errors import ReleaseError, StateError
+from riverrun.records import TopicPartition
+from riverrun.releases.differences.difference import Change, DifferenceIndex, Pair, Row, Side
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.backends.rocksdb import RocksDbBackend
 from tests.full_disk import full_disk
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipeline.records import RawFields
+    from riverrun.records import RawFields
 
 TOPICS = {Side.OLD: "public", Side.NEW: "staging"}
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import JSON, LONG, STRING, Windowed, windowed
-from pipeline.errors import DeserializationError, ReleaseError
-from pipeline.records import RawFields, TopicPartition
-from pipeline.releases.differences.difference import Pair, Row
-from pipeline.releases.differences.rows import difference_rows, log_rows, table_rows
-from pipeline.topology.nodes import SinkNode
-from pipeline.windows import Window
+from riverrun import JSON, LONG, STRING, Windowed, windowed
+from riverrun.errors import DeserializationError, ReleaseError
+from riverrun.records import RawFields, TopicPartition
+from riverrun.releases.differences.difference import Pair, Row
+from riverrun.releases.differences.rows import difference_rows, log_rows, table_rows
+from riverrun.topology.nodes import SinkNode
+from riverrun.windows import Window
 
 if TYPE_CHECKING:
-    from pipeline.serde.api import Serde
+    from riverrun.serde.api import Serde
 
 HOUR = windowed(STRING, timedelta(hours=1))
 
@@ -44,7 +44,7 @@ def test_fields_keep_their_names_whatever_these_are() -> None:
     ]
 
 
-def test_a_field_with_the_name_of_a_column_of_millrace_is_refused() -> None:
+def test_a_field_with_the_name_of_a_column_of_riverrun_is_refused() -> None:
     pairs = [Pair(0, b"ann", None, Row(b'{"_time": 1}', 5))]
     with pytest.raises(ReleaseError, match="Values of out have a field _time, which is the name of a column"):
         list(table_rows(pairs, sink(STRING, JSON), "out"))

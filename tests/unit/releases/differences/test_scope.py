@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import (
+from riverrun import (
     LONG,
     STRING,
     Consumed,
@@ -28,12 +28,12 @@ from pipeline import (
     session_windowed,
     windowed,
 )
-from pipeline.config import AppConfig, OutputKind, StreamsConfig
-from pipeline.errors import RangeError, ReleaseError
-from pipeline.hosting.application import Application
-from pipeline.releases.differences.difference import Pair, Row
-from pipeline.releases.differences.scope import Reach, Scope, require_repairable, scope_of
-from pipeline.topology.nodes import SinkNode
+from riverrun.config import AppConfig, OutputKind, StreamsConfig
+from riverrun.errors import RangeError, ReleaseError
+from riverrun.hosting.application import Application
+from riverrun.releases.differences.difference import Pair, Row
+from riverrun.releases.differences.scope import Reach, Scope, require_repairable, scope_of
+from riverrun.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.records import OffsetRange, TopicPartition
-from pipeline.releases.steps.forecast import Forecast, Race, Rate, measured_rate, races
-from pipeline.spark.planning.runs import DONE, FAILED, RunRecord
-from pipeline.spark.ranges import RunRange
+from riverrun.records import OffsetRange, TopicPartition
+from riverrun.releases.steps.forecast import Forecast, Race, Rate, measured_rate, races
+from riverrun.spark.planning.runs import DONE, FAILED, RunRecord
+from riverrun.spark.ranges import RunRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

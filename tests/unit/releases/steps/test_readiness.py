@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.errors import NotReadyError
-from pipeline.hosting.inputs.lags import InputLag
-from pipeline.records import TopicPartition
-from pipeline.releases.steps.readiness import readiness
+from riverrun.errors import NotReadyError
+from riverrun.hosting.inputs.lags import InputLag
+from riverrun.records import TopicPartition
+from riverrun.releases.steps.readiness import readiness
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from pipeline import (
+from riverrun import (
     BYTES,
     JSON,
     LONG,
@@ -21,13 +21,13 @@ from pipeline import (
     session_windowed,
     windowed,
 )
-from pipeline.config import AppConfig, OutputKind
-from pipeline.errors import ConfigError, ReleaseError
-from pipeline.hosting.application import Application
-from pipeline.releases.versions.outputs import outputs, require_known, require_same_keys, require_same_kinds, tables
+from riverrun.config import AppConfig, OutputKind
+from riverrun.errors import ConfigError, ReleaseError
+from riverrun.hosting.application import Application
+from riverrun.releases.versions.outputs import outputs, require_known, require_same_keys, require_same_kinds, tables
 
 if TYPE_CHECKING:
-    from pipeline import Topology
+    from riverrun import Topology
 
 
 class Before(msgspec.Struct, frozen=True):

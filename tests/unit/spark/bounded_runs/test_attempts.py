@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pipeline import StreamsBuilder
-from pipeline.errors import EngineError
-from pipeline.records import TaskId
-from pipeline.spark.bounded_runs.attempts import run_on_spark
-from pipeline.spark.tasks.work import TaskResult, TaskWork
+from riverrun import StreamsBuilder
+from riverrun.errors import EngineError
+from riverrun.records import TaskId
+from riverrun.spark.bounded_runs.attempts import run_on_spark
+from riverrun.spark.tasks.work import TaskResult, TaskWork
 
 
 class ForgetfulSpark:

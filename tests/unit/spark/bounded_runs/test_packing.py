@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.errors import RefusedRecordError, TopicError
-from pipeline.partitioning import partition_for
-from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.inputs.packs import PackedInput, unpacked, writer_of
-from pipeline.spark.bounded_runs.packing import Packing
+from riverrun.errors import RefusedRecordError, TopicError
+from riverrun.partitioning import partition_for
+from riverrun.records import RawRecord, TaskId, TopicPartition
+from riverrun.runtime.inputs.packs import PackedInput, unpacked, writer_of
+from riverrun.spark.bounded_runs.packing import Packing
 
 if TYPE_CHECKING:
-    from pipeline.records import Headers, RawFields
+    from riverrun.records import Headers, RawFields
 
 OWN, OTHER = "counts-repartition", "out"
 WRITER = TaskId(0, 3)

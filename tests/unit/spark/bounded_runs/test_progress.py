@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import AppConfig
-from pipeline.records import OffsetRange, TaskId, TopicPartition
-from pipeline.spark.bounded_runs.progress import RunProgress
-from pipeline.spark.tasks.work import Job, TaskResult, TaskWork
+from riverrun.config import AppConfig
+from riverrun.records import OffsetRange, TaskId, TopicPartition
+from riverrun.spark.bounded_runs.progress import RunProgress
+from riverrun.spark.tasks.work import Job, TaskResult, TaskWork
 
 if TYPE_CHECKING:
     from collections.abc import Collection

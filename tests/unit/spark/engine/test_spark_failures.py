@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.spark.engine.failures import cause_of, missing_module, translated
+from riverrun.spark.engine.failures import cause_of, missing_module, translated
 
 TRACE = """
 An exception was thrown from the Python worker. Please see the stack trace below.
@@ -27,8 +27,8 @@ def test_other_failures_are_no_missing_modules() -> None:
 
 
 def test_of_a_trace_in_two_languages_the_line_that_says_what_happened_is_shown() -> None:
-    error = RuntimeError(TRACE.format("pipeline.errors.BrokerError: no broker answers"))
-    assert cause_of(error) == "pipeline.errors.BrokerError: no broker answers"
+    error = RuntimeError(TRACE.format("riverrun.errors.BrokerError: no broker answers"))
+    assert cause_of(error) == "riverrun.errors.BrokerError: no broker answers"
     assert cause_of(RuntimeError("gone\nfor good")) == "gone"
 
 

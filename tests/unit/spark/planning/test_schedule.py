@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.spark.planning.schedule import steps
-from pipeline.topology.grouping import loops
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from riverrun.spark.planning.schedule import steps
+from riverrun.topology.grouping import loops
 
 if TYPE_CHECKING:
-    from pipeline import Topology
+    from riverrun import Topology
 
 STORED: Materialized[str, str] = Materialized(key_serde=STRING, value_serde=STRING)
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.errors import BegunRangeError
-from pipeline.records import OffsetRange, TopicPartition
-from pipeline.spark.planning.slices import Slices
-from pipeline.spark.planning.unfinished import Begun, cut_as_begun, is_over, left_of_begun, left_of_cut
-from pipeline.spark.ranges import RunRange
+from riverrun.errors import BegunRangeError
+from riverrun.records import OffsetRange, TopicPartition
+from riverrun.spark.planning.slices import Slices
+from riverrun.spark.planning.unfinished import Begun, cut_as_begun, is_over, left_of_begun, left_of_cut
+from riverrun.spark.ranges import RunRange
 
 if TYPE_CHECKING:
-    from pipeline.spark.planning.schedule import Slice
+    from riverrun.spark.planning.schedule import Slice
 
 A, B = TopicPartition("in", 0), TopicPartition("in", 1)
 

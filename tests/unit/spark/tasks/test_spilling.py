@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from pipeline.errors import DeserializationError, StateError
-from pipeline.records import RawFields, RawRecord, TaskId, TopicPartition
-from pipeline.runtime.inputs.packs import pack_header, packed
-from pipeline.spark.tasks.spilling import WriterMerge
+from riverrun.errors import DeserializationError, StateError
+from riverrun.records import RawFields, RawRecord, TaskId, TopicPartition
+from riverrun.runtime.inputs.packs import pack_header, packed
+from riverrun.spark.tasks.spilling import WriterMerge
 from tests.presence import present
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.sql.functions import find_aggregate, find_scalar
-from pipeline.sql.types import Array, Decimal, Map, Primitive, SqlType
+from riverrun.sql.functions import find_aggregate, find_scalar
+from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType
 
 TYPES = {
     "BOOLEAN": Primitive.BOOLEAN,

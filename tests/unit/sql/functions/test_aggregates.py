@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.sql.functions import WrongArguments, find_aggregate, find_table_function
-from pipeline.sql.types import Array, Primitive
+from riverrun.sql.functions import WrongArguments, find_aggregate, find_table_function
+from riverrun.sql.types import Array, Primitive
 from tests.unit.sql.functions.calls import TYPES, folded, types
 
 Case = tuple[str, str, list[Any], tuple[Any, ...], Any]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import StreamsError
-from pipeline.sql.functions import (
+from riverrun.errors import StreamsError
+from riverrun.sql.functions import (
     LambdaType,
     UnknownFunction,
     WrongArguments,
@@ -18,7 +18,7 @@ from pipeline.sql.functions import (
     find_table_function,
     lambda_parameters,
 )
-from pipeline.sql.types import Array, Decimal, Map, Primitive
+from riverrun.sql.types import Array, Decimal, Map, Primitive
 from tests.unit.sql.functions.calls import TYPES, types
 
 INT, BIGINT, STRING, BOOLEAN = Primitive.INTEGER, Primitive.BIGINT, Primitive.STRING, Primitive.BOOLEAN

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.sql.functions.reference import reference
+from riverrun.sql.functions.reference import reference
 
 PAGE = Path(__file__).parents[4] / "docs/sql-functions.md"
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == reference(), "python -m pipeline.sql.functions.reference > docs/sql-functions.md"
+    assert PAGE.read_text() == reference(), "python -m riverrun.sql.functions.reference > docs/sql-functions.md"
 
 
 def test_every_function_is_described() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.sql.functions import find_scalar
-from pipeline.sql.types import Primitive, Struct
+from riverrun.sql.functions import find_scalar
+from riverrun.sql.types import Primitive, Struct
 from tests.unit.sql.functions.calls import call
 
 Case = tuple[str, str, tuple[Any, ...], Any]
@@ -22,11 +22,11 @@ TEXTS: list[Case] = [
     ("TRIM", "STRING", ("  a b\t",), "a b"),
     ("LEN", "STRING", ("four",), 4),
     ("LEN", "BYTES", (b"\x00\x01",), 2),
-    ("SUBSTRING", "STRING INT", ("millrace", 5), "race"),
-    ("SUBSTRING", "STRING INT INT", ("millrace", 1, 4), "mill"),
-    ("SUBSTRING", "STRING INT INT", ("millrace", 0, 4), "mill"),
-    ("SUBSTRING", "STRING INT", ("millrace", -4), "race"),
-    ("SUBSTRING", "STRING INT INT", ("millrace", -4, 2), "ra"),
+    ("SUBSTRING", "STRING INT", ("riverrun", 6), "run"),
+    ("SUBSTRING", "STRING INT INT", ("riverrun", 1, 4), "rive"),
+    ("SUBSTRING", "STRING INT INT", ("riverrun", 0, 4), "rive"),
+    ("SUBSTRING", "STRING INT", ("riverrun", -4), "rrun"),
+    ("SUBSTRING", "STRING INT INT", ("riverrun", -4, 2), "rr"),
     ("SUBSTRING", "STRING INT", ("mill", 9), ""),
     ("SUBSTRING", "BYTES INT INT", (b"abc", 2, 1), b"b"),
     ("SUBSTRING", "STRING NULL", ("mill", None), None),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 
-from pipeline.errors import TopologyError
-from pipeline.sql import udaf, udf, udtf
-from pipeline.sql.functions import find_aggregate, find_scalar, find_table_function
-from pipeline.sql.functions.reference import reference
-from pipeline.sql.functions.registry import REGISTRY
-from pipeline.sql.types import Array, Decimal, Map, Primitive, SqlType
+from riverrun.errors import TopologyError
+from riverrun.sql import udaf, udf, udtf
+from riverrun.sql.functions import find_aggregate, find_scalar, find_table_function
+from riverrun.sql.functions.reference import reference
+from riverrun.sql.functions.registry import REGISTRY
+from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

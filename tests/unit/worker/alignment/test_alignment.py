@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import STRING, Consumed, Grouped, Repartitioned, StreamsBuilder, TimeWindows
-from pipeline.records import TaskId, TopicPartition
-from pipeline.runtime.inputs.holding import Hold
-from pipeline.runtime.times.offset_metadata import OffsetMetadata
-from pipeline.windows import MAX_TIME_MS
-from pipeline.worker.alignment.aligned_tasks import AlignedTasks, drift_of, limits
-from pipeline.worker.alignment.alignment import PATIENCE_SECONDS, Alignment, Found
+from riverrun import STRING, Consumed, Grouped, Repartitioned, StreamsBuilder, TimeWindows
+from riverrun.records import TaskId, TopicPartition
+from riverrun.runtime.inputs.holding import Hold
+from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.windows import MAX_TIME_MS
+from riverrun.worker.alignment.aligned_tasks import AlignedTasks, drift_of, limits
+from riverrun.worker.alignment.alignment import PATIENCE_SECONDS, Alignment, Found
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pipeline import Topology
-    from pipeline.runtime.task import Task
+    from riverrun import Topology
+    from riverrun.runtime.task import Task
 
 DRIFT_MS = 10
 TASKS = [TaskId(0, n) for n in range(4)]

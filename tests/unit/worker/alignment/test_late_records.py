@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pipeline.records import TaskId
-from pipeline.worker.alignment.late_records import LateRecords
+from riverrun.records import TaskId
+from riverrun.worker.alignment.late_records import LateRecords
 
 TASK = TaskId(1, 0)
 

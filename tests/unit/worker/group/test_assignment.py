@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pipeline.records import TaskId
-from pipeline.worker.group.assignment import assign, withhold
-from pipeline.worker.group.instances import AssignmentConfig, Instance, Plan
+from riverrun.records import TaskId
+from riverrun.worker.group.assignment import assign, withhold
+from riverrun.worker.group.instances import AssignmentConfig, Instance, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.records import TaskId
-from pipeline.worker.group.assignment import assign, withhold
-from pipeline.worker.group.instances import AssignmentConfig, Instance, Plan
+from riverrun.records import TaskId
+from riverrun.worker.group.assignment import assign, withhold
+from riverrun.worker.group.instances import AssignmentConfig, Instance, Plan
 
 END = 1_000_000
 EVENTS = ["joins", "dies", "restarts", "loses its state", "has other threads", "other replicas", "a partition more"]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.records import TaskId
-from pipeline.worker.group.instances import RUNNING
-from pipeline.worker.group.spreading import spread
+from riverrun.records import TaskId
+from riverrun.worker.group.instances import RUNNING
+from riverrun.worker.group.spreading import spread
 
 
 def tasks_of(*partitions: int) -> list[TaskId]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.hosting.clock import SystemClock
-from pipeline.records import TaskId
-from pipeline.state.backends.rocksdb import RocksDbBackend
-from pipeline.worker.instance.obsolete_state import ObsoleteState
+from riverrun.hosting.clock import SystemClock
+from riverrun.records import TaskId
+from riverrun.state.backends.rocksdb import RocksDbBackend
+from riverrun.worker.instance.obsolete_state import ObsoleteState
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

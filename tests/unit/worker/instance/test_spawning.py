@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.worker.instance.exception_handler import UncaughtExceptionHandler
+from riverrun.worker.instance.exception_handler import UncaughtExceptionHandler
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _SCRIPT = """
 import multiprocessing
-from pipeline.worker.instance.spawning import start_child
+from riverrun.worker.instance.spawning import start_child
 
 print("begins")
 FACTOR = 6

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import STRING, Consumed, Produced, StreamsBuilder
-from pipeline.config import AppConfig, StreamsConfig
-from pipeline.errors import ConfigError
-from pipeline.hosting.application import Application
-from pipeline.worker.instance.supervisor import Supervisor
+from riverrun import STRING, Consumed, Produced, StreamsBuilder
+from riverrun.config import AppConfig, StreamsConfig
+from riverrun.errors import ConfigError
+from riverrun.hosting.application import Application
+from riverrun.worker.instance.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.records import TaskId
-from pipeline.worker.instance.warm_ups import WarmUps
+from riverrun.records import TaskId
+from riverrun.worker.instance.warm_ups import WarmUps
 
 FIRST, SECOND = TaskId(0, 0), TaskId(0, 1)
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import BYTES, LONG, STRING, ValueAndTimestamp, Windowed
-from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.state.stores.opening import open_store
-from pipeline.windows import Window
-from pipeline.worker.queries.answers import look_up
-from pipeline.worker.queries.queries import KeyQuery, Page, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
+from riverrun import BYTES, LONG, STRING, ValueAndTimestamp, Windowed
+from riverrun.state.api import StoreBuilder, StoreKind
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.stores.opening import open_store
+from riverrun.windows import Window
+from riverrun.worker.queries.answers import look_up
+from riverrun.worker.queries.queries import KeyQuery, Page, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
 from tests.stores import Context, commit
 
 if TYPE_CHECKING:
-    from pipeline.worker.queries.queries import Query, Row
+    from riverrun.worker.queries.queries import Query, Row
 
 MINUTE = 60_000
 

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from pipeline.records import TaskId
-from pipeline.worker.queries.pipe import Answered, Ask
-from pipeline.worker.queries.queries import KeyQuery, Page, Question, RangeQuery
-from pipeline.worker.queries.server import QueryServer
+from riverrun.records import TaskId
+from riverrun.worker.queries.pipe import Answered, Ask
+from riverrun.worker.queries.queries import KeyQuery, Page, Question, RangeQuery
+from riverrun.worker.queries.server import QueryServer
 
 QUESTION = Question("store", TaskId(0, 0), KeyQuery(b"k"))
 

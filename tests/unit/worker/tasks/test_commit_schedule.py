@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from pipeline import STRING, Topology
-from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
-from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing.driver import MockClock
-from pipeline.worker.tasks.commit_schedule import CommitSchedule
+from riverrun import STRING, Topology
+from riverrun.records import RawRecord, TaskId, TopicPartition
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing.driver import MockClock
+from riverrun.worker.tasks.commit_schedule import CommitSchedule
 
 INTERVAL_MS = 100
 

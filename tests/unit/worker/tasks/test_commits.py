@@ -6,11 +6,11 @@ import threading
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import TaskMigratedError
-from pipeline.records import TaskId
-from pipeline.worker.tasks.commit_schedule import CommitSchedule
-from pipeline.worker.tasks.commits import Commits
-from pipeline.worker.tasks.task_states import StreamTask, StreamTaskState
+from riverrun.errors import TaskMigratedError
+from riverrun.records import TaskId
+from riverrun.worker.tasks.commit_schedule import CommitSchedule
+from riverrun.worker.tasks.commits import Commits
+from riverrun.worker.tasks.task_states import StreamTask, StreamTaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.config import StreamsConfig
-from pipeline.errors import CorruptStateError, StateError, TaskMigratedError
-from pipeline.hosting.restoring.changelog_ranges import Missing
-from pipeline.records import TaskId
-from pipeline.state.backends.memory import MemoryBackend
-from pipeline.testing.driver import MockClock
-from pipeline.worker.inputs.interruptions import Undisturbed
-from pipeline.worker.tasks.state_updater import StateUpdater
-from pipeline.worker.tasks.task_counts import TaskCounts
-from pipeline.worker.tasks.task_manager import TaskManager
+from riverrun.config import StreamsConfig
+from riverrun.errors import CorruptStateError, StateError, TaskMigratedError
+from riverrun.hosting.restoring.changelog_ranges import Missing
+from riverrun.records import TaskId
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing.driver import MockClock
+from riverrun.worker.inputs.interruptions import Undisturbed
+from riverrun.worker.tasks.state_updater import StateUpdater
+from riverrun.worker.tasks.task_counts import TaskCounts
+from riverrun.worker.tasks.task_manager import TaskManager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

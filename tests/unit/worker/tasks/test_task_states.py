@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import StreamsError
-from pipeline.records import TaskId
-from pipeline.worker.tasks.task_states import STARTING, TRANSITIONS, StreamTask, StreamTaskState
+from riverrun.errors import StreamsError
+from riverrun.records import TaskId
+from riverrun.worker.tasks.task_states import STARTING, TRANSITIONS, StreamTask, StreamTaskState
 
 
 class Owned:

@@ -1,0 +1,243 @@
+"""Riverrun: Kafka Streams' model in Python, live and in batch, from the same code.
+
+This package has everything that authors of topologies need, and the front door to running them: `Riverrun`, which is
+loaded on first use. Each host has a package: `riverrun.testing` (in memory), `riverrun.worker` (long-running),
+`riverrun.spark` (bounded).
+
+Examples:
+    >>> from riverrun import Consumed, Produced, STRING, StreamsBuilder
+    >>> builder = StreamsBuilder()
+    >>> builder.stream("in", Consumed(STRING, STRING)).map_values(str.upper).to("out", Produced(STRING, STRING))
+    >>> print(builder.build().describe())
+    Topologies:
+       Sub-topology: 0
+        Source: KSTREAM-SOURCE-0000000000 (topics: [in])
+          --> KSTREAM-MAPVALUES-0000000001
+        Processor: KSTREAM-MAPVALUES-0000000001 (stores: [])
+          --> KSTREAM-SINK-0000000002
+          <-- KSTREAM-SOURCE-0000000000
+        Sink: KSTREAM-SINK-0000000002 (topic: out)
+          <-- KSTREAM-MAPVALUES-0000000001
+    <BLANKLINE>
+    <BLANKLINE>
+"""
+
+from __future__ import annotations
+
+import typing
+
+from riverrun.dsl.branching import Branched, BranchedKStream
+from riverrun.dsl.builder import StreamsBuilder
+from riverrun.dsl.cogroup import CogroupedKStream, SessionWindowedCogroupedKStream, TimeWindowedCogroupedKStream
+from riverrun.dsl.emit_strategy import EmitStrategy
+from riverrun.dsl.grouped_streams import KGroupedStream, SessionWindowedKStream, TimeWindowedKStream
+from riverrun.dsl.grouped_tables import KGroupedTable
+from riverrun.dsl.kstream import KStream
+from riverrun.dsl.ktable import GlobalKTable, KTable
+from riverrun.dsl.options import (
+    Consumed,
+    Grouped,
+    Joined,
+    Materialized,
+    Named,
+    Printed,
+    Produced,
+    Repartitioned,
+    StreamJoined,
+    TableJoined,
+)
+from riverrun.dsl.suppressed import BufferConfig, Suppressed
+from riverrun.errors import (
+    BrokerError,
+    ConfigError,
+    DeserializationError,
+    ProcessingError,
+    RangeError,
+    SerializationError,
+    StateError,
+    StreamsError,
+    TopologyError,
+)
+from riverrun.processor.api import (
+    Cancellable,
+    Processor,
+    ProcessorContext,
+    PunctuationType,
+    ValueTransformerWithKey,
+)
+from riverrun.processor.drops import DropReason
+from riverrun.processor.fixed_key import FixedKeyProcessor, FixedKeyProcessorContext, FixedKeyRecord
+from riverrun.processor.handlers import (
+    DeserializationExceptionHandler,
+    ErrorHandlerContext,
+    ProcessingExceptionHandler,
+    ProducerRecord,
+    ProductionExceptionHandler,
+    Response,
+    SerializationExceptionOrigin,
+    dead_letter_queue_record,
+)
+from riverrun.processor.metrics import MetricName, Sensor, StreamsMetrics
+from riverrun.processor.stats import RecordingLevel
+from riverrun.processor.timestamps import (
+    FailOnInvalidTimestamp,
+    LogAndSkipOnInvalidTimestamp,
+    UsePartitionTimeOnInvalidTimestamp,
+    WallclockTimestampExtractor,
+)
+from riverrun.records import (
+    AutoOffsetReset,
+    ConsumerRecord,
+    Headers,
+    OffsetVector,
+    Record,
+    TopicPartition,
+    ValueAndTimestamp,
+    VersionedRecord,
+)
+from riverrun.schemas.avro.serde import Avro
+from riverrun.schemas.json_schema import JsonSchema
+from riverrun.schemas.protobuf.serde import Protobuf
+from riverrun.serde.api import Serde
+from riverrun.serde.json import JSON
+from riverrun.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING, UUID
+from riverrun.serde.windowed import session_windowed, windowed
+from riverrun.state.api import StoreBuilder
+from riverrun.state.declared.builders import Stores
+from riverrun.state.declared.suppliers import StoreSupplier
+from riverrun.state.store_types import KeyValueStore, SessionStore, VersionedKeyValueStore, WindowStore
+from riverrun.topology.topology import Topology
+from riverrun.windows import (
+    JoinWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+    Window,
+    Windowed,
+    Windows,
+)
+
+__all__ = [
+    "BOOLEAN",
+    "BYTES",
+    "DOUBLE",
+    "FLOAT",
+    "INTEGER",
+    "JSON",
+    "LONG",
+    "SHORT",
+    "STRING",
+    "UUID",
+    "AutoOffsetReset",
+    "Avro",
+    "Branched",
+    "BranchedKStream",
+    "BrokerError",
+    "BufferConfig",
+    "Cancellable",
+    "CogroupedKStream",
+    "ConfigError",
+    "Consumed",
+    "ConsumerRecord",
+    "DeserializationError",
+    "DeserializationExceptionHandler",
+    "DropReason",
+    "EmitStrategy",
+    "ErrorHandlerContext",
+    "FailOnInvalidTimestamp",
+    "FixedKeyProcessor",
+    "FixedKeyProcessorContext",
+    "FixedKeyRecord",
+    "GlobalKTable",
+    "Grouped",
+    "Headers",
+    "JoinWindows",
+    "Joined",
+    "JsonSchema",
+    "KGroupedStream",
+    "KGroupedTable",
+    "KStream",
+    "KTable",
+    "KeyValueStore",
+    "LogAndSkipOnInvalidTimestamp",
+    "Materialized",
+    "MetricName",
+    "Named",
+    "OffsetVector",
+    "Printed",
+    "ProcessingError",
+    "ProcessingExceptionHandler",
+    "Processor",
+    "ProcessorContext",
+    "Produced",
+    "ProducerRecord",
+    "ProductionExceptionHandler",
+    "Protobuf",
+    "PunctuationType",
+    "RangeError",
+    "Record",
+    "RecordingLevel",
+    "Repartitioned",
+    "Response",
+    "Riverrun",
+    "Sensor",
+    "Serde",
+    "SerializationError",
+    "SerializationExceptionOrigin",
+    "SessionStore",
+    "SessionWindowedCogroupedKStream",
+    "SessionWindowedKStream",
+    "SessionWindows",
+    "SlidingWindows",
+    "StateError",
+    "StoreBuilder",
+    "StoreSupplier",
+    "Stores",
+    "StreamJoined",
+    "StreamsBuilder",
+    "StreamsError",
+    "StreamsMetrics",
+    "Suppressed",
+    "TableJoined",
+    "TimeWindowedCogroupedKStream",
+    "TimeWindowedKStream",
+    "TimeWindows",
+    "TopicPartition",
+    "Topology",
+    "TopologyError",
+    "UnlimitedWindows",
+    "UsePartitionTimeOnInvalidTimestamp",
+    "ValueAndTimestamp",
+    "ValueTransformerWithKey",
+    "VersionedKeyValueStore",
+    "VersionedRecord",
+    "WallclockTimestampExtractor",
+    "Window",
+    "WindowStore",
+    "Windowed",
+    "Windows",
+    "dead_letter_queue_record",
+    "session_windowed",
+    "windowed",
+]
+
+__version__: str
+"""The installed version of Riverrun, as in `pyproject.toml`."""
+
+if typing.TYPE_CHECKING:
+    from riverrun.project.riverrun import Riverrun
+else:  # type checkers would accept any name
+
+    def __getattr__(name: str) -> object:
+        """Load the slow attributes on first use: the version, and the classes that run applications."""
+        if name == "__version__":
+            from importlib.metadata import version  # noqa: PLC0415 - as above
+
+            return version("riverrun")
+        if name == "Riverrun":
+            from riverrun.project.riverrun import Riverrun  # noqa: PLC0415 - as above
+
+            return Riverrun
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)

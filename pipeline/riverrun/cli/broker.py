@@ -1,0 +1,94 @@
+"""`riverrun broker`: the embedded broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from riverrun.cli.exit_codes import NOT_RUNNING
+from riverrun.cli.project import settings_of
+from riverrun.errors import ConfigError
+
+if TYPE_CHECKING:
+    from riverrun.config import ProjectConfig
+    from riverrun.kafka.embedded.broker import EmbeddedBroker
+
+app = typer.Typer(help="The embedded broker: real Apache Kafka on this machine, for development.", no_args_is_help=True)
+
+Port = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=65_534,
+        help="Port on the loopback interface; the broker takes the next one as well. Left out, it is that of bootstrap.servers"
+        " in streams.toml, or 19092 without such a file.",
+    ),
+]
+_DEFAULT_PORT = 19092
+_HERE = ("127.0.0.1", "localhost")
+
+
+@app.command()
+def start(
+    context: typer.Context,
+    port: Port = None,
+    *,
+    reset: Annotated[bool, typer.Option("--reset", metavar="", help="Delete all of the broker's data first.")] = False,
+) -> None:
+    """Start the broker unless it runs. The first start downloads Kafka."""
+    broker = _broker(context, port)
+    if reset:
+        broker.reset()
+    status = broker.start(lambda step: typer.echo(step, err=True))
+    typer.echo(f"Broker runs at {status.bootstrap_servers} (process {status.pid})")
+
+
+@app.command()
+def stop(context: typer.Context, port: Port = None) -> None:
+    """Stop the broker if it runs."""
+    _broker(context, port).stop()
+    typer.echo("Broker is stopped")
+
+
+@app.command()
+def status(context: typer.Context, port: Port = None) -> None:
+    """Say whether the broker runs. The exit code is 3 if it does not."""
+    found = _broker(context, port).status()
+    if not found.is_running:
+        typer.echo("Broker is not running")
+        raise typer.Exit(NOT_RUNNING)
+    typer.echo(f"Broker runs at {found.bootstrap_servers} (process {found.pid})")
+
+
+@app.command()
+def logs(
+    context: typer.Context,
+    port: Port = None,
+    lines: Annotated[int, typer.Option("-n", help="Number of lines.")] = 50,
+) -> None:
+    """Show the end of the broker's log."""
+    typer.echo(_broker(context, port).log_tail(lines))
+
+
+def local_port(project: ProjectConfig) -> int:
+    """Return the port at which a project looks for a broker on this machine.
+
+    Raises:
+        ConfigError: If its brokers are elsewhere, or several.
+    """
+    servers = project.kafka["bootstrap.servers"]
+    host, _, port = servers.rpartition(":")
+    if host not in _HERE or not port.isdecimal():
+        message = f"The embedded broker runs on this machine, and the project's brokers are at {servers}"
+        raise ConfigError(
+            message, hint=f'Set "bootstrap.servers" to one of {", ".join(_HERE)} and a port, or name a port.'
+        )
+    return int(port)
+
+
+def _broker(context: typer.Context, port: int | None) -> EmbeddedBroker:
+    settings = settings_of(context)
+    if port is None:
+        port = local_port(settings.project().config) if settings.config.exists() else _DEFAULT_PORT
+    return settings.broker(port)

@@ -1,0 +1,154 @@
+"""`riverrun`: the entry point, and the options that all commands share."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import riverrun
+from riverrun.cli import (
+    broker,
+    check,
+    console,
+    demo,
+    describe,
+    init,
+    operations,
+    prepare_spark,
+    release,
+    run,
+    runs,
+    skip,
+    snapshot,
+    sql,
+    topic,
+    transfer,
+    worker,
+)
+from riverrun.cli.exit_codes import INTERRUPTED, code_of
+from riverrun.cli.project import Settings
+from riverrun.cli.signals import interrupt_on_sigterm
+from riverrun.config.secrets import TOKEN
+from riverrun.errors import StreamsError, of_an_interrupt
+from riverrun.extras import missing_extra
+from riverrun.hosting.logs import LogStyle, current_style, start_logging
+
+app = typer.Typer(
+    name="riverrun",
+    help="Kafka Streams' model in Python: live workers, bounded runs on Spark, and releases between them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(broker.app, name="broker")
+app.add_typer(topic.app, name="topic")
+app.command("init")(init.init)
+app.command("describe")(describe.describe)
+app.command("worker")(worker.worker)
+app.command("run")(run.run)
+app.command("console")(console.console)
+app.command("status")(operations.status)
+app.command("lag")(operations.lag)
+app.command("scale")(operations.scale)
+app.command("reset")(operations.reset)
+app.command("skip")(skip.skip)
+app.command("clean-up")(operations.clean_up)
+app.command("runs")(runs.runs)
+app.command("sql")(sql.sql)
+app.command("check")(check.check)
+app.command("checks")(check.checks)
+app.command("snapshot")(snapshot.snapshot)
+app.command("prepare-spark")(prepare_spark.prepare_spark)
+app.command("import")(transfer.import_topic)
+app.command("export")(transfer.export_topic)
+app.add_typer(release.app, name="release")
+app.add_typer(demo.app, name="demo")
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+def _show_version(is_wanted: bool) -> None:  # noqa: FBT001 - a callback
+    """Print the version and exit."""
+    if is_wanted:
+        typer.echo(f"riverrun {riverrun.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def settings(
+    context: typer.Context,
+    config: Annotated[Path, typer.Option(envvar="RIVERRUN_CONFIG", help="Path of the project's streams.toml.")] = Path(
+        "streams.toml"
+    ),
+    home: Annotated[
+        Path, typer.Option(envvar="RIVERRUN_HOME", help="Directory of downloads, and of the embedded broker's data.")
+    ] = Path("~/.cache/riverrun"),
+    *,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", metavar="", help="Log each step.")] = False,
+    log_json: Annotated[bool, typer.Option("--log-json", metavar="", help="Log as JSON, one object per line.")] = False,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            metavar="",
+            help="Show the version of Riverrun and stop.",
+        ),
+    ] = False,
+) -> None:
+    """Read the options that come before the command."""
+    if context.invoked_subcommand != "worker":  # which has its own end
+        interrupt_on_sigterm()
+    start_logging(LogStyle(logging.INFO if verbose else logging.WARNING, log_json))
+    context.obj = Settings(config, home.expanduser(), dict(os.environ))
+    os.environ.pop(TOKEN, None)  # processes that run users' code do not need it
+
+
+def main() -> None:
+    """Run `riverrun`, and show errors that users can act on without a traceback."""
+    sys.path.insert(0, str(Path.cwd()))  # applications are imported from the current directory
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        code = _told(error)
+        if code is None:
+            raise
+        sys.exit(code)
+
+
+def _told(error: Exception) -> int | None:
+    """Print an error that the user can act on, and return the exit code; None for other errors."""
+    if of_an_interrupt(error):
+        return INTERRUPTED
+    if isinstance(error, OSError) and error.errno in _FULL:
+        where = f" for {error.filename}" if error.filename else ""
+        hint = "Free space, or set state.dir or TMPDIR elsewhere."
+        error = StreamsError(f"There is no space left on the disk{where}", hint=hint)
+    error = missing_extra(error) or error
+    if not isinstance(error, StreamsError):
+        return None
+    _say(error)
+    return code_of(error)
+
+
+def _say(error: StreamsError) -> None:
+    if current_style().as_json:  # collectors of the lines accept nothing else
+        logging.getLogger("riverrun").error("%s", error)
+        return
+    console = Console(stderr=True)
+    console.print(f"[bold red]Error:[/] {_escaped(error.message)}", soft_wrap=True)
+    if error.hint:
+        console.print(f"[yellow]Hint:[/] {_escaped(error.hint)}", soft_wrap=True)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", "\\[")

@@ -1,0 +1,164 @@
+"""`riverrun status`, `lag`, `reset`, `clean-up` and `scale`: commands for the operation of applications."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path  # noqa: TC003 - typer reads the annotation
+from typing import Annotated, Any
+
+import typer
+
+from riverrun.cli.project import App, Version, settings_of
+from riverrun.errors import ConfigError
+from riverrun.records import counted
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Delete without asking first.")]
+Server = Annotated[str | None, typer.Option(help="Address of an instance, host:port; application.server if left out.")]
+
+
+def status(context: typer.Context, app: App, version: Version = None, server: Server = None) -> None:
+    """Show an application's instances. An instance that answers also shows its own tasks and the places of all others."""
+    found = settings_of(context).project().app(app, version).status(server)
+    typer.echo(f"{found.application_id}: group {found.group}, {counted(len(found.members), 'instance')}")
+    for member in found.members:
+        typer.echo(f"  {member}")
+    if found.instance is not None:
+        _show_instance(found.instance)
+    elif found.members:
+        typer.echo("For its tasks, ask an instance: --server host:port")
+
+
+def lag(context: typer.Context, app: App, version: Version = None) -> None:
+    """Show by how many offsets an application is behind, for each partition of its source and repartition topics."""
+    from rich.console import Console
+    from rich.table import Table
+
+    chosen = settings_of(context).project().app(app, version)
+    found = chosen.lag()
+    table = Table(title=chosen.application_id, title_justify="left")
+    table.add_column("partition", overflow="fold")
+    for name in ("committed", "end", "lag"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in found:
+        committed = "none" if each.committed is None else str(each.committed)
+        table.add_row(str(each.tp), committed, str(each.end), str(each.lag))
+    Console().print(table)
+    internal = sum(each.lag for each in found if each.is_internal)
+    typer.echo(f"{sum(each.lag for each in found) - internal} offsets behind; {internal} in repartition topics")
+
+
+def reset(
+    context: typer.Context,
+    app: App,
+    version: Version = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from", help="Where it reads next: earliest, latest, a vector (topic-0@12,topic-1@7) or a time."
+        ),
+    ] = "earliest",
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", metavar="", help="Show what the command would do, and stop.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Let an application start over: delete its internal topics and local state, and set where it reads next."""
+    chosen = settings_of(context).project().app(app, version)
+    plan = chosen.plan_reset(start)
+    for topic in plan.topics:
+        typer.echo(f"delete topic {topic}")
+    for directory in plan.directories:
+        typer.echo(f"delete local state {directory}")
+    typer.echo(f"set offsets {plan.offsets}")
+    if dry_run:
+        if plan.members:
+            typer.echo(f"It is refused as long as the group has members: {', '.join(plan.members)}")
+        typer.echo("Nothing was done")
+        return
+    if not plan.members:  # otherwise it is refused
+        _confirm(f"Delete all that {plan.application_id} has computed?", yes=yes)
+    chosen.reset(plan)
+    typer.echo(f"{plan.application_id} starts over")
+
+
+def clean_up(
+    context: typer.Context,
+    app: App,
+    version: Version = None,
+    state_dir: Annotated[Path | None, typer.Option(help="Directory of the local state; state.dir if left out.")] = None,
+    *,
+    yes: Yes = False,
+) -> None:
+    """Delete an application's local state on this machine; workers restore theirs. With --version it asks no broker."""
+    chosen = settings_of(context).project().app(app, version)
+    found = chosen.local_state(state_dir)
+    if found:
+        _confirm(f"Delete {', '.join(map(str, found))}?", yes=yes)
+    for directory in chosen.clean_up(state_dir):
+        typer.echo(f"Deleted local state {directory}")
+    if not found:
+        where = state_dir or chosen.project.state_directory(chosen.config)
+        typer.echo(f"There is no local state of {chosen.application_id} in {where.resolve()}")
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    """Ask for confirmation before something is deleted.
+
+    Raises:
+        ConfigError: If there is no terminal.
+        Abort: If the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        message = f"{question} There is no terminal for the answer"
+        raise ConfigError(message, hint="Confirm with --yes.")
+    typer.confirm(question, abort=True)
+
+
+def scale(
+    context: typer.Context,
+    app: App,
+    threads: Annotated[int, typer.Argument(min=1, help="Number of stream threads.")],
+    server: Server = None,
+) -> None:
+    """Set the number of stream threads of an instance (num.stream.threads) while it runs."""
+    chosen = settings_of(context).project().app(app)
+    answer = chosen.scale(threads, server)
+    address = server or chosen.config.streams.application_server
+    typer.echo(f"{address} runs {counted(answer['threads'], 'stream thread')} from now on")
+
+
+def _time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
+
+
+def _waited_for(waiting: Any) -> str:
+    """Describe what a task waits for.
+
+    >>> _waited_for({"inputs": ["clicks-1"], "tasks": ["0_0", "0_2"]})
+    'records of clicks-1 (max.task.idle.ms) and 0_0 0_2, behind in event time'
+    """
+    inputs, tasks = " ".join(waiting["inputs"]), " ".join(waiting["tasks"])
+    said = (inputs and f"records of {inputs} (max.task.idle.ms)", tasks and f"{tasks}, behind in event time")
+    return " and ".join(filter(None, said))
+
+
+def _show_instance(status: Any) -> None:
+    typer.echo(f"{status['server']} is {status['state']}{', paused' if status['paused'] else ''}:")
+    done = f"{counted(status['processed'], 'record')} in {counted(status['commits'], 'commit')}"
+    typer.echo(f"  {counted(status['threads'], 'stream thread')}, {done}")
+    typer.echo(f"  active: {' '.join(status['active']) or 'none'}")
+    for task, missing in status["restoring"].items():
+        typer.echo(f"  restoring: {task}, {'an unknown number of' if missing is None else missing} records missing")
+    for task, waiting in status.get("waiting", {}).items():  # an instance of an older version does not report it
+        typer.echo(f"  waiting: {task}, since {_time(waiting['since'])}, for {_waited_for(waiting)}")
+    for task, behind in status["standby"].items():
+        typer.echo(f"  standby: {task}, {behind} records behind")
+    everywhere: dict[str, list[str]] = {}
+    for task, server in sorted(status["servers"].items()):
+        everywhere.setdefault(server, []).append(task)
+    for server, tasks in sorted(everywhere.items()):
+        typer.echo(f"{server} has {' '.join(tasks)}")

@@ -1,0 +1,88 @@
+"""The options before a command, and access to the project for commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from riverrun.hosting.application import Application
+    from riverrun.kafka.embedded.broker import EmbeddedBroker
+    from riverrun.project.riverrun import Riverrun
+
+
+App = Annotated[str, typer.Argument(help="Name of the application in streams.toml.")]
+"""The argument of commands for one application."""
+Version = Annotated[str | None, typer.Option(help="Version of the application; the live one if left out.")]
+"""The option `--version` of all commands."""
+Master = Annotated[
+    str | None,
+    typer.Option(
+        help="Spark's master URL, or sc://host:port of a Spark Connect server; that of streams.toml if left out."
+    ),
+]
+"""The option `--master`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options before the command.
+
+    Args:
+        config: Path of `streams.toml`.
+        home: Directory of downloads and of the embedded broker.
+        environ: The environment variables.
+    """
+
+    config: Path
+    home: Path
+    environ: Mapping[str, str]
+
+    def project(self, master: str | None = None) -> Riverrun:
+        """Return the project.
+
+        Args:
+            master: Spark's master URL, which overrides `streams.toml`.
+
+        Raises:
+            ConfigError: If `streams.toml` cannot be read, or has unknown keys or impossible values.
+        """
+        from riverrun.project.riverrun import Riverrun
+        from riverrun.spark.engine.java_output import quiet_java
+
+        environ = {**self.environ, "RIVERRUN_HOME": str(self.home)}
+        project = Riverrun(
+            self.config,
+            master=master,
+            environ=environ,
+            on_wait=lambda servers: typer.echo(f"Waiting for brokers at {servers}", err=True),
+        )
+        project.spark_sessions.starting = quiet_java
+        return project
+
+    def broker(self, port: int) -> EmbeddedBroker:
+        """Return the embedded broker of this home directory."""
+        from riverrun.kafka.embedded.broker import EmbeddedBroker
+
+        java_home = self.environ.get("JAVA_HOME")
+        return EmbeddedBroker(self.home / "broker", self.home, port, java_home=Path(java_home) if java_home else None)
+
+
+def tell_of_staging(application: Application) -> None:
+    """Warn if the version to process is not live."""
+    if application.published is not None:
+        topics = ", ".join(application.published.values()) or "none"
+        name = f"{application.config.name} {application.version}"
+        typer.echo(f"{name} is not live, and publishes nothing: it writes to {topics}")
+
+
+def settings_of(context: typer.Context) -> Settings:
+    """Return the options before the command."""
+    found = context.find_object(Settings)
+    assert found is not None, "the callback sets it"  # noqa: S101 - a mistake of this package
+    return found

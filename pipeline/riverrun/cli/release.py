@@ -1,0 +1,291 @@
+"""`riverrun release`: from one version of an application to the next, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from riverrun.cli.project import App, settings_of
+from riverrun.cli.release_report import Outcome, plain, report, told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from riverrun.project.release import AppRelease
+    from riverrun.releases.control_topic.registry import Release
+    from riverrun.releases.steps.release_plan import ReleasePlan
+    from riverrun.releases.steps.releaser import Releaser
+
+app = typer.Typer(
+    help="Release a new version of an application: check it, switch over to it, switch back.", no_args_is_help=True
+)
+
+AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON document.")]
+Dry = Annotated[bool, typer.Option("--dry-run", metavar="", help="Show what the command would do, without doing it.")]
+To = Annotated[str, typer.Option(help="Version to release.")]
+
+
+@app.command()
+def status(context: typer.Context, app: App, *, as_json: AsJson = False) -> None:
+    """Show the step that a release has reached, and the command that comes next."""
+    report(lambda: told(_releaser(context, app).status()), as_json=as_json)
+
+
+@app.command()
+def log(context: typer.Context, app: App, *, as_json: AsJson = False) -> None:
+    """List the actions on an application's releases, with their time and user, oldest first."""
+
+    def listed() -> Outcome:
+        changes = _releaser(context, app).log()
+        nothing = f"{app}: nothing was released"
+        return Outcome("\n".join(map(str, changes)) or nothing, {"app": app, "changes": plain(changes)})
+
+    report(listed, as_json=as_json)
+
+
+@app.command()
+def plan(context: typer.Context, app: App, to: To, *, as_json: AsJson = False) -> None:
+    """Show what a release would change and how much it would process, without starting it."""
+    report(lambda: _planned(_releaser(context, app).plan(to)), as_json=as_json)
+
+
+@app.command()
+def start(
+    context: typer.Context,
+    app: App,
+    to: To,
+    through: Annotated[
+        str,
+        typer.Option(
+            help="Last step to take: start, reprocess, await, gate or cut. Each step begins when the one before it is done."
+        ),
+    ] = "start",
+    *,
+    dry_run: Dry = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start a release. From then on, the release before it cannot be rolled back."""
+    from riverrun.releases.steps.chain import Through, take_through
+
+    if through not in {each.value for each in Through}:
+        message = f"{through!r} is none of {', '.join(each.value for each in Through)}"
+        raise typer.BadParameter(message, param_hint="--through")
+
+    def begin() -> Outcome:
+        releaser = _releaser(context, app)
+        if dry_run:
+            rehearsal, planned = _rehearsed(releaser, "start", to), _planned(releaser.plan(to))
+            document = {**rehearsal.document, "through": through, "plan": planned.document}
+            return Outcome(f"{planned.text}\n{rehearsal.text}", document)
+        tell: Callable[[str], None] = lambda line: typer.echo(line, err=as_json)  # noqa: E731
+        if through == Through.START.value:
+            return told(releaser.start(to))
+        return told(take_through(releaser, to, Through(through), tell), asks=True)
+
+    report(begin, as_json=as_json)
+
+
+@app.command()
+def restore(
+    context: typer.Context,
+    app: App,
+    live: Annotated[str, typer.Option(help="Version that is live.")],
+    *,
+    dry_run: Dry = False,
+    as_json: AsJson = False,
+) -> None:
+    """Record which version is live, after the control topic was lost."""
+    _step(context, app, "restore", lambda releaser: releaser.restore(live), live, dry_run=dry_run, as_json=as_json)
+
+
+@app.command()
+def reprocess(context: typer.Context, app: App, *, dry_run: Dry = False, as_json: AsJson = False) -> None:
+    """Compute the candidate from the beginning into fresh state and staging topics."""
+
+    def compute() -> Outcome:
+        releaser = _releaser(context, app)
+        if dry_run:
+            return _rehearsed(releaser, "reprocess")
+        summary = releaser.reprocess()
+        found = {"range": str(summary.range), "slices": summary.slices, "processed": summary.processed}
+        return Outcome(
+            str(summary),
+            {"app": app, **found, "dropped": dict(summary.dropped), "warnings": list(summary.warnings)},
+        )
+
+    report(compute, as_json=as_json)
+
+
+@app.command()
+def gate(context: typer.Context, app: App, *, dry_run: Dry = False, as_json: AsJson = False) -> None:
+    """Run the data-quality checks on the candidate's results, and record the verdict."""
+    _step(context, app, "gate", lambda releaser: releaser.gate(), dry_run=dry_run, as_json=as_json)
+
+
+@app.command()
+def diff(
+    context: typer.Context,
+    app: App,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows.")] = 20,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show rows of tables in which the candidate differs from the live version, with old and new values."""
+
+    def differing() -> Outcome:
+        rows = list(_releaser(context, app).diff(limit + 1))
+        shown, more = rows[:limit], len(rows) > limit
+        lines = [str(row) for row in shown] or [f"{app}: no row differs"]
+        lines += [f"There are more than {limit}: --limit shows them."] if more else []
+        return Outcome("\n".join(lines), {"app": app, "rows": plain(shown), "more": more})
+
+    report(differing, as_json=as_json)
+
+
+@app.command()
+def approve(
+    context: typer.Context,
+    app: App,
+    verdict: Annotated[str, typer.Option(help="Id of the verdict, as shown by `gate` and `status`.")],
+    *,
+    dry_run: Dry = False,
+    as_json: AsJson = False,
+) -> None:
+    """Approve the warnings of a verdict, so that the release can go on."""
+    _step(
+        context, app, "approve", lambda releaser: releaser.approve(verdict), verdict, dry_run=dry_run, as_json=as_json
+    )
+
+
+@app.command()
+def cut(context: typer.Context, app: App, *, dry_run: Dry = False, as_json: AsJson = False) -> None:
+    """Switch over to the candidate. The version that was live is kept for a rollback."""
+    _step(context, app, "cut", lambda releaser: releaser.cut(), dry_run=dry_run, as_json=as_json)
+
+
+@app.command()
+def rollback(context: typer.Context, app: App, *, dry_run: Dry = False, as_json: AsJson = False) -> None:
+    """Switch back to the previous version."""
+    _step(context, app, "rollback", lambda releaser: releaser.rollback(), dry_run=dry_run, as_json=as_json)
+
+
+@app.command("await")
+def wait(
+    context: typer.Context,
+    app: App,
+    max_lag: Annotated[int, typer.Option(min=0, help="Maximum lag of an input, in offsets.")] = 1000,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="Give up after this many seconds; never if left out.")
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Wait until the candidate's workers have caught up, and show their progress."""
+
+    def wait_until_ready() -> Outcome:
+        ready = None
+        for ready in _releaser(context, app).wait_ready(max_lag=max_lag, timeout_s=timeout):
+            if not ready.is_ready:
+                typer.echo(str(ready), err=as_json)
+        return Outcome(str(ready), {"app": app, **plain(ready)})
+
+    report(wait_until_ready, as_json=as_json)
+
+
+@app.command()
+def repair(
+    context: typer.Context,
+    app: App,
+    start: Annotated[str, typer.Option("--from", help="Event time of the first rows.")],
+    end: Annotated[str, typer.Option("--to", help="Event time at which the rows end; not included.")],
+    key: Annotated[list[str] | None, typer.Option(help="Repair only this key, as `diff` shows it.")] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="Repair only this public topic.")] = None,
+    approve: Annotated[str, typer.Option(help="Id of a verdict whose warnings to approve.")] = "",
+    *,
+    dry_run: Dry = False,
+    as_json: AsJson = False,
+) -> None:
+    """Recompute a time range of the live tables, check it, and publish the rows that differ. No version is switched."""
+
+    def mend() -> Outcome:
+        from riverrun.releases.differences.scope import scope_of
+
+        scope, repairer = scope_of(start, end, key or (), topic or ()), _release(context, app).repairer
+        if dry_run:
+            planned = repairer.plan(scope)
+            what = {"tables": planned.tables, "range": str(planned.range), "offsets": planned.range.size}
+            return Outcome(str(planned), {"app": app, "live": planned.live, "scope": planned.scope, **what})
+        done = repairer.repair(scope, approve)
+        return Outcome(str(done), plain(done))
+
+    report(mend, as_json=as_json)
+
+
+@app.command()
+def retire(
+    context: typer.Context,
+    app: App,
+    version: Annotated[str, typer.Option(help="Version to delete; the one that was replaced last if left out.")] = "",
+    *,
+    dry_run: Dry = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the state and topics of a version that is no longer live."""
+    _step(context, app, "retire", lambda releaser: releaser.retire(version), version, dry_run=dry_run, as_json=as_json)
+
+
+@app.command()
+def abort(context: typer.Context, app: App, *, dry_run: Dry = False, as_json: AsJson = False) -> None:
+    """Abandon a release before its cut."""
+    _step(context, app, "abort", lambda releaser: releaser.abort(), dry_run=dry_run, as_json=as_json)
+
+
+def _step(
+    context: typer.Context,
+    name: str,
+    step: str,
+    take: Callable[[Releaser], Release],
+    argument: str = "",
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    def act() -> Outcome:
+        releaser = _releaser(context, name)
+        return _rehearsed(releaser, step, argument) if dry_run else told(take(releaser), asks=step == "gate")
+
+    report(act, as_json=as_json)
+
+
+def _rehearsed(releaser: Releaser, step: str, argument: str = "") -> Outcome:
+    from riverrun.releases.steps.rehearsal import rehearsed
+
+    release = releaser.check(step, argument)
+    text = rehearsed(step, release, argument)
+    return Outcome(text, {"app": release.app, "step": step, "dry_run": True, "would": text})
+
+
+def _planned(plan: ReleasePlan) -> Outcome:
+    document: dict[str, Any] = {
+        "app": plan.app,
+        "live": plan.live,
+        "candidate": plan.candidate,
+        "changed": plan.changed,
+        "statements": plan.statements,
+        "range": str(plan.range),
+        "offsets": plan.range.size,
+        "lost": {str(tp): offset for tp, offset in plan.lost.items()},
+        "outputs": plain(plan.outputs),
+        "ended": plan.ended,
+        "forecast": plain(plan.forecast),
+    }
+    return Outcome(str(plan), document)
+
+
+def _releaser(context: typer.Context, name: str) -> Releaser:
+    return _release(context, name).releaser
+
+
+def _release(context: typer.Context, name: str) -> AppRelease:
+    return settings_of(context).project().app(name).release()

@@ -1,0 +1,88 @@
+"""Handles SIGTERM and SIGINT, which are deferred until a command begins (`riverrun.cli.__main__`)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from riverrun.cli.exit_codes import INTERRUPTED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ENDED_EARLY = b"Told to stop before it ran: nothing was processed\n"
+_ENDED_AT_ONCE = b"Told to stop twice: ended at once; what is not committed is processed again\n"
+_ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
+
+
+def interrupt_on_sigterm() -> None:
+    """From now on, treat SIGTERM like SIGINT: it raises `KeyboardInterrupt`, at once if one was deferred.
+
+    If none is deferred, the process does not belong to the command, and its signals belong to others.
+    """
+    if signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+
+
+class Ending:
+    """Ends a worker on signals: they end the process while it starts, and later request a stop.
+
+    At the start there is nothing to clean up, but brokers may be awaited. A thread receives the signals, because Python
+    runs handlers between two instructions of the main thread, which may spend many seconds in a library.
+    """
+
+    def __init__(self) -> None:
+        """Start to receive signals; a deferred one ends the process."""
+        self._stop: Callable[[], None] = end_now
+        heard, told = os.pipe()
+        os.set_blocking(told, False)
+        signal.set_wakeup_fd(told)
+        self._listen()
+        threading.Thread(target=self._hear, args=(heard,), name="signals", daemon=True).start()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+
+    def ask(self, stop: Callable[[], None]) -> None:
+        """From now on, request a stop on signals.
+
+        Args:
+            stop: Called from another thread, for every signal.
+        """
+        self._stop = stop
+        self._listen()  # an engine loaded meanwhile may have replaced the handlers
+
+    def _listen(self) -> None:
+        for number in _ENDING:
+            signal.signal(number, lambda _number, _frame: None)
+
+    def _hear(self, pipe: int) -> None:
+        while number := os.read(pipe, 1):
+            if number[0] in _ENDING:
+                self._stop()
+
+
+def stop_then_end(stop: Callable[[], None]) -> Callable[[], None]:
+    """Return a handler that requests a stop on the first signal, and ends the process at once on the second.
+
+    The successor then processes the uncommitted records again, as after a kill.
+    """
+    is_asked = False
+
+    def ask() -> None:
+        nonlocal is_asked
+        if is_asked:
+            os.write(sys.stderr.fileno(), _ENDED_AT_ONCE)
+            os._exit(INTERRUPTED)
+        is_asked = True
+        stop()
+
+    return ask
+
+
+def end_now() -> None:
+    """End this process, which has not begun its work, with a message."""
+    os.write(sys.stdout.fileno(), _ENDED_EARLY)  # the stream itself may be in use
+    os._exit(0)

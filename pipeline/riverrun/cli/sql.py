@@ -1,0 +1,254 @@
+"""`riverrun sql`: inspects an application's statements, and the rows of its streams and tables."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from riverrun.cli.operations import Server  # noqa: TC001 - typer reads the annotation
+from riverrun.cli.project import App, Version, settings_of
+from riverrun.errors import ConfigError, StreamsError
+from riverrun.extras import require_extra
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from riverrun.config.sections.app import AppConfig
+    from riverrun.project.app import App as Application
+    from riverrun.sql.answering.commands import Command, Select
+    from riverrun.sql.answering.inspection import Statements
+    from riverrun.sql.grammar.statements import SetProperty
+    from riverrun.transfers.topics.selecting import Rows, Selecting
+
+_WORDS = (
+    *("SHOW", "STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "DESCRIBE", "FUNCTION", "EXPLAIN", "PRINT"),
+    *("FROM", "BEGINNING", "INTERVAL", "LIMIT", "SELECT", "WHERE", "GROUP", "BY", "HAVING", "WINDOW", "TUMBLING"),
+    *("HOPPING", "SESSION", "SIZE", "JOIN", "LEFT", "WITHIN", "GRACE", "PERIOD", "ON", "EMIT", "CHANGES", "FINAL"),
+    *("SET", "UNSET", "INSERT", "INTO", "VALUES", "TYPES"),
+)
+
+
+def sql(
+    context: typer.Context,
+    app: App,
+    execute: Annotated[
+        list[str] | None, typer.Option("--execute", "-e", help="Command to run, instead of a prompt.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="File with commands to run.")] = None,
+    version: Version = None,
+    server: Server = None,
+    *,
+    from_topics: Annotated[
+        bool,
+        typer.Option("--from-topics", metavar="", help="Compute each SELECT here from topics; ask no instance."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one row per line.")] = False,
+    resolve: Annotated[
+        bool,
+        typer.Option(
+            "--resolve", metavar="", help="Ask the schema registry for columns that no statement lists, and keep them."
+        ),
+    ] = False,
+) -> None:
+    """Look at the statements of an application and at its rows. Without -e and -f it prompts for commands.
+
+    Commands are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES and SET. The application's instances
+    answer a SELECT of a table that they store. All others are computed here, in memory, from the records of topics.
+    A SELECT with EMIT CHANGES shows new rows as they arrive, until Ctrl-C. SET 'auto.offset.reset' = 'earliest' lets it
+    begin with the first records.
+
+    --resolve asks the schema registry for the columns that no statement lists. It writes them to a file next to the
+    statements, such as orders.columns.json, and says what has changed. Workers, runs and releases read that file. No
+    broker is asked. Without --version it does so for all versions.
+    """
+    require_extra("sql")
+    found = settings_of(context).project().app(app, version)
+    if resolve:
+        _resolve(found.config, version)
+        return
+    shell = _Shell.of(found, server, from_topics=from_topics, as_json=as_json)
+    texts = [*(execute or []), *([] if file is None else [_text(file)])]
+    if not texts and not sys.stdin.isatty():
+        texts = [sys.stdin.read()]
+    for text in texts:
+        shell.run(text)
+    if not texts:
+        _prompt(shell, settings_of(context).home / "sql_history")
+
+
+def _resolve(config: AppConfig, version: str | None) -> None:
+    """Write the file of columns of one version, or those of all versions."""
+    from riverrun.sql.resolving import resolve
+
+    topologies = [config.topology, *config.versions.values()]
+    paths = [each for each in topologies if isinstance(each, str) and each.endswith(".sql")]
+    for path in [_file_of(config, version or config.version)] if version or not paths else dict.fromkeys(paths):
+        written, lines = resolve(_text(Path(path)), path, config.schema_registry)
+        if lines:
+            is_kept = written.exists()
+            lines += [
+                f"Written to {written}, which belongs under version control"
+                if is_kept
+                else f"Deleted {written}, which is not needed any more"
+            ]
+            typer.echo("\n".join(lines))
+        else:
+            typer.echo(f"All statements of {path} list their columns")
+
+
+def _file_of(config: AppConfig, version: str) -> str:
+    """Return the file of a version's statements.
+
+    Raises:
+        ConfigError: If its topology is none.
+    """
+    path = config.topology_of(version)
+    if not isinstance(path, str) or not path.endswith(".sql"):
+        message = f"The topology of {config.name} is not a file of statements"
+        raise ConfigError(message, hint=f"riverrun describe {config.name} shows it.")
+    return path
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"{file} cannot be read: {error}"
+        raise ConfigError(message) from error
+
+
+class _Shell:
+    """Runs commands and prints their results."""
+
+    def __init__(
+        self, statements: Statements, selecting: Selecting, pull: Callable[[str], Rows] | None, *, as_json: bool
+    ) -> None:
+        """Start without connections; `pull` queries instances, and is None if they must not be queried."""
+        self.statements = statements
+        self._selecting = selecting
+        self._pull = pull
+        self._as_json = as_json
+        self._properties: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, found: Application, server: str | None, *, from_topics: bool, as_json: bool) -> _Shell:
+        from riverrun.project.pulling import pulled
+        from riverrun.sql.answering.inspection import Statements
+        from riverrun.transfers.topics.selecting import Rows, Selecting
+
+        path = _file_of(found.config, found.version)
+        statements = Statements.of(_text(Path(path)), path)
+        selecting = Selecting(lambda: found.cluster.admin, found.config.schema_registry, statements.catalog)
+        pull = None if from_topics else lambda text: Rows(*pulled(found, text, server=server))
+        return cls(statements, selecting, pull, as_json=as_json)
+
+    def run(self, text: str) -> None:
+        """Run the commands of a text.
+
+        Raises:
+            SqlError: If a command has a mistake.
+        """
+        from riverrun.sql.answering.commands import parse_commands
+        from riverrun.sql.errors import SqlError
+
+        try:
+            for command in parse_commands(text):
+                self._answer(command)
+        except SqlError as error:
+            error.place(text, "command")
+            raise
+
+    def _answer(self, command: Command) -> None:
+        from riverrun.sql.answering.commands import InsertValues, Print, Select
+        from riverrun.sql.grammar.statements import SetProperty
+
+        if isinstance(command, SetProperty):
+            self._set(command)
+            return
+        if isinstance(command, InsertValues):
+            self._selecting.insert(command)
+            return
+        if isinstance(command, Print | Select):
+            found = self._selecting.printed(command) if isinstance(command, Print) else self._selected(command)
+            self._print(found.columns, found.rows)
+            return
+        answer = self.statements.answer(command)
+        if self._as_json:
+            self._print(answer.columns, answer.rows)
+        else:
+            typer.echo("\n".join(_table(answer.columns, answer.rows)))
+
+    def _set(self, command: SetProperty) -> None:
+        if command.value is None:
+            self._properties.pop(command.name, None)
+        else:
+            self._properties[command.name] = command.value
+
+    def _selected(self, select: Select) -> Rows:
+        from riverrun.sql.answering.pull_queries import is_pull, pull_query
+
+        if self._pull is None or not is_pull(select, self.statements.catalog):
+            return self._selecting.selected(select, self._properties.get("auto.offset.reset", "latest"))
+        pull_query(select, self.statements.catalog)  # mistakes are reported with their place
+        try:
+            return self._pull(select.text)
+        except StreamsError as error:
+            if error.hint is None:
+                raise
+            hint = f"{error.hint} --from-topics computes it here."
+            raise StreamsError(error.message, hint=hint) from error
+
+    def _print(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
+        import msgspec
+
+        encode = msgspec.json.Encoder(decimal_format="number").encode
+        if not self._as_json:
+            typer.echo(" | ".join(columns))
+        for row in rows:
+            if self._as_json:
+                typer.echo(encode(dict(zip(columns, row, strict=True))).decode())
+            else:
+                typer.echo(" | ".join(value if isinstance(value, str) else encode(value).decode() for value in row))
+
+
+def _table(columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:
+    """Return lines of columns, each as wide as its longest value."""
+    texts = [columns, *(tuple(map(str, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in texts)
+
+
+def _prompt(shell: _Shell, history: Path) -> None:
+    """Read commands, each up to its semicolon, until the input ends."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import WordCompleter
+    from prompt_toolkit.history import FileHistory
+    from prompt_toolkit.lexers import PygmentsLexer
+    from pygments.lexers.sql import SqlLexer
+
+    catalog = shell.statements.catalog.sources
+    columns = {name for source in catalog.values() for name, _ in (*source.layout.key, *source.layout.value)}
+    history.parent.mkdir(parents=True, exist_ok=True)
+    session: PromptSession[str] = PromptSession(
+        history=FileHistory(str(history)),
+        completer=WordCompleter([*_WORDS, *catalog, *sorted(columns)], ignore_case=True),
+        lexer=PygmentsLexer(SqlLexer),
+    )
+    text = ""
+    while True:
+        try:
+            line = session.prompt("      > " if text else "riverrun> ")
+            text = f"{text}\n{line}".strip()
+            if not text.endswith(";"):
+                continue
+            shell.run(text)
+        except KeyboardInterrupt:
+            pass
+        except EOFError:
+            return
+        except StreamsError as error:
+            typer.echo(f"Error: {error}", err=True)
+        text = ""

@@ -1,0 +1,211 @@
+"""`riverrun topic`: topics and the records in them."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from contextlib import nullcontext
+from pathlib import Path  # noqa: TC003 - typer reads the annotation
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from riverrun.cli.project import settings_of
+from riverrun.errors import ConfigError
+from riverrun.records import counted
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from riverrun.serde.api import Serde
+    from riverrun.transfers.topics.topic_reading import ReadRecord
+
+app = typer.Typer(help="Topics, and the records in them: create, list, read, write.", no_args_is_help=True)
+
+_SERDES = "string, json, long, integer, double, bytes, ..., windowed-string, session-windowed-string"
+Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
+KeySerde = Annotated[str | None, typer.Option(help=f"Serde of keys: {_SERDES}. string if left out.")]
+ValueSerde = Annotated[str | None, typer.Option(help="Serde of values, by the names of --key-serde.")]
+OfApp = Annotated[
+    str | None, typer.Option("--app", help="Use the serdes of this application, which reads or writes the topic.")
+]
+OfVersion = Annotated[str | None, typer.Option(help="Version of the application in --app; the live one if left out.")]
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    topics: Annotated[list[str], typer.Argument(help="Names of the topics.")],
+    partitions: Annotated[int, typer.Option(min=1, help="Number of partitions of each topic.")] = 4,
+    replication_factor: Annotated[int, typer.Option(help="Number of replicas; -1 for the brokers' default.")] = -1,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", "-c", help="Setting of the topics, name=value.")
+    ] = None,
+) -> None:
+    """Create topics. One that exists must have this number of partitions."""
+    from riverrun.kafka.admin import TopicSpec
+
+    settings = dict(_pair(each) for each in config or [])
+    admin = settings_of(context).project().cluster.admin
+    admin.create_topics(TopicSpec(name, partitions, settings, replication_factor) for name in topics)
+    typer.echo(f"{', '.join(topics)}: {counted(partitions, 'partition')}")
+
+
+@app.command("list")
+def list_topics(
+    context: typer.Context,
+    prefix: Annotated[str, typer.Argument(help="List only topics whose names begin with this.")] = "",
+) -> None:
+    """List topics with their numbers of partitions. The brokers' internal topics are left out."""
+    admin = settings_of(context).project().cluster.admin
+    names = [name for name in admin.list_topics(prefix) if not name.startswith("__")]
+    for name, count in sorted(admin.partitions(names).items()):
+        typer.echo(f"{name}: {counted(count, 'partition')}")
+
+
+@app.command()
+def read(
+    context: typer.Context,
+    topic: Topic,
+    key_serde: KeySerde = None,
+    value_serde: ValueSerde = None,
+    window: Annotated[str | None, typer.Option(help="Length of the windows of windowed keys, such as 5m.")] = None,
+    of_app: OfApp = None,
+    version: OfVersion = None,
+    start: Annotated[
+        str, typer.Option("--from", help="Where to start: earliest, latest, a vector (topic-0@12,topic-1@7) or a time.")
+    ] = "earliest",
+    end: Annotated[
+        str | None, typer.Option("--to", help="Where to end, in the forms of --from; latest if left out.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many records.")] = None,
+    *,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", metavar="", help="Wait for more records, until Ctrl-C.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one record per line.")] = False,
+) -> None:
+    """Show the committed records of a topic: place, time, key and value.
+
+    A partition that a vector leaves out starts, or stops, at its end.
+    """
+    from riverrun.transfers.topics.topic_reading import TopicReader
+
+    if follow and end is not None:
+        message = "--to does not go with --follow, which has no end"
+        raise ConfigError(message, hint="Leave one of them out.")
+    serdes = _serdes(
+        context, topic, key_serde=key_serde, value_serde=value_serde, of_app=of_app, version=version, window=window
+    )
+    reader = TopicReader(settings_of(context).project().cluster.admin, topic, *serdes)
+    records = reader.follow(start) if follow else reader.read(start, end or "latest")
+    for record in itertools.islice(records, limit):
+        typer.echo(_json(record) if as_json else _line(record))
+
+
+@app.command()
+def write(
+    context: typer.Context,
+    topic: Topic,
+    file: Annotated[
+        Path | None, typer.Argument(help="File with the lines to write; the standard input if left out.")
+    ] = None,
+    key_serde: KeySerde = None,
+    value_serde: ValueSerde = None,
+    of_app: OfApp = None,
+    version: OfVersion = None,
+    key: Annotated[str | None, typer.Option(help="Field of JSON values that is also the key.")] = None,
+    timestamp: Annotated[
+        str | None,
+        typer.Option(help="Field of JSON values with the event time, in ms or as text. Left out, the time is now."),
+    ] = None,
+    separator: Annotated[
+        str | None, typer.Option(help="Separator between the key and the value of a line, such as a colon.")
+    ] = None,
+) -> None:
+    """Write lines to a topic, one record each. Values are JSON unless --value-serde or --app says otherwise."""
+    from riverrun.transfers.topics.topic_writing import LineFormat, write_lines
+
+    serdes = _serdes(
+        context,
+        topic,
+        key_serde=key_serde,
+        value_serde=value_serde or (None if of_app else "json"),
+        of_app=of_app,
+        version=version,
+        window=None,
+    )
+    admin = settings_of(context).project().cluster.admin
+    with _opened(file) as lines:
+        written = write_lines(admin, topic, lines, LineFormat(*serdes, key, timestamp, separator))
+    typer.echo(f"{counted(written, 'record')} written to {topic}")
+
+
+def _opened(file: Path | None) -> AbstractContextManager[Any]:
+    """Open the lines of a file, or of the standard input.
+
+    Raises:
+        ConfigError: If the file cannot be read.
+    """
+    if file is None:
+        return nullcontext(sys.stdin)
+    try:
+        return file.open(encoding="utf-8")
+    except OSError as error:
+        message = f"{file} cannot be read: {error.strerror}"
+        raise ConfigError(message) from error
+
+
+def _serdes(
+    context: typer.Context,
+    topic: str,
+    key_serde: str | None,
+    value_serde: str | None,
+    of_app: str | None,
+    version: str | None,
+    window: str | None,
+) -> tuple[Serde[Any], Serde[Any]]:
+    """Return the serdes of the options, otherwise those of the application, or text."""
+    from riverrun.serde.primitives import STRING
+    from riverrun.transfers.topics.topic_serdes import serde_named, serdes_of
+
+    if of_app is None:
+        key, value = STRING, STRING
+    else:
+        key, value = serdes_of(settings_of(context).project().app(of_app, version).topology(), topic, window)
+    return (
+        key if key_serde is None else serde_named(key_serde, window),
+        value if value_serde is None else serde_named(value_serde, window),
+    )
+
+
+def _line(record: ReadRecord) -> str:
+    from riverrun.transfers.topics.topic_serdes import readable, time_text
+
+    place = f"{record.tp}@{record.offset}"
+    return f"{place}  {time_text(record.timestamp)}  {readable(record.key)}: {readable(record.value)}"
+
+
+def _json(record: ReadRecord) -> str:
+    import msgspec
+
+    from riverrun.transfers.topics.topic_serdes import jsonable
+
+    shown = {
+        "topic": record.tp.topic,
+        "partition": record.tp.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": jsonable(record.key),
+        "value": jsonable(record.value),
+        "headers": [[name, jsonable(value)] for name, value in record.headers],
+    }
+    return msgspec.json.encode(shown, enc_hook=str).decode()
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        message = f"{text!r} is not name=value"
+        raise ConfigError(message)
+    return name, value

@@ -1,0 +1,163 @@
+"""`riverrun worker`."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path  # noqa: TC003 - typer reads the annotation
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from riverrun.cli.figures import show_figures
+from riverrun.cli.project import App, Master, Version, settings_of, tell_of_staging
+from riverrun.cli.signals import Ending, end_now, stop_then_end
+from riverrun.errors import ConfigError
+from riverrun.records import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from riverrun.cluster.channel import InstanceReport
+    from riverrun.cluster.deployment import Deployment
+    from riverrun.project.worker import AppWorker
+    from riverrun.records import TopicPartition
+    from riverrun.worker.states import WorkerState, WorkerSummary
+    from riverrun.worker.worker import Worker
+
+_RESTORE_LINES = 100_000
+"""Number of records between two lines about a restore."""
+
+
+class Place(StrEnum):
+    """A place to run instances."""
+
+    SPARK = "spark"
+
+
+def worker(
+    context: typer.Context,
+    app: App,
+    version: Version = None,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory of the local state; state.dir if left out. Each instance on a machine needs its own."
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Number of stream threads; num.stream.threads if left out.")
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option(help="Address of the HTTP interface, host:port; application.server if left out.")
+    ] = None,
+    on: Annotated[
+        Place | None,
+        typer.Option("--on", help="Run instances on a Spark cluster. Left out, this process is the instance."),
+    ] = None,
+    instances: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --on spark, the number of instances; one if left out. Each takes a core."),
+    ] = None,
+    master: Master = None,
+    *,
+    until_caught_up: Annotated[
+        bool,
+        typer.Option(
+            "--until-caught-up", metavar="", help="Run all tasks alone, and stop as soon as nothing is left to process."
+        ),
+    ] = False,
+) -> None:
+    """Run an instance of an application until Ctrl-C or SIGTERM stops it. Instances share the tasks."""
+    ending = Ending()
+    if on is None:
+        _refuse({"--instances": instances, "--master": master}, "says how to run on Spark", "Add --on spark.")
+    if until_caught_up:
+        _refuse({"--on": on}, "does not go with --until-caught-up", "A bounded run on Spark: riverrun run.")
+        alone = {"--threads": threads, "--server": server}
+        _refuse(alone, "does not go with --until-caught-up, which runs all tasks in one process", "Leave it out.")
+    chosen = settings_of(context).project(master).app(app, version)
+    if on is Place.SPARK:
+        deployment = chosen.deployment(
+            instances or 1, threads=threads, state_dir=state_dir, server=server, on_report=_show_report
+        )
+        summary = _on_spark(deployment, ending)
+    elif until_caught_up:
+        summary = _alone(
+            chosen.sole_worker(state_dir=state_dir, on_state=_show_state, on_restore=_show_restore), ending
+        )
+    else:
+        summary = _in_group(chosen.worker(threads=threads, state_dir=state_dir, server=server), ending)
+    done = f"{counted(summary.processed, 'record')} processed in {counted(summary.commits, 'commit')}"
+    show_figures(done, summary.dropped, summary.totals)
+
+
+def _refuse(options: Mapping[str, object], why: str, hint: str) -> None:
+    """Refuse options that would have no effect.
+
+    Raises:
+        ConfigError: If one of them is set.
+    """
+    for name, given in options.items():
+        if given is not None:
+            message = f"{name} {why}"
+            raise ConfigError(message, hint=hint)
+
+
+def _alone(running: Worker, ending: Ending) -> WorkerSummary:
+    from riverrun.hosting.garbage_collection import collect_rarely
+
+    tell_of_staging(running.application)
+    collect_rarely()
+
+    def stop() -> None:
+        running.stop()
+        if not running.has_begun:  # it waits for brokers, or fills global tables
+            end_now()
+
+    ending.ask(stop_then_end(stop))
+    return running.run(until_caught_up=True)
+
+
+def _in_group(running: AppWorker, ending: Ending) -> WorkerSummary:
+    tell_of_staging(running.application)
+    running.set_state_listener(lambda new, _old: _show_state(new))
+
+    def stop() -> None:
+        running.close(0)
+        if not running.has_begun:  # it waits for brokers
+            end_now()
+
+    ending.ask(stop)
+    running.start()
+    if running.server:
+        is_tls = running.application.config.streams.server_ssl_certificate_location
+        typer.echo(f"Answers at {'https' if is_tls else 'http'}://{running.server}")
+    return running.wait()
+
+
+def _on_spark(deployment: Deployment, ending: Ending) -> WorkerSummary:
+    tell_of_staging(deployment.application)
+    try:
+        ending.ask(deployment.stop)
+        return deployment.run()
+    finally:
+        with suppress(OSError):  # Java may have ended already
+            deployment.spark.stop()
+
+
+def _show_report(report: InstanceReport) -> None:
+    where = f", answers at {report.server}" if report.server and report.state == "running" else ""
+    typer.echo(
+        f"Instance {report.number} on {report.host} is {report.state}{where}: "
+        f"{counted(report.processed, 'record')} processed in {counted(report.commits, 'commit')}"
+    )
+
+
+def _show_state(state: WorkerState) -> None:
+    typer.echo(f"Worker is {state.value}")
+
+
+def _show_restore(changelog: TopicPartition, done: int, expected: int) -> None:
+    if done == expected or done % _RESTORE_LINES < _RESTORE_LINES // 10:
+        typer.echo(f"Restored {done} of {expected} offsets, now {changelog}")

@@ -1,0 +1,180 @@
+"""One instance of a deployment, as it runs in a Spark task. Imports no pyspark, so any process can run it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections import deque
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from riverrun.cluster.channel import Channel, InstanceReport, Stop
+from riverrun.errors import StateInUseError, StreamsError, TopologyError
+from riverrun.hosting.application import Application
+from riverrun.hosting.logs import LogStyle, start_logging
+from riverrun.hosting.restoring.local_state import INSTANCE_DIRECTORY, locked
+from riverrun.hosting.restoring.task_directory import after_predecessor
+from riverrun.kafka.admin import Admin
+from riverrun.service.instance import new_instance
+from riverrun.spark.engine.executor_errors import another_attempt_may_help, describe_error
+from riverrun.worker.states import WorkerSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from riverrun.topology.topology import Topology
+    from riverrun.worker.instance.supervisor import Supervisor
+    from riverrun.worker.stream_thread.protocol import StreamJob
+
+log = logging.getLogger(__name__)
+
+_HEAR_SECONDS = 0.5
+_PREDECESSOR_SECONDS = 10.0
+"""Time that the processes of a killed attempt on the same machine have to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceWork:
+    """The work that the driver sends to a task.
+
+    Args:
+        job: The application.
+        fingerprint: Fingerprint of the driver's topology.
+        deployment: Name of the deployment.
+        number: Number of the instance within the deployment, from 0.
+        token: Token that callers of the instance must present.
+        logs: Logging settings; logs go to the standard error output of the executor.
+    """
+
+    job: StreamJob
+    fingerprint: str
+    deployment: str
+    number: int
+    token: str = field(repr=False)
+    logs: LogStyle
+
+
+class InstanceEnd(msgspec.Struct, frozen=True):
+    """The outcome that a task sends back.
+
+    Args:
+        summary: Counts of the instance's work.
+        error: The error that ended it, as `describe_error` writes it; None if the driver stopped it.
+    """
+
+    summary: WorkerSummary = WorkerSummary()
+    error: str | None = None
+
+
+def host_instance(work: InstanceWork, build: Callable[[StreamJob], Topology]) -> str:
+    """Run an instance until the deployment is told to stop.
+
+    Args:
+        work: The instance to run.
+        build: Builds the topology; must be importable here.
+
+    Returns:
+        The `InstanceEnd` as JSON. It contains errors that another attempt would meet again.
+
+    Raises:
+        StreamsError: If another attempt may succeed, so that Spark retries the task.
+    """
+    start_logging(work.logs)
+    try:
+        end = _run(_with_directory(_application(work, build), work.number), work, build)
+    except StreamsError as error:
+        if another_attempt_may_help(error):
+            raise
+        end = InstanceEnd(error=describe_error(error))
+    return msgspec.json.encode(end).decode()
+
+
+def _application(work: InstanceWork, build: Callable[[StreamJob], Topology]) -> Application:
+    """Return the application that the instance runs, after a check that it is the driver's."""
+    job, topology = work.job, build(work.job)
+    if topology.fingerprint() != work.fingerprint:
+        message = f"The topology of {job.config.name} on {socket.gethostname()} is not the driver's"
+        raise TopologyError(message, hint="Driver and executors must run the same release of the application.")
+    return Application(job.config, job.version, topology, job.kafka, job.state_directory, job.published)
+
+
+def _with_directory(application: Application, number: int) -> Application:
+    """Return the application with a state directory for this instance alone, as instances may share a machine.
+
+    The directory with the instance's number holds the state of its earlier attempts. If an instance of another deployment
+    has locked it, the next free directory is used.
+
+    Raises:
+        StateError: If no directory can be made.
+    """
+    root = application.state_directory
+
+    def numbered(number: int) -> Application:
+        found = replace(application, state_directory=root / INSTANCE_DIRECTORY.format(number))
+        with locked(found.directory, group_writes=found.config.streams.allow_os_group_write_access):
+            return found
+
+    with suppress(StateInUseError):
+        return after_predecessor(lambda: numbered(number), within_s=_PREDECESSOR_SECONDS, retry_s=_HEAR_SECONDS)
+    for other in count(number + 1):
+        with suppress(StateInUseError):
+            found = numbered(other)
+            log.warning("%s/instance-%d is another instance's: state is in instance-%d", root, number, other)
+            return found
+    raise AssertionError
+
+
+def _run(application: Application, work: InstanceWork, build: Callable[[StreamJob], Topology]) -> InstanceEnd:
+    reports: deque[InstanceReport] = deque()
+    with new_instance(application, build, token=work.token, on_state=lambda _state: report()) as supervisor:
+
+        def report() -> None:
+            done = supervisor.summary()
+            state, server = supervisor.state.value, supervisor.server
+            host = socket.gethostname()
+            reports.append(InstanceReport(work.number, host, state, server, done.processed, done.commits))
+
+        with _attending(Channel(Admin(application.kafka), work.deployment), supervisor, reports, report):
+            done = supervisor.run()
+    return InstanceEnd(done)
+
+
+@contextmanager
+def _attending(
+    channel: Channel, supervisor: Supervisor, reports: deque[InstanceReport], report: Callable[[], None]
+) -> Iterator[None]:
+    """Report to the driver, and listen for the order to stop, in a thread of its own."""
+    ended = threading.Event()
+    interval_s = supervisor.application.config.streams.log_summary_interval_ms / 1000
+
+    def attend() -> None:
+        told_at = time.monotonic()
+        while not (ended.is_set() and not reports):
+            if interval_s and time.monotonic() - told_at > interval_s:
+                told_at = time.monotonic()
+                report()
+            try:
+                while reports:
+                    channel.tell(reports[0])
+                    reports.popleft()
+                if not ended.is_set() and any(isinstance(message, Stop) for message in channel.hear(_HEAR_SECONDS)):
+                    supervisor.stop()
+            except StreamsError as error:
+                log.warning("messages of the driver cannot be read: %s", error.message)
+                if ended.wait(_HEAR_SECONDS):
+                    return
+
+    thread = threading.Thread(target=attend, name="deployment", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        channel.close()

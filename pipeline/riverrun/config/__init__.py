@@ -1,0 +1,30 @@
+"""`streams.toml`: which applications there are, where Kafka is, and how they run.
+
+Needs the standard library only, so that Airflow can parse the file for every DAG. Unknown names are refused, with the nearest
+known name as a hint.
+"""
+
+from __future__ import annotations
+
+from riverrun.config.code.attributes import call_attribute, load_attribute
+from riverrun.config.project import ProjectConfig
+from riverrun.config.sections.app import AppConfig, OutputKind
+from riverrun.config.sections.parsing import streams_config
+from riverrun.config.sections.streams import AT_LEAST_ONCE, BOUNDED_WALL_CLOCK, EXACTLY_ONCE_V2, StreamsConfig
+from riverrun.config.sections.topology import Optimization, TopologyConfig, parse_optimization
+
+__all__ = [
+    "AT_LEAST_ONCE",
+    "BOUNDED_WALL_CLOCK",
+    "EXACTLY_ONCE_V2",
+    "AppConfig",
+    "Optimization",
+    "OutputKind",
+    "ProjectConfig",
+    "StreamsConfig",
+    "TopologyConfig",
+    "call_attribute",
+    "load_attribute",
+    "parse_optimization",
+    "streams_config",
+]

@@ -1,0 +1,119 @@
+"""Resolves settings of the form `module:attribute`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import sysconfig
+import traceback
+from pathlib import Path
+from typing import Any
+
+from riverrun.config.checks import nearest
+from riverrun.config.code.functions import PickledFunction
+from riverrun.errors import ConfigError, StreamsError
+
+_LIBRARY = Path(__file__).resolve().parents[2]
+_APPS = _LIBRARY / "apps"
+_PYTHON = Path(sysconfig.get_path("stdlib"))
+_INSTALLED = {"site-packages", "dist-packages"}
+_RENAME = "Give your own module another name."
+
+
+def load_attribute(reference: str | PickledFunction) -> Any:
+    """Return the object that `module:attribute` names, or a function that travels with its code.
+
+    Raises:
+        ConfigError: If the module or the attribute does not exist, or the module cannot be imported.
+    """
+    if isinstance(reference, PickledFunction):
+        return reference.load()
+    module_name, colon, attribute = reference.partition(":")
+    if not (module_name and colon and attribute):
+        message = f"{reference!r} is not module:attribute"
+        raise ConfigError(message, hint="For example my_module:build.")
+    _refuse_main(reference, module_name, attribute)
+    _refuse_shadow()
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        message = f"Module {module_name!r} cannot be imported: {error}"
+        if module_name.partition(".")[0] == _LIBRARY.name and isinstance(error, ModuleNotFoundError):
+            raise ConfigError(message, hint=f"`{_LIBRARY.name}` is Riverrun's own package. {_RENAME}") from error
+        hint = "Is it installed, or in the directory where riverrun was started? Executors of a cluster need it, too: [spark]."
+        raise ConfigError(message, hint=hint) from error
+    except StreamsError:
+        raise
+    except (Exception, SystemExit) as error:  # a user's module may raise anything when it is imported
+        message = f"Module {module_name!r} cannot be imported: {_described(error)}"
+        raise ConfigError(message, hint=_place(error)) from error
+    if not hasattr(module, attribute):
+        message = f"Module {module_name} has no attribute {attribute!r}"
+        raise ConfigError(message, hint=nearest(attribute, vars(module)))
+    return getattr(module, attribute)
+
+
+def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
+    """Call the function that `module:attribute` names, or one that travels with its code, and return its result.
+
+    Raises:
+        ConfigError: If the function does not exist or raises. The hint names the line of the user's code.
+        StreamsError: If the function raises one, such as a `TopologyError`. Without a hint of its own, it gets that line.
+    """
+    function = load_attribute(reference)
+    kind = type(function).__name__
+    if not callable(function):
+        message = f"{reference} is of type {kind}, not a function"
+        raise ConfigError(message)
+    try:
+        return function(*arguments)
+    except StreamsError as error:
+        error.hint = error.hint or _place(error)
+        raise
+    except (Exception, SystemExit) as error:  # a user's function may raise anything
+        message = f"{reference} raised {_described(error)}"
+        raise ConfigError(
+            message, hint=_place(error) or f"It is of type {kind}. Does it name the right function?"
+        ) from error
+
+
+def _refuse_main(reference: str, module_name: str, attribute: str) -> None:
+    """Refuse functions of a script or a notebook: `__main__` is another module in processes that run tasks."""
+    if module_name == "__main__":
+        message = f"{reference} is defined in a script or notebook, which other processes cannot import"
+        raise ConfigError(message, hint=f"Move it to a file of its own, my_module.py, and name my_module:{attribute}.")
+
+
+def _refuse_shadow() -> None:
+    """Refuse a user's module that other processes would import instead of this library."""
+    for entry in map(Path, sys.path):
+        if (entry / _LIBRARY.name).resolve() == _LIBRARY:
+            return
+        found = [entry / f"{_LIBRARY.name}.py", entry / _LIBRARY.name / "__init__.py"]
+        for file in filter(Path.is_file, found):
+            message = f"{file} hides Riverrun, whose package is called `{_LIBRARY.name}`"
+            raise ConfigError(message, hint=_RENAME)
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _place(error: BaseException) -> str | None:
+    """Return the innermost line of the user's code that led to an error; None if there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"Look at {error.filename}, line {error.lineno}."
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_users(frame.filename)]
+    if not own:
+        return None
+    code = f": {own[-1].line}" if own[-1].line else "."
+    return f"Look at {own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}{code}"
+
+
+def _is_users(filename: str) -> bool:
+    """Return whether a file is the user's: not Riverrun's (except its example applications) and not Python's."""
+    parents = Path(filename).parents
+    if _LIBRARY in parents:
+        return _APPS in parents
+    return not filename.startswith("<") and (_PYTHON not in parents or _INSTALLED & set(Path(filename).parts) != set())

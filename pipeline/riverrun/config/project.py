@@ -1,0 +1,290 @@
+"""`streams.toml`: which applications there are, where Kafka is, and how they run."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from riverrun.config.checks import check_keys, check_type, nearest
+from riverrun.config.code.functions import PickledFunction, reference_of
+from riverrun.config.cron import wrong_in
+from riverrun.config.secrets import expanded
+from riverrun.config.sections.app import AppConfig, OutputKind
+from riverrun.config.sections.console import console_settings
+from riverrun.config.sections.parsing import as_written, check_property, setting_named, streams_config
+from riverrun.config.sections.schema_registry import schema_registry_settings
+from riverrun.config.sections.streams import SECRETS, StreamsConfig
+from riverrun.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_LONGEST_ID = 200
+"""Names of topics have at most 249 characters; those of internal topics begin with the application id."""
+_PROTOCOLS = frozenset({"", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+_HIGHEST_PORT = 65_535
+_BOUND = "max_inputs_since_gate"
+_OF_AN_INSTANCE = ("client.tag.", "consumer.", "producer.")
+"""Prefixes of what instances on one file may differ in, as in `consumer.group.instance.id`: `${NAME}` is expanded."""
+_SCHEDULES = "schedule", "quality_schedule"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectConfig:
+    """The contents of `streams.toml`.
+
+    Args:
+        path: The file. Relative paths in it are relative to its directory.
+        kafka: librdkafka properties. Never printed: they may hold secrets.
+        apps: Applications by name.
+        spark: Settings of Spark sessions, by Spark's own names. Never printed either.
+        schema_registry: Settings of the schema registry, by the names of Confluent's client. Never printed either.
+        console: Where the console of the project answers, as settings of an instance say it.
+    """
+
+    path: Path
+    kafka: Mapping[str, str] = field(repr=False)
+    apps: Mapping[str, AppConfig]
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+    schema_registry: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    console: StreamsConfig = field(default_factory=StreamsConfig, repr=False)
+
+    @property
+    def application_ids(self) -> list[str]:
+        """Return the ids of all versions of all applications."""
+        return [app.application_id(version) for app in self.apps.values() for version in (app.version, *app.versions)]
+
+    @classmethod
+    def load(cls, path: Path, environ: Mapping[str, str]) -> ProjectConfig:
+        """Read and check a file.
+
+        Args:
+            path: The file.
+            environ: Replaces `${NAME}` in `[kafka]`, `[spark]`, `[schema_registry]` and secrets.
+
+        Raises:
+            ConfigError: If the file cannot be read, or has unknown keys or impossible values.
+        """
+        try:
+            content = tomllib.loads(path.read_text("utf-8-sig"))  # editors on Windows write a byte order mark
+        except FileNotFoundError as error:
+            message = f"There is no {path}"
+            raise ConfigError(message, hint="Name another file with --config or RIVERRUN_CONFIG.") from error
+        except OSError as error:
+            message = f"{path} cannot be read: {error.strerror}"
+            raise ConfigError(message, hint="Name the file streams.toml itself with --config.") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            message = f"{path} is not TOML: {error}"
+            raise ConfigError(message) from error
+        return cls.read(path, content, environ)
+
+    @classmethod
+    def read(cls, path: Path, content: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
+        """Check the content of a file, or a program's equivalent.
+
+        Args:
+            path: The file; messages name it, and relative paths are relative to its directory.
+            content: Its content, as `tomllib` returns it.
+            environ: Replaces `${NAME}`.
+
+        Raises:
+            ConfigError: If there are unknown keys or impossible values.
+        """
+        check_keys(path, "", content, ("kafka", "spark", "schema_registry", "console", "apps"))
+        registry = schema_registry_settings(path, content.get("schema_registry", {}), environ)
+        kafka = _kafka(path, content.get("kafka", {}), environ)
+        apps = {name: _app(path, name, table, environ, registry) for name, table in content.get("apps", {}).items()}
+        spark = _spark(path, content.get("spark", {}), environ)
+        return cls(path, kafka, apps, spark, registry, console_settings(path, content.get("console", {}), environ))
+
+    def with_app(self, name: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
+        """Return the project with one more application, which replaces one with the same name.
+
+        Args:
+            name: Its name.
+            table: Content of `[apps.NAME]`; functions are allowed in place of their names.
+            environ: Replaces `${NAME}` in secrets.
+
+        Raises:
+            ConfigError: If there are unknown keys or impossible values.
+        """
+        app = _app(self.path, name, _by_reference(table), environ, self.schema_registry)
+        return replace(self, apps={**self.apps, name: app})
+
+    def app(self, name: str) -> AppConfig:
+        """Return an application by name.
+
+        Raises:
+            ConfigError: If the project has no such application.
+        """
+        if name not in self.apps:
+            message = f"{self.path} has no application {name!r}"
+            raise ConfigError(message, hint=nearest(name, self.apps))
+        return self.apps[name]
+
+    def state_directory(self, app: AppConfig) -> Path:
+        """Return the directory of an application's local state."""
+        return (self.path.parent / app.streams.state_dir).resolve()
+
+
+def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]:
+    check_type(path, "kafka", table, dict)
+    for key, value in table.items():
+        if isinstance(value, dict):
+            name = as_written(key, value)
+            message = f"{path}: [kafka] {key} is a table, not the property {name}"
+            raise ConfigError(message, hint=f'Names with dots are quoted: "{name}".')
+        check_property(path, key)
+    if "bootstrap.servers" not in table:
+        message = f'{path}: [kafka] needs "bootstrap.servers"'
+        raise ConfigError(message, hint='For example "bootstrap.servers" = "127.0.0.1:19092".')
+    found = {key: expanded(f"{path}: [kafka] {key}", str(value), environ) for key, value in table.items()}
+    for server in found["bootstrap.servers"].split(","):
+        _check_server(path, server.strip())
+    return found
+
+
+def _check_server(path: Path, server: str) -> None:
+    """Check that a broker's address has a port, because clients disagree on the default."""
+    protocol, _, address = server.rpartition("://")
+    host, _, port = address.rpartition(":")
+    if protocol.upper() not in _PROTOCOLS or not (host and port.isdecimal() and 0 < int(port) <= _HIGHEST_PORT):
+        message = f"{path}: [kafka] bootstrap.servers has {server!r}, which is not host:port"
+        raise ConfigError(message, hint="For example kafka-1.example.org:9092,kafka-2.example.org:9092.")
+
+
+def _spark(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]:
+    check_type(path, "spark", table, dict)
+    for key, value in table.items():
+        if not key.startswith("spark."):
+            message = f"{path}: [spark] {key} is not a setting of Spark: their names begin with spark."
+            hint = 'Names with dots are quoted: "spark.executor.memory" = "2g".'
+            raise ConfigError(message, hint=hint)
+        if not isinstance(value, str | int | float):
+            message = f"{path}: [spark] {key} is {value!r}, not one value"
+            raise ConfigError(message)
+    return {key: expanded(f"{path}: [spark] {key}", _spark_text(value), environ) for key, value in table.items()}
+
+
+def _spark_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry: Mapping[str, Any]) -> AppConfig:
+    where = f"apps.{name}"
+    check_type(path, where, table, dict)
+    if not _NAME.fullmatch(name):
+        message = f"{path}: application name {name!r} has characters other than a-z A-Z 0-9 . _ -"
+        raise ConfigError(message)
+    texts = ("topology", "version", *_SCHEDULES, "quality", "data_docs")
+    _refuse_settings(path, where, table)
+    check_keys(path, where, table, (*texts, _BOUND, "versions", "outputs", "config"))
+    if "topology" not in table:
+        message = f"{path}: [{where}] needs topology"
+        raise ConfigError(message, hint='For example topology = "my_module:build".')
+    for key in texts:
+        _check_reference(path, f"{where}.{key}", table.get(key, ""))
+    _check_schedules(path, where, table)
+    versions = _versions(path, where, table.get("version", "v1"), table.get("versions", {}))
+    settings = dict(table.get("config", {}))
+    for key, value in settings.items():
+        if key in SECRETS or (key.startswith(_OF_AN_INSTANCE) and isinstance(value, str)):
+            settings[key] = expanded(f"{path}: {where}.config.{key}", str(value), environ)
+    streams = streams_config(path, f"{where}.config", settings)
+    _check_bound(path, where, table.get(_BOUND, 0))
+    given = {key: table[key] for key in (*texts, _BOUND) if key in table}
+    given["topology"] = _located(path, table["topology"])
+    if "quality" in given:
+        given["quality"] = _suites(path, table["quality"])
+    if "data_docs" in given:
+        given["data_docs"] = str((path.parent / table["data_docs"]).resolve())
+    outputs = _outputs(path, f"{where}.outputs", table.get("outputs", {}))
+    return AppConfig(name, **given, versions=versions, outputs=outputs, streams=streams, schema_registry=registry)
+
+
+def _check_schedules(path: Path, where: str, table: Mapping[str, Any]) -> None:
+    for key in _SCHEDULES:
+        wrong = wrong_in(table.get(key, "@daily").strip())
+        if wrong is not None:
+            message = f"{path}: {where}.{key} is {table[key]!r}, not a cron expression: {wrong}"
+            raise ConfigError(message, hint='Minute, hour, day, month and weekday: "0 */6 * * *" is every six hours.')
+
+
+def _check_bound(path: Path, where: str, value: Any) -> None:
+    check_type(path, f"{where}.{_BOUND}", value, int)
+    if isinstance(value, bool) or value < 0:
+        message = f"{path}: {where}.{_BOUND} is {value!r}, and must be a number of offsets, at least 0"
+        raise ConfigError(message, hint="Leave it out for no bound.")
+
+
+def _outputs(path: Path, where: str, table: Any) -> dict[str, OutputKind]:
+    """Read `[apps.NAME.outputs]`: kinds by topic. Releases check later that a version writes these topics."""
+    check_type(path, where, table, dict)
+    kinds = {kind.value: kind for kind in OutputKind}
+    for topic, kind in table.items():
+        if isinstance(kind, dict):
+            message = f"{path}: {where}.{topic} is a table, not the kind of a topic"
+            raise ConfigError(message, hint=f'Names with dots are quoted: "{as_written(topic, kind)}".')
+        if kind not in kinds:
+            message = f"{path}: {where}.{topic} is {kind!r}"
+            raise ConfigError(message, hint=f"Allowed: {', '.join(kinds)}. {nearest(str(kind), kinds)}")
+    return {topic: kinds[kind] for topic, kind in table.items()}
+
+
+def _refuse_settings(path: Path, where: str, table: Mapping[str, Any]) -> None:
+    """Refuse settings of Kafka Streams among Riverrun's own keys."""
+    for key, value in table.items():
+        setting = setting_named(as_written(key, value))
+        if setting is not None:
+            message = f"{path}: unknown key {where}.{key}"
+            raise ConfigError(message, hint=f'"{setting}" belongs in [{where}.config].')
+
+
+def _by_reference(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a declaration with references in place of functions."""
+    versions = {name: reference_of(function) for name, function in table.get("versions", {}).items()}
+    functions = {key: reference_of(table[key]) for key in ("topology", "quality") if table.get(key) is not None}
+    given = {key: value for key, value in table.items() if value is not None}
+    return {**given, **functions, "versions": versions}
+
+
+def _check_reference(path: Path, where: str, value: Any) -> None:
+    """Check that a value is text, or a function that a program passed instead."""
+    if not isinstance(value, PickledFunction):
+        check_type(path, where, value, str)
+
+
+def _versions(path: Path, where: str, first: str, table: Any) -> dict[str, str | PickledFunction]:
+    """Read further versions. Their names are checked like the application's, as both are part of topic names."""
+    check_type(path, f"{where}.versions", table, dict)
+    for version in (first, *table):
+        if not _NAME.fullmatch(version):
+            message = f"{path}: version {version!r} of {where} has characters other than a-z A-Z 0-9 . _ -"
+            raise ConfigError(message)
+        if len(version) + len(where.removeprefix("apps.")) >= _LONGEST_ID:
+            message = f"{path}: the name and version of {where} have more than {_LONGEST_ID - 1} characters together"
+            raise ConfigError(message, hint="Names of its internal topics begin with them: 249 characters at most.")
+    for version, topology in table.items():
+        _check_reference(path, f"{where}.versions.{version}", topology)
+    if first in table:
+        message = f"{path}: {where}.versions.{first} is declared twice: {where}.topology is the topology of {first}"
+        raise ConfigError(message, hint=f"Name another version, or leave {first} out of [{where}.versions].")
+    return {version: _located(path, topology) for version, topology in table.items()}
+
+
+def _suites(path: Path, quality: str | PickledFunction) -> str | PickledFunction:
+    """Return where expectations are; the path of files is relative to this one's directory."""
+    if isinstance(quality, str) and ":" not in quality:
+        return str((path.parent / quality).resolve())
+    return quality
+
+
+def _located(path: Path, topology: str | PickledFunction) -> str | PickledFunction:
+    """Return the reference to a topology; the path of an SQL file is relative to the directory of `streams.toml`."""
+    if isinstance(topology, str) and topology.endswith(".sql"):
+        return str((path.parent / topology).resolve())
+    return topology

@@ -1,0 +1,90 @@
+"""The HTTP interface of the project console: the page, its data, and the rows that a release changes. It only reads."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+from fastapi import FastAPI, Query, Request, Response
+
+from riverrun.console.files import PATHS, files
+from riverrun.console.shown import row_object
+from riverrun.errors import ConfigError, ReleaseError, StreamsError
+from riverrun.hosting.clock import SystemClock
+from riverrun.service.access.admission import OPEN_PATHS, Admission
+from riverrun.service.answering import as_events, as_json, serve_files, show_errors
+from riverrun.service.streams import Streams
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from riverrun.console.watch import Watch
+    from riverrun.releases.differences.differing import DifferentRow
+    from riverrun.service.access.admission import Access
+
+_EVENT_SECONDS = 1.0
+_STATUS = ((ConfigError, 404, "no-such-application"), (ReleaseError, 409, "no-difference"))
+
+
+class Differences(Protocol):
+    """Finds the rows in which a candidate differs from the live version."""
+
+    def __call__(self, app: str, limit: int) -> Sequence[DifferentRow]:
+        """Return a limited number of an application's differing rows."""
+        ...
+
+
+def new_api(watch: Watch, differences: Differences, access: Access) -> FastAPI:
+    """Return the HTTP interface of a console.
+
+    Args:
+        watch: Looks at the project.
+        differences: Finds rows that differ.
+        access: Decides which callers are admitted.
+    """
+    api = FastAPI(title="Riverrun console", docs_url=None, redoc_url=None, openapi_url=None)
+    api.add_middleware(Admission, access=access, clock=SystemClock(), open_paths=PATHS | OPEN_PATHS)
+    show_errors(api)
+    serve_files(api, files())
+    _watch(api, watch)
+    _compare(api, differences)
+    return api
+
+
+def _watch(api: FastAPI, watch: Watch) -> None:
+    """Serve the last look at the project. `api.state.events` ends all streams when the server stops."""
+    events = Streams(watch.event, _EVENT_SECONDS)
+    api.state.events = events
+
+    @api.get("/health")
+    async def health() -> Response:
+        return as_json({"state": "running"})
+
+    @api.get("/status")
+    async def status() -> Response:
+        return as_json(watch.latest)
+
+    @api.get("/events")
+    async def stream() -> Response:
+        return as_events(events)
+
+
+def _compare(api: FastAPI, differences: Differences) -> None:
+    """Serve the rows in which versions differ. Questions are answered one at a time, since each updates an index on disk."""
+    busy = threading.Lock()
+
+    @api.exception_handler(StreamsError)
+    def refuse(_request: Request, error: StreamsError) -> Response:
+        message = f"{error.message}. {error.hint}" if error.hint else error.message
+        status, reason = next(((s, r) for kind, s, r in _STATUS if isinstance(error, kind)), (503, "failed"))
+        return as_json({"error": reason, "message": message}, status)
+
+    @api.get("/apps/{app}/difference")
+    def difference(app: str, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:
+        if not busy.acquire(blocking=False):
+            return as_json({"error": "busy", "message": "Another difference is being computed: ask again"}, 503)
+        try:
+            rows = [row_object(row) for row in differences(app, limit + 1)]
+        finally:
+            busy.release()
+        return as_json({"rows": rows[:limit], "more": len(rows) > limit})

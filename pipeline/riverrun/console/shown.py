@@ -1,0 +1,129 @@
+"""Runs, releases and differences in the form that the page gets: JSON values, with texts in place of arbitrary ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from riverrun.hosting.inputs.lags import InputLag
+    from riverrun.releases.control_topic.history import Change
+    from riverrun.releases.control_topic.registry import Release
+    from riverrun.releases.control_topic.verdicts import GateVerdict
+    from riverrun.releases.differences.differing import DifferentRow
+    from riverrun.spark.planning.runs import RunRecord
+
+_MOST_PARTITIONS = 200
+"""Maximum number of partitions listed: those that are furthest behind."""
+
+
+def run_object(run: RunRecord) -> dict[str, Any]:
+    """Return a bounded run as JSON shows it."""
+    return {
+        "id": run.id,
+        "app": run.app,
+        "version": run.version,
+        "by": run.by,
+        "state": run.state,
+        "started_ms": run.started_ms,
+        "ended_ms": run.ended_ms,
+        "range": run.range,
+        "slices": run.slices,
+        "records_in": run.records_in,
+        "records_out": run.records_out,
+        "dropped": sum(run.dropped.values()),
+        "restored": run.restored,
+        "error": run.error,
+    }
+
+
+def release_object(release: Release) -> dict[str, Any]:
+    """Return the state of a release as JSON shows it."""
+    return {
+        "live": release.live,
+        "step": release.step.value,
+        "candidate": release.candidate,
+        "previous": release.previous,
+        "cut": release.cut,
+        "corrections": release.corrections,
+        "pause_ms": release.pause_ms,
+        "repaired": release.repaired,
+        "epoch": release.epoch,
+        "revision": release.revision,
+        "changed_by": release.changed_by,
+        "changed_ms": release.changed_ms,
+        "verdict": None if release.verdict is None else verdict_object(release.verdict),
+    }
+
+
+def verdict_object(verdict: GateVerdict) -> dict[str, Any]:
+    """Return a gate's verdict as JSON shows it."""
+    return {
+        "id": verdict.id,
+        "at": verdict.at,
+        "outcomes": verdict.outcomes,
+        "critical": list(verdict.critical),
+        "warnings": list(verdict.warnings),
+        "needs_approval": verdict.needs_approval,
+        "approved_by": verdict.approved_by,
+        "approved_ms": verdict.approved_ms,
+    }
+
+
+def change_object(change: Change) -> dict[str, Any]:
+    """Return one action on a release as JSON shows it."""
+    return {
+        "revision": change.revision,
+        "at_ms": change.at_ms,
+        "by": change.by,
+        "before": change.before,
+        "step": change.step,
+        "live": change.live,
+        "candidate": change.candidate,
+        "verdict": change.verdict if "verdict" in change.changed else "",
+        "corrections": change.corrections if "corrections" in change.changed else 0,
+        "repaired": change.repaired if "repaired" in change.changed else "",
+    }
+
+
+def lag_object(lags: list[InputLag]) -> dict[str, Any]:
+    """Return the lag of a version, with the partitions that are furthest behind."""
+    furthest = sorted(lags, key=lambda each: (-each.lag, each.tp))[:_MOST_PARTITIONS]
+    return {
+        "lag": sum(each.lag for each in lags if not each.is_internal),
+        "internal_lag": sum(each.lag for each in lags if each.is_internal),
+        "partitions": len(lags),
+        "inputs": [
+            {"partition": str(each.tp), "committed": each.committed, "end": each.end, "lag": each.lag}
+            for each in furthest
+        ],
+    }
+
+
+def instance_object(server: str, status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an instance, from its own status."""
+    missing = [count for count in status["restoring"].values() if count is not None]
+    return {
+        "server": server,
+        "state": "paused" if status["paused"] else status["state"],
+        "threads": status["threads"],
+        "active": len(status["active"]),
+        "standby": len(status["standby"]),
+        "restoring": len(status["restoring"]),
+        "missing": sum(missing),
+        "waiting": len(status["waiting"]),
+        "processed": status["processed"],
+        "recovery_s": status["recovery_s"],
+        "error": None,
+    }
+
+
+def row_object(row: DifferentRow) -> dict[str, Any]:
+    """Return a row that differs, with texts for all values."""
+    sides = {"key": row.key, "old": row.old, "new": row.new}
+    return {"topic": row.topic, "change": row.change} | {side: _texts(values) for side, values in sides.items()}
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items()}

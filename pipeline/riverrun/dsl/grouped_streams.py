@@ -1,0 +1,308 @@
+"""`KGroupedStream` and windowed streams: a stream grouped by key, to be aggregated into a table.
+
+`Grouping` writes their steps into the builder's plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from riverrun.dsl.cogroup import CogroupedKStream, Cogrouping
+from riverrun.dsl.emit_strategy import EmitStrategy
+from riverrun.dsl.kinds import checked
+from riverrun.dsl.options import Materialized, with_value_serde
+from riverrun.dsl.windowed import (
+    SessionAggregator,
+    burn_store_name,
+    fixed,
+    session_aggregate,
+    session_reducer,
+    window_aggregate,
+)
+from riverrun.errors import TopologyError
+from riverrun.operators.aggregations import COUNT, Aggregator, StreamAggregate
+from riverrun.serde.primitives import LONG
+from riverrun.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed, Windows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from riverrun.dsl.grouping import Grouping
+    from riverrun.dsl.ktable import KTable
+    from riverrun.dsl.options import Named
+    from riverrun.dsl.plan import TableNode
+    from riverrun.dsl.windowed import FixedWindows
+    from riverrun.processor.operator import Operator
+    from riverrun.state.api import StoreBuilder
+
+K = TypeVar("K")
+V = TypeVar("V")
+VO = TypeVar("VO")
+
+
+@dataclass(frozen=True, slots=True)
+class KGroupedStream(Generic[K, V]):
+    """A stream grouped by key, to be aggregated (`org.apache.kafka.streams.kstream.KGroupedStream`).
+
+    Records with a null key or a null value are not aggregated and count as dropped. Aggregations raise `TopologyError`
+    if a serde is missing.
+
+    >>> from riverrun import STRING, Consumed, StreamsBuilder
+    >>> from riverrun.testing import TopologyTestDriver
+    >>> builder = StreamsBuilder()
+    >>> _ = builder.stream("in", Consumed(STRING, STRING)).group_by_key().count(Materialized("counts"))
+    >>> with TopologyTestDriver(builder.build()) as driver:
+    ...     driver.input_topic("in", STRING, STRING).pipe_key_value_list([("a", "x"), ("a", "y")])
+    ...     driver.get_state_store("counts").get("a").value
+    2
+    """
+
+    _grouping: Grouping[K, V]
+
+    @checked()
+    def count(self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None) -> KTable[K, int]:
+        """Count the records per key."""
+        burn_store_name(self._grouping.plan, materialized)
+        return self._aggregate("KSTREAM-AGGREGATE-", COUNT, (), with_value_serde(materialized, LONG), named)
+
+    @checked()
+    def reduce(
+        self,
+        reducer: Callable[[V, V], V | None],
+        materialized: Materialized[K, V] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V]:
+        """Combine values per key: `reducer(aggregate, value)`. The first value is the initial aggregate."""
+        options = with_value_serde(materialized, self._grouping.value_serde)
+        return self._aggregate("KSTREAM-REDUCE-", _reducing(reducer), (reducer,), options, named)
+
+    @checked()
+    def aggregate(
+        self,
+        initializer: Callable[[], VO],
+        aggregator: Callable[[K, V, VO], VO | None],
+        materialized: Materialized[K, VO] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, VO]:
+        """Combine values per key: `aggregator(key, value, aggregate)`, starting from `initializer()`.
+
+        An aggregator that returns None deletes the key.
+        """
+        functions = initializer, aggregator
+        options: Materialized[K, VO] = materialized or Materialized()
+        return self._aggregate("KSTREAM-AGGREGATE-", Aggregator(*functions), functions, options, named)
+
+    @checked()
+    def cogroup(self, aggregator: Callable[[K, V, VO], VO | None]) -> CogroupedKStream[K, VO]:
+        """Aggregate this stream together with others into one table.
+
+        Args:
+            aggregator: `(key, value, aggregate) -> aggregate` for the records of this stream; None deletes the key.
+        """
+        return CogroupedKStream(Cogrouping(((self._grouping, aggregator),)))
+
+    @overload
+    def windowed_by(
+        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | Windows
+    ) -> TimeWindowedKStream[K, V]: ...
+
+    @overload
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
+
+    @checked()
+    def windowed_by(
+        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows | Windows
+    ) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
+        """Aggregate per key and window."""
+        if isinstance(windows, SessionWindows):
+            return SessionWindowedKStream(self._grouping, windows)
+        return TimeWindowedKStream(self._grouping, fixed(windows))
+
+    def _aggregate(
+        self,
+        prefix: str,
+        aggregator: Aggregator,
+        functions: tuple[Any, ...],
+        options: Materialized[K, Any],
+        named: Named | None,
+    ) -> KTable[K, Any]:
+        def operator(store: StoreBuilder, node: TableNode) -> Operator:
+            return StreamAggregate(store.name, aggregator, send_old_values=node.sends_old_values)
+
+        return self._grouping.aggregate(prefix, operator, functions, options, named)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindowedKStream(Generic[K, V]):
+    """A grouped stream in windows (`org.apache.kafka.streams.kstream.TimeWindowedKStream`).
+
+    A window accepts records until stream time has passed its end by the grace period; later records count as dropped.
+    Records with a null key are not aggregated; null values are, except in sliding windows. Aggregations raise
+    `TopologyError` if a serde is missing, or if the store keeps windows for less than size plus grace.
+    """
+
+    _grouping: Grouping[K, V]
+    _windows: FixedWindows
+    _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+
+    @checked()
+    def emit_strategy(self, emit_strategy: EmitStrategy) -> TimeWindowedKStream[K, V]:
+        """Return these windows with a strategy: forward at every update, or once after closing.
+
+        Raises:
+            TopologyError: If windows without end should forward when they close.
+        """
+        if isinstance(self._windows, UnlimitedWindows) and emit_strategy is EmitStrategy.ON_WINDOW_CLOSE:
+            message = "ON_WINDOW_CLOSE emit strategy cannot be used for UnlimitedWindows: they never close"
+            raise TopologyError(message)
+        return replace(self, _emit=emit_strategy)
+
+    @checked()
+    def count(
+        self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None
+    ) -> KTable[Windowed[K], int]:
+        """Count the records per key and window."""
+        if not isinstance(self._windows, SlidingWindows):
+            burn_store_name(self._grouping.plan, materialized)
+        return self._aggregate("KSTREAM-AGGREGATE-", COUNT, (), with_value_serde(materialized, LONG), named)
+
+    @checked()
+    def reduce(
+        self,
+        reducer: Callable[[V, V], V | None],
+        materialized: Materialized[K, V] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[Windowed[K], V]:
+        """Combine values per key and window: `reducer(aggregate, value)`."""
+        options = with_value_serde(materialized, self._grouping.value_serde)
+        return self._aggregate("KSTREAM-REDUCE-", _reducing(reducer), (reducer,), options, named)
+
+    @checked()
+    def aggregate(
+        self,
+        initializer: Callable[[], VO],
+        aggregator: Callable[[K, V, VO], VO | None],
+        materialized: Materialized[K, VO] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[Windowed[K], VO]:
+        """Combine values per key and window: `aggregator(key, value, aggregate)`, from `initializer()`.
+
+        An aggregator that returns None deletes the window.
+        """
+        functions = initializer, aggregator
+        options: Materialized[K, VO] = materialized or Materialized()
+        return self._aggregate("KSTREAM-AGGREGATE-", Aggregator(*functions), functions, options, named)
+
+    def _aggregate(
+        self,
+        prefix: str,
+        aggregator: Aggregator,
+        functions: tuple[Any, ...],
+        options: Materialized[K, Any],
+        named: Named | None,
+    ) -> KTable[Windowed[K], Any]:
+        operator = window_aggregate(self._windows, aggregator)
+        return self._grouping.aggregate_windows(
+            self._windows,
+            self._emit,
+            prefix=prefix,
+            operator=operator,
+            functions=functions,
+            options=options,
+            named=named,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindowedKStream(Generic[K, V]):
+    """A grouped stream in sessions (`org.apache.kafka.streams.kstream.SessionWindowedKStream`).
+
+    A record between two sessions merges them: a tombstone deletes each old session, and the merged one appears. A
+    record whose session ended more than gap plus grace before stream time counts as dropped. Records with a null key
+    are not aggregated; null values are. Aggregations raise `TopologyError` if a serde is missing, or if the store keeps
+    sessions for less than gap plus grace.
+    """
+
+    _grouping: Grouping[K, V]
+    _windows: SessionWindows
+    _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+
+    @checked()
+    def emit_strategy(self, emit_strategy: EmitStrategy) -> SessionWindowedKStream[K, V]:
+        """Return these sessions with a strategy: forward at every update, or once after closing."""
+        return replace(self, _emit=emit_strategy)
+
+    @checked()
+    def count(
+        self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None
+    ) -> KTable[Windowed[K], int]:
+        """Count the records per key and session."""
+        burn_store_name(self._grouping.plan, materialized)
+        return self._aggregate("KSTREAM-AGGREGATE-", SESSION_COUNT, (), with_value_serde(materialized, LONG), named)
+
+    @checked()
+    def reduce(
+        self,
+        reducer: Callable[[V, V], V | None],
+        materialized: Materialized[K, V] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[Windowed[K], V]:
+        """Combine values per key and session: `reducer(aggregate, value)`, which also merges sessions."""
+        options = with_value_serde(materialized, self._grouping.value_serde)
+        return self._aggregate("KSTREAM-REDUCE-", session_reducer(reducer), (reducer,), options, named)
+
+    @checked()
+    def aggregate(
+        self,
+        initializer: Callable[[], VO],
+        aggregator: Callable[[K, V, VO], VO | None],
+        merger: Callable[[K, VO, VO], VO],
+        materialized: Materialized[K, VO] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[Windowed[K], VO]:
+        """Combine values per key and session.
+
+        Args:
+            initializer: Returns the initial aggregate.
+            aggregator: `(key, value, aggregate) -> aggregate`; None deletes the session.
+            merger: `(key, aggregate, other_aggregate) -> aggregate`: merges two sessions that a record connects.
+            materialized: How to store the sessions.
+            named: Name of the node.
+        """
+        functions = initializer, aggregator, merger
+        options: Materialized[K, VO] = materialized or Materialized()
+        how = SessionAggregator(Aggregator(initializer, aggregator), merger)
+        return self._aggregate("KSTREAM-AGGREGATE-", how, functions, options, named)
+
+    def _aggregate(
+        self,
+        prefix: str,
+        aggregator: SessionAggregator,
+        functions: tuple[Any, ...],
+        options: Materialized[K, Any],
+        named: Named | None,
+    ) -> KTable[Windowed[K], Any]:
+        operator = session_aggregate(self._windows, aggregator)
+        return self._grouping.aggregate_windows(
+            self._windows,
+            self._emit,
+            prefix=prefix,
+            operator=operator,
+            functions=functions,
+            options=options,
+            named=named,
+        )
+
+
+SESSION_COUNT = SessionAggregator(COUNT, lambda _key, one, two: one + two)
+
+
+def _reducing(reducer: Callable[[Any, Any], Any]) -> Aggregator:
+    return Aggregator(None, lambda _key, value, aggregate: reducer(aggregate, value))

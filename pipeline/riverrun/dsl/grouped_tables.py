@@ -1,0 +1,146 @@
+"""`KGroupedTable`: a table whose rows are grouped by a new key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from riverrun.arguments import function
+from riverrun.dsl.kinds import checked
+from riverrun.dsl.options import Materialized, name_of, with_value_serde
+from riverrun.dsl.plan import Plan, serde_of
+from riverrun.dsl.tables import stored_node, table_store
+from riverrun.operators.table_aggregations import TableAggregate, TableAggregator
+from riverrun.serde.internal import change_serde
+from riverrun.serde.primitives import LONG
+from riverrun.topology.nodes import RepartitionTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from riverrun.dsl.ktable import KTable
+    from riverrun.dsl.options import Grouped, Named
+    from riverrun.processor.operator import Operator
+    from riverrun.topology.topology import Topology
+
+K = TypeVar("K")
+V = TypeVar("V")
+VO = TypeVar("VO")
+
+COUNT = TableAggregator(lambda: 0, lambda _key, _value, count: count + 1, lambda _key, _value, count: count - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class KGroupedTable(Generic[K, V]):
+    """A table grouped by a new key, to be aggregated (`org.apache.kafka.streams.kstream.KGroupedTable`).
+
+    An update of a row removes its old value from its old group and adds its new value to its new group. Groups may be
+    in different partitions, so for a moment a row may count in both groups, or in neither. Aggregations raise
+    `TopologyError` if a serde is missing.
+    """
+
+    _plan: Plan
+    _node: str
+    _options: Grouped[K, V]
+    _table: type[KTable[Any, Any]]
+    _named_sources: dict[str, str] = field(default_factory=dict)
+
+    @checked()
+    def count(self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None) -> KTable[K, int]:
+        """Count the rows per group. A group that becomes empty stays, with 0."""
+        return self._aggregate("KTABLE-AGGREGATE-", COUNT, (), with_value_serde(materialized, LONG), named)
+
+    @checked(adder=function("aggregate, value"), subtractor=function("aggregate, value"))
+    def reduce(
+        self,
+        adder: Callable[[V, V], V | None],
+        subtractor: Callable[[V, V], V | None],
+        materialized: Materialized[K, V] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V]:
+        """Combine the values of a group. The first value is the initial aggregate.
+
+        Args:
+            adder: `(aggregate, value) -> aggregate` that adds a new value.
+            subtractor: `(aggregate, value) -> aggregate` that removes an old value. None deletes the group.
+            materialized: How to store the result.
+            named: Name of the node.
+        """
+        options = with_value_serde(materialized, self._options.value_serde)
+        aggregator = TableAggregator(
+            None,
+            lambda _key, value, aggregate: adder(aggregate, value),
+            lambda _key, value, aggregate: subtractor(aggregate, value),
+        )
+        return self._aggregate("KTABLE-REDUCE-", aggregator, (adder, subtractor), options, named)
+
+    @checked(adder=function("key, value, aggregate"), subtractor=function("key, value, aggregate"))
+    def aggregate(
+        self,
+        initializer: Callable[[], VO],
+        adder: Callable[[K, V, VO], VO | None],
+        subtractor: Callable[[K, V, VO], VO | None],
+        materialized: Materialized[K, VO] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, VO]:
+        """Combine the values of a group, starting from `initializer()`.
+
+        Args:
+            initializer: Returns the aggregate of an empty group.
+            adder: `(key, value, aggregate) -> aggregate` that adds a new value.
+            subtractor: `(key, value, aggregate) -> aggregate` that removes an old value. None deletes the group.
+            materialized: How to store the result.
+            named: Name of the node.
+        """
+        functions = initializer, adder, subtractor
+        options: Materialized[K, VO] = materialized or Materialized()
+        return self._aggregate("KTABLE-AGGREGATE-", TableAggregator(*functions), functions, options, named)
+
+    def _aggregate(
+        self,
+        prefix: str,
+        aggregator: TableAggregator,
+        functions: tuple[Any, ...],
+        options: Materialized[K, Any],
+        named: Named | None,
+    ) -> KTable[K, Any]:
+        """Add the aggregation to the plan (`KGroupedTableImpl.doAggregate`)."""
+        plan, given = self._plan, name_of(named)
+        store_name = plan.table_name(options, "KTABLE-AGGREGATE-")
+        sink = plan.processor_name("KSTREAM-SINK-", given and f"{given}-sink")
+        source = plan.processor_name("KSTREAM-SOURCE-", given and f"{given}-source")
+        name = plan.processor_name(prefix, given)
+        store = table_store(plan, store_name, options, self._options.key_serde, None)
+        source = self._repartitioned(store_name, sink, source)
+        node = stored_node(name, store_name, is_versioned=options.is_versioned)
+
+        def operator() -> Operator:
+            return TableAggregate(store_name, aggregator, send_old_values=node.sends_old_values)
+
+        def write(topology: Topology) -> None:
+            topology.add_processor(name, operator, source, functions=(prefix, *functions))
+            topology.add_state_store(store, name)
+
+        plan.add_step(write)
+        return self._table(plan, node, frozenset({source}), store.key_serde, store.value_serde)
+
+    def _repartitioned(self, store_name: str, sink: str, source: str) -> str:
+        """Return the source that reads the changes back. If the user named the topic, all aggregations share it."""
+        prefix = self._options.name or store_name
+        if prefix in self._named_sources:
+            return self._named_sources[prefix]
+        topic = f"{prefix}-repartition"
+        keys = serde_of(self._options.key_serde, "keys", f"repartition topic {topic}", "Grouped")
+        changes = change_serde(serde_of(self._options.value_serde, "values", f"repartition topic {topic}", "Grouped"))
+        parent = self._node
+
+        def write(topology: Topology) -> None:
+            topology.add_repartition_topic(RepartitionTopic(topic))
+            topology.add_sink(sink, topic, parent, key_serde=keys, value_serde=changes)
+            topology.add_source(source, topic, key_serde=keys, value_serde=changes)
+
+        self._plan.add_step(write)
+        self._named_sources[prefix] = source
+        return source

@@ -1,0 +1,159 @@
+"""The kinds of arguments that methods of the DSL take, by parameter name; `checked` checks each call."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from riverrun.arguments import (
+    DURATION,
+    EXTRACTOR,
+    FLAG,
+    MAPPING,
+    NUMBER,
+    PARTITIONER,
+    SERDE,
+    STORE,
+    SUPPLIER,
+    TEXT,
+    Kind,
+    function,
+    instance,
+    one_of,
+    optional,
+    takes,
+    takes_fields,
+)
+from riverrun.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=type)
+
+
+def _quoted_in(option: str) -> Callable[[Any], str | None]:
+    """Return a hint that a bare name belongs in an option."""
+    return lambda given: f"{option}({given!r}) has the name." if isinstance(given, str) else None
+
+
+STREAM = one_of("KStream", wanted="a KStream")
+TABLE = one_of("KTable", wanted="a KTable")
+ANY_SIDE = one_of(
+    "KStream",
+    "KTable",
+    "GlobalKTable",
+    wanted="a KStream, a KTable or a GlobalKTable",
+    hint=lambda given: f"Read the topic first: builder.table({given!r}, ...)." if isinstance(given, str) else None,
+)
+
+
+def _windows(given: object) -> str | None:
+    if isinstance(given, TimeWindows | UnlimitedWindows) or type(given) in {SlidingWindows, SessionWindows}:
+        return None
+    if isinstance(given, SlidingWindows | SessionWindows):
+        return f"cannot be derived from {type(given).__mro__[1].__name__}: {type(given).__name__} would be ignored"
+    if isinstance(given, Windows) and not isinstance(given, type):
+        return None
+    name = given.__name__ if isinstance(given, type) else repr(given)
+    return f"must be TimeWindows, SlidingWindows, SessionWindows, UnlimitedWindows or your own Windows, not {name}"
+
+
+WINDOWS = Kind("windows", _windows)
+JOIN_WINDOWS = one_of("JoinWindows", wanted="JoinWindows")
+STORE_SUPPLIER = optional(one_of("StoreSupplier", wanted="a supplier from Stores"))
+TOPICS = Kind(
+    "a topic, several, or a compiled pattern",
+    lambda given: (
+        None
+        if isinstance(given, str | re.Pattern | Iterable)
+        else f"must be a topic, several, or a compiled pattern, not {given!r} ({type(given).__qualname__})"
+    ),
+)
+BY_NAME: dict[str, Kind] = {
+    "action": function("key, value"),
+    "aggregator": function("key, value, aggregate"),
+    "branched": optional(one_of("Branched", wanted="Branched", hint=_quoted_in("Branched"))),
+    "buffer_config": one_of("BufferConfig", wanted="a BufferConfig"),
+    "caching": FLAG,
+    "consumed": one_of("Consumed", wanted="Consumed"),
+    "emit_strategy": one_of("EmitStrategy", wanted="an EmitStrategy", hint=lambda _g: "EmitStrategy.on_window_close()"),
+    "foreign_key_extractor": optional(function("value", "key, value")),
+    "grouped": optional(one_of("Grouped", wanted="Grouped", hint=_quoted_in("Grouped"))),
+    "initializer": function(""),
+    "joined": optional(one_of("Joined", "StreamJoined", wanted="Joined or StreamJoined", hint=_quoted_in("Joined"))),
+    "joiner": function("value, other_value", "key, value, other_value"),
+    "key": optional(function("key, value")),
+    "key_serde": optional(SERDE),
+    "log_config": MAPPING,
+    "logging": FLAG,
+    "materialized": optional(one_of("Materialized", wanted="Materialized", hint=_quoted_in("Materialized"))),
+    "merger": function("key, aggregate, other_aggregate"),
+    "name": optional(TEXT),
+    "named": optional(one_of("Named", wanted="Named", hint=_quoted_in("Named"))),
+    "number_of_partitions": optional(NUMBER),
+    "offset_reset_policy": optional(one_of("AutoOffsetReset", wanted="an AutoOffsetReset")),
+    "other": ANY_SIDE,
+    "other_partitioner": PARTITIONER,
+    "other_store_supplier": STORE_SUPPLIER,
+    "other_value_serde": optional(SERDE),
+    "partitioner": PARTITIONER,
+    "path": optional(instance(Path, wanted="a Path", hint=lambda given: f"Path({given!r})")),
+    "persistent": optional(FLAG),
+    "predicate": function("key, value"),
+    "printed": optional(one_of("Printed", wanted="Printed")),
+    "processor_supplier": SUPPLIER,
+    "produced": optional(one_of("Produced", wanted="Produced")),
+    "reducer": function("aggregate, value"),
+    "repartitioned": optional(one_of("Repartitioned", wanted="Repartitioned", hint=_quoted_in("Repartitioned"))),
+    "retention": optional(DURATION),
+    "history_retention": optional(DURATION),
+    "grace_period": optional(DURATION),
+    "max_entries": optional(NUMBER),
+    "state_stores": TEXT,
+    "store": STORE,
+    "store_name": optional(TEXT),
+    "supplier": SUPPLIER,
+    "suppressed": one_of("Suppressed", wanted="Suppressed"),
+    "table_joined": optional(one_of("TableJoined", wanted="TableJoined", hint=_quoted_in("TableJoined"))),
+    "this_store_supplier": STORE_SUPPLIER,
+    "time_to_wait": DURATION,
+    "timestamp_extractor": EXTRACTOR,
+    "topic": TEXT,
+    "topics": TOPICS,
+    "value_serde": optional(SERDE),
+    "windows": WINDOWS,
+}
+"""The kind of argument by parameter name, unless a method overrides it."""
+
+
+def checked(**own: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Check the arguments of a method of the DSL.
+
+    Args:
+        own: Kinds of parameters that `BY_NAME` lacks or defines differently.
+    """
+
+    def check(called: Callable[P, R]) -> Callable[P, R]:
+        return takes(**_kinds(called, own))(called)
+
+    return check
+
+
+def checked_fields(**own: Kind) -> Callable[[C], C]:
+    """Check the fields of an option."""
+
+    def check(cls: C) -> C:
+        return takes_fields(**_kinds(cls, own))(cls)
+
+    return check
+
+
+def _kinds(called: Callable[..., Any], own: dict[str, Kind]) -> dict[str, Kind]:
+    names = inspect.signature(called).parameters
+    return {name: BY_NAME[name] for name in names if name in BY_NAME} | own

@@ -1,0 +1,659 @@
+"""`KStream`: a stream of records. Its methods only append steps to the plan of the builder.
+
+`KTable` creates streams as well, and imports this module inside functions. Modules between the two receive the class of the
+tables to create.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from riverrun.arguments import SINK_TOPIC, function, optional
+from riverrun.dsl.arity import with_key
+from riverrun.dsl.branching import BranchedKStream
+from riverrun.dsl.grouped_streams import KGroupedStream
+from riverrun.dsl.grouping import Grouping
+from riverrun.dsl.join_kinds import INNER, LEFT, OUTER
+from riverrun.dsl.kinds import JOIN_WINDOWS, STREAM, checked
+from riverrun.dsl.ktable import GlobalKTable, KTable
+from riverrun.dsl.options import (
+    Grouped,
+    Joined,
+    Materialized,
+    Named,
+    Printed,
+    Produced,
+    Repartitioned,
+    StreamJoined,
+    name_of,
+)
+from riverrun.dsl.plan import Plan, connect_stores, repartition, repartition_for_join, serde_of
+from riverrun.dsl.stream_joins import JoinArguments, JoinInput, join_streams
+from riverrun.dsl.stream_table_joins import join_global_table, join_table
+from riverrun.dsl.stream_to_table import read_as_table
+from riverrun.operators.printing import Print
+from riverrun.operators.process import UserFixedKeyProcessor
+from riverrun.operators.stateless import Filter, FlatMap, FlatMapValues, Map, MapKey, MapValues, PassThrough, Peek
+from riverrun.processor.suppliers import check_supplier
+from riverrun.topology.nodes import Lineage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from riverrun.dsl.join_kinds import JoinKind
+    from riverrun.partitioning import StreamPartitioner
+    from riverrun.processor.api import Processor
+    from riverrun.processor.fixed_key import FixedKeyProcessor
+    from riverrun.processor.operator import Operator
+    from riverrun.serde.api import Serde
+    from riverrun.topology.topology import Topology
+    from riverrun.windows import JoinWindows
+
+K = TypeVar("K")
+V = TypeVar("V")
+K2 = TypeVar("K2")
+V2 = TypeVar("V2")
+VO = TypeVar("VO")
+KO = TypeVar("KO")
+
+
+@dataclass(frozen=True, slots=True)
+class KStream(Generic[K, V]):
+    """A stream of records (`org.apache.kafka.streams.kstream.KStream`).
+
+    Streams are immutable: every operation returns a new one. The functions passed in must be deterministic and
+    stateless, as they run in every task of every host.
+
+    An operation that may change the key marks the stream. The next operation that needs equal keys together (an
+    aggregation, a join) then sends it through an internal repartition topic.
+
+    An operation that may change keys or values discards their serde. A call that needs an unknown serde raises
+    `TopologyError`.
+
+    >>> from riverrun import LONG, STRING, Consumed, StreamsBuilder
+    >>> from riverrun.testing import TopologyTestDriver
+    >>> builder = StreamsBuilder()
+    >>> lines = builder.stream("lines", Consumed(STRING, STRING))
+    >>> lines.filter(lambda key, line: bool(line)).map_values(len).to("lengths", Produced(STRING, LONG))
+    >>> with TopologyTestDriver(builder.build()) as driver:
+    ...     driver.input_topic("lines", STRING, STRING).pipe_key_value_list([("a", "four"), ("b", "")])
+    ...     driver.output_topic("lengths", STRING, LONG).read_key_values_to_list()
+    [('a', 4)]
+    """
+
+    _plan: Plan
+    _node: str
+    _sources: frozenset[str]
+    _key_serde: Serde[K] | None
+    _value_serde: Serde[V] | None
+    _repartition_required: bool = False
+
+    @checked()
+    def filter(self, predicate: Callable[[K, V], bool], *, named: Named | None = None) -> KStream[K, V]:
+        """Keep records for which `predicate(key, value)` holds."""
+        node = self._append("KSTREAM-FILTER-", named, lambda: Filter(predicate), predicate)
+        return replace(self, _node=node)
+
+    @checked()
+    def filter_not(self, predicate: Callable[[K, V], bool], *, named: Named | None = None) -> KStream[K, V]:
+        """Keep records for which `predicate(key, value)` does not hold."""
+        node = self._append("KSTREAM-FILTER-", named, lambda: Filter(lambda k, v: not predicate(k, v)), predicate)
+        return replace(self, _node=node)
+
+    @checked(mapper=function("key, value"))
+    def map(self, mapper: Callable[[K, V], tuple[K2, V2]], *, named: Named | None = None) -> KStream[K2, V2]:
+        """Replace each record by `mapper(key, value) -> (key, value)`. May change the key; discards the serdes."""
+        node = self._append("KSTREAM-MAP-", named, lambda: Map(mapper), mapper)
+        return self._rekeyed(node, None, None)
+
+    @overload
+    def map_values(self, mapper: Callable[[V], V2], *, named: Named | None = None) -> KStream[K, V2]: ...
+
+    @overload
+    def map_values(self, mapper: Callable[[K, V], V2], *, named: Named | None = None) -> KStream[K, V2]: ...
+
+    @checked(mapper=function("value", "key, value"))
+    def map_values(self, mapper: Callable[..., V2], *, named: Named | None = None) -> KStream[K, V2]:
+        """Replace each value by `mapper(value)` or `mapper(key, value)`, as its parameters decide. Discards the value serde."""
+        function = with_key(mapper)
+        node = self._append("KSTREAM-MAPVALUES-", named, lambda: MapValues(function), mapper, lineage=Lineage.KEPT)
+        return self._with_values(node)
+
+    @checked(mapper=function("key, value", yields=True))
+    def flat_map(
+        self, mapper: Callable[[K, V], Iterable[tuple[K2, V2]]], *, named: Named | None = None
+    ) -> KStream[K2, V2]:
+        """Replace each record by `mapper(key, value) -> [(key, value), …]`. May change the key; discards the serdes."""
+        node = self._append("KSTREAM-FLATMAP-", named, lambda: FlatMap(mapper), mapper)
+        return self._rekeyed(node, None, None)
+
+    @overload
+    def flat_map_values(self, mapper: Callable[[V], Iterable[V2]], *, named: Named | None = None) -> KStream[K, V2]: ...
+
+    @overload
+    def flat_map_values(
+        self, mapper: Callable[[K, V], Iterable[V2]], *, named: Named | None = None
+    ) -> KStream[K, V2]: ...
+
+    @checked(mapper=function("value", "key, value", yields=True))
+    def flat_map_values(self, mapper: Callable[..., Iterable[V2]], *, named: Named | None = None) -> KStream[K, V2]:
+        """Replace each value by several: `mapper(value) -> [value, …]` or `mapper(key, value)`. Discards the value serde."""
+        function = with_key(mapper)
+        node = self._append("KSTREAM-FLATMAPVALUES-", named, lambda: FlatMapValues(function), mapper)
+        return self._with_values(node)
+
+    @checked(mapper=function("key, value"))
+    def select_key(self, mapper: Callable[[K, V], K2 | None], *, named: Named | None = None) -> KStream[K2, V]:
+        """Replace each key by `mapper(key, value)`. Discards the key serde."""
+        node = self._append("KSTREAM-KEY-SELECT-", named, lambda: MapKey(mapper), mapper)
+        return self._rekeyed(node, None, self._value_serde)
+
+    @checked()
+    def peek(self, action: Callable[[K, V], object], *, named: Named | None = None) -> KStream[K, V]:
+        """Call `action(key, value)` for each record, and pass the record on. Transactions do not cover actions."""
+        node = self._append("KSTREAM-PEEK-", named, lambda: Peek(action), action, lineage=Lineage.KEPT)
+        return replace(self, _node=node)
+
+    @checked()
+    def for_each(self, action: Callable[[K, V], object], *, named: Named | None = None) -> None:
+        """Call `action(key, value)` for each record. Transactions do not cover actions."""
+        self._append("KSTREAM-FOREACH-", named, lambda: Peek(action), action)
+
+    @checked(other=STREAM)
+    def merge(self, other: KStream[K, V], *, named: Named | None = None) -> KStream[K, V]:
+        """Merge two streams, in no particular order between them. Discards the serdes.
+
+        A stream merged with itself is unchanged: no record appears twice.
+
+        Raises:
+            TopologyError: If the streams belong to different `StreamsBuilder`s.
+        """
+        self._plan.check_same(other._plan, self._origin, other._origin)
+        name = self._plan.processor_name("KSTREAM-MERGE-", name_of(named))
+        parents = dict.fromkeys((self._node, other._node))
+        self._plan.add_step(
+            lambda topology: topology.add_processor(name, PassThrough, *parents, functions=(), lineage=Lineage.KEPT)
+        )
+        self._plan.changes.merges.append(name)
+        sources = self._sources | other._sources
+        required = self._repartition_required or other._repartition_required
+        return KStream(self._plan, name, sources, None, None, required)
+
+    @checked()
+    def process(
+        self, supplier: Callable[[], Processor[K, V]], *state_stores: str, named: Named | None = None
+    ) -> KStream[Any, Any]:
+        """Run a `Processor` on each record; it may use the named stores. May change the key; discards the serdes.
+
+        Args:
+            supplier: Returns a new processor on each call; a class will do. If it has `stores()` (a static method of a
+                class), the stores that it returns need not be added or named.
+            state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
+            named: Name of the node.
+
+        Raises:
+            TopologyError: At `build()`, if the supplier returns one processor twice, or a store does not exist.
+        """
+        # Only here, a user's name does not consume a number (`KStreamImpl.process`).
+        name = name_of(named) or self._plan.processor_name("KSTREAM-PROCESSOR-")
+        parent = self._node
+
+        def write(topology: Topology) -> None:
+            topology.add_processor(name, supplier, parent)
+            if state_stores:
+                topology.connect_processor_and_state_stores(name, *state_stores)
+
+        self._plan.add_step(write)
+        self._plan.changes.of_values.add(name)
+        return self._rekeyed(name, None, None)
+
+    @checked()
+    def process_values(
+        self, supplier: Callable[[], FixedKeyProcessor[K, V]], *state_stores: str, named: Named | None = None
+    ) -> KStream[K, Any]:
+        """Run a `FixedKeyProcessor` on each record; it may use the named stores. Keeps keys; discards the value serde.
+
+        Args:
+            supplier: Returns a new processor on each call; a class will do. If it has `stores()` (a static method of a
+                class), the stores that it returns need not be added or named.
+            state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
+            named: Name of the node.
+
+        Raises:
+            TopologyError: If the supplier returns one processor twice; at `build()`, if a store does not exist.
+        """
+        name = name_of(named) or self._plan.processor_name(
+            "KSTREAM-PROCESSVALUES-"
+        )  # a user's name does not consume a number
+        check_supplier(supplier)
+        self._add(name, lambda: UserFixedKeyProcessor(supplier()), supplier)
+        self._plan.add_step(lambda topology: connect_stores(topology, name, supplier, state_stores))
+        return self._with_values(name)
+
+    @checked()
+    def split(self, *, named: Named | None = None) -> BranchedKStream[K, V]:
+        """Split the stream: `split().branch(predicate, …)…default_branch()` or `.no_default_branch()`."""
+        name = self._plan.processor_name("KSTREAM-BRANCH-", name_of(named))
+        return BranchedKStream.of(self._plan, self._node, name, lambda node: replace(self, _node=node))
+
+    @checked()
+    def print(self, printed: Printed[K, V] | None = None) -> None:
+        """Print each record as `[label]: key, value`, with `null` for None. Transactions do not cover the output."""
+        options: Printed[K, V] = printed or Printed()
+        label, mapper = options.label or self._node, options.mapper or _key_and_value
+        node_name = Named(options.name) if options.name else None
+        self._append("KSTREAM-PRINTER-", node_name, lambda: Print(label, mapper, options.path), mapper)
+
+    @checked()
+    def to_table(self, materialized: Materialized[K, V] | None = None, *, named: Named | None = None) -> KTable[K, V]:
+        """Read the stream as a table: the last value per key counts, a null value deletes, and null keys are dropped.
+
+        Args:
+            materialized: How to store it. Without a name, it is stored only if a downstream operator needs it.
+            named: Name of the table's node and, with `-repartition`, of the repartition topic if keys may have changed.
+
+        Raises:
+            TopologyError: If a serde is missing.
+        """
+        options: Materialized[K, V] = materialized or Materialized()
+        name = self._plan.processor_name("KSTREAM-TOTABLE-", name_of(named))
+        store_name = self._plan.table_name(options, "KSTREAM-TOTABLE-")
+        keys, values = options.key_serde or self._key_serde, options.value_serde or self._value_serde
+        stream = (
+            self._repartitioned(name, keys, values, is_named=named is not None, option="Materialized")
+            if self._repartition_required
+            else self
+        )
+        node = read_as_table(self._plan, stream._node, name, store_name, (keys, values), options)  # noqa: SLF001
+        return KTable(self._plan, node, stream._sources, keys, values)  # noqa: SLF001 - the same class
+
+    @checked()
+    def repartition(self, repartitioned: Repartitioned[K, V] | None = None) -> KStream[K, V]:
+        """Send the stream through an internal topic, partitioned by the current key.
+
+        Raises:
+            TopologyError: If a serde is missing.
+        """
+        options: Repartitioned[K, V] = repartitioned or Repartitioned()
+        name = options.name or self._plan.processor_name("KSTREAM-REPARTITION-")
+        return self._repartitioned(
+            name,
+            options.key_serde,
+            options.value_serde,
+            partitions=options.number_of_partitions,
+            partitioner=options.partitioner,
+            is_optimizable=False,
+            is_named=options.name is not None,
+            option="Repartitioned",
+        )
+
+    @checked()
+    def group_by_key(self, grouped: Grouped[K, V] | None = None) -> KGroupedStream[K, V]:
+        """Group by the current key, for an aggregation."""
+        options: Grouped[K, V] = grouped or Grouped()
+        return KGroupedStream(
+            Grouping(
+                table=KTable,
+                plan=self._plan,
+                node=self._node,
+                sources=self._sources,
+                key_serde=options.key_serde or self._key_serde,
+                value_serde=options.value_serde or self._value_serde,
+                name=options.name,
+                repartition_required=self._repartition_required,
+            )
+        )
+
+    @checked(mapper=function("key, value"))
+    def group_by(
+        self, mapper: Callable[[K, V], K2 | None], grouped: Grouped[K2, V] | None = None
+    ) -> KGroupedStream[K2, V]:
+        """Group by `mapper(key, value)`, for an aggregation. Always uses a repartition topic.
+
+        Records whose group is None are not aggregated.
+        """
+        options: Grouped[K2, V] = grouped or Grouped()
+        name = self._plan.processor_name("KSTREAM-KEY-SELECT-", options.name)
+        self._add(name, lambda: MapKey(mapper), mapper)
+        self._plan.changes.of_keys[name] = None
+        value_serde = options.value_serde or self._value_serde
+        return KGroupedStream(
+            Grouping(
+                table=KTable,
+                plan=self._plan,
+                node=name,
+                sources=self._sources,
+                key_serde=options.key_serde,
+                value_serde=value_serde,
+                name=options.name,
+                repartition_required=True,
+            )
+        )
+
+    @overload
+    def join(
+        self, other: KTable[K, VO], joiner: Callable[[V, VO], V2], *, joined: Joined[K, V, VO] | None = None
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self, other: KTable[K, VO], joiner: Callable[[K, V, VO], V2], *, joined: Joined[K, V, VO] | None = None
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[KO, VO],
+        joiner: Callable[[V, VO], V2],
+        *,
+        key: Callable[[K, V], KO | None],
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[KO, VO],
+        joiner: Callable[[K, V, VO], V2],
+        *,
+        key: Callable[[K, V], KO | None],
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[V, VO], V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[K, V, VO], V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @checked(windows=optional(JOIN_WINDOWS))
+    def join(
+        self,
+        other: KTable[Any, VO] | GlobalKTable[Any, VO] | KStream[K, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows | None = None,
+        *,
+        key: Callable[[K, V], Any] | None = None,
+        joined: Joined[K, V, VO] | StreamJoined[K, V, VO] | None = None,
+        named: Named | None = None,
+    ) -> KStream[K, V2]:
+        """Look up each record in a table, or join it with records of another stream that are close in time.
+
+        Records without a match are dropped. A join with a table happens when the stream's record arrives, with the
+        table's content at that moment. A join of two streams happens when the later record arrives.
+
+        Args:
+            other: The other side. A `KTable` or a `KStream` must have as many partitions as this stream, a
+                `GlobalKTable` any number.
+            joiner: `(value, other_value)` or `(key, value, other_value)`, depending on its parameters.
+            windows: How far apart in time records of both streams may be; only for a `KStream`.
+            key: `(key, value) -> key` to look up; only for a `GlobalKTable`.
+            joined: Serdes and names: `Joined` for a `KTable`, `StreamJoined` for a `KStream`.
+            named: Name of the node; only for a `GlobalKTable`.
+
+        Raises:
+            TopologyError: If an argument or a serde is missing, or an argument does not belong to this kind of join.
+                Also if the other side belongs to another `StreamsBuilder`. At `build()`, if there is a grace period and
+                the table is not versioned or its history is shorter.
+        """
+        arguments = JoinArguments(windows, key, joined, named)
+        return self._join(INNER, other, joiner, arguments)
+
+    @overload
+    def left_join(
+        self, other: KTable[K, VO], joiner: Callable[[V, VO | None], V2], *, joined: Joined[K, V, VO] | None = None
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self, other: KTable[K, VO], joiner: Callable[[K, V, VO | None], V2], *, joined: Joined[K, V, VO] | None = None
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[KO, VO],
+        joiner: Callable[[V, VO | None], V2],
+        *,
+        key: Callable[[K, V], KO | None],
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[KO, VO],
+        joiner: Callable[[K, V, VO | None], V2],
+        *,
+        key: Callable[[K, V], KO | None],
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[V, VO | None], V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[K, V, VO | None], V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @checked(windows=optional(JOIN_WINDOWS))
+    def left_join(
+        self,
+        other: KTable[Any, VO] | GlobalKTable[Any, VO] | KStream[K, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows | None = None,
+        *,
+        key: Callable[[K, V], Any] | None = None,
+        joined: Joined[K, V, VO] | StreamJoined[K, V, VO] | None = None,
+        named: Named | None = None,
+    ) -> KStream[K, V2]:
+        """Join as `join` does; records of this stream without a match are joined with None.
+
+        In a join with another stream, such a result appears when stream time has passed the record's window and the
+        grace period. A null key has no match (KIP-962). Arguments and errors are those of `join`.
+        """
+        arguments = JoinArguments(windows, key, joined, named)
+        return self._join(LEFT, other, joiner, arguments)
+
+    @overload
+    def outer_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[V | None, VO | None], V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def outer_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[K, V | None, VO | None], V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @checked(other=STREAM, windows=JOIN_WINDOWS)
+    def outer_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]:
+        """Join two streams; records of either stream without a match are joined with None when their window closes.
+
+        Arguments and errors are those of `join`.
+        """
+        return self._join_stream(OUTER, other, joiner, windows, joined or StreamJoined())
+
+    @checked(topic=SINK_TOPIC)
+    def to(self, topic: str | Callable[[K, V, int], str], produced: Produced[K, V] | None = None) -> None:
+        """Write the stream to a topic, or to the topic that `topic(key, value, timestamp_ms)` returns.
+
+        Raises:
+            TopologyError: If a serde is missing; at `build()`, if the topic's name is illegal.
+        """
+        options: Produced[K, V] = produced or Produced()
+        name = self._plan.processor_name("KSTREAM-SINK-", options.name)
+        parent = self._node
+        key_serde = serde_of(options.key_serde or self._key_serde, "keys", f"to({topic!r})", "Produced")
+        value_serde = serde_of(options.value_serde or self._value_serde, "values", f"to({topic!r})", "Produced")
+        self._plan.add_step(
+            lambda topology: topology.add_sink(
+                name, topic, parent, key_serde=key_serde, value_serde=value_serde, partitioner=options.partitioner
+            )
+        )
+
+    @property
+    def _origin(self) -> str:
+        return self._plan.origin(self._node, self._sources)
+
+    def _append(
+        self,
+        prefix: str,
+        named: Named | None,
+        supplier: Callable[[], Operator],
+        *functions: object,
+        lineage: Lineage = Lineage.OTHER,
+    ) -> str:
+        name = self._plan.processor_name(prefix, name_of(named))
+        self._add(name, supplier, *functions, lineage=lineage)
+        return name
+
+    def _add(
+        self, name: str, supplier: Callable[[], Operator], *functions: object, lineage: Lineage = Lineage.OTHER
+    ) -> None:
+        parent = self._node
+        self._plan.add_step(
+            lambda topology: topology.add_processor(name, supplier, parent, functions=functions, lineage=lineage)
+        )
+
+    def _with_values(self, node: str) -> KStream[K, Any]:
+        self._plan.changes.of_values.add(node)
+        return KStream(self._plan, node, self._sources, self._key_serde, None, self._repartition_required)
+
+    def _rekeyed(self, node: str, key_serde: Serde[Any] | None, value_serde: Serde[Any] | None) -> KStream[Any, Any]:
+        self._plan.changes.of_keys[node] = None
+        return KStream(self._plan, node, self._sources, key_serde, value_serde, _repartition_required=True)
+
+    def _repartitioned(
+        self,
+        prefix: str,
+        key_serde: Serde[K] | None,
+        value_serde: Serde[V] | None,
+        *,
+        partitions: int | None = None,
+        partitioner: StreamPartitioner | None = None,
+        is_optimizable: bool = True,
+        is_named: bool,
+        option: str,
+    ) -> KStream[K, V]:
+        keys, values = key_serde or self._key_serde, value_serde or self._value_serde
+        source = repartition(
+            self._plan,
+            self._node,
+            prefix,
+            (keys, values),
+            partitions=partitions,
+            partitioner=partitioner,
+            is_optimizable=is_optimizable,
+            is_named=is_named,
+            option=option,
+        )
+        return KStream(self._plan, source, frozenset({source}), keys, values)
+
+    def _join(
+        self,
+        kind: JoinKind,
+        other: KTable[Any, VO] | GlobalKTable[Any, VO] | KStream[K, VO],
+        joiner: Callable[..., V2],
+        arguments: JoinArguments,
+    ) -> KStream[K, V2]:
+        if isinstance(other, KStream):
+            return self._join_stream(kind, other, joiner, *arguments.of_stream())
+        if isinstance(other, GlobalKTable):
+            key, named = arguments.of_global_table()
+            self._plan.check_same(other.plan, self._origin, repr(other))
+            node = join_global_table(
+                self._plan, kind, parent=self._node, open_getter=other.open_getter, joiner=joiner, key=key, named=named
+            )
+            return KStream(self._plan, node, self._sources, self._key_serde, None, self._repartition_required)
+        return self._join_table(kind, other, joiner, arguments.of_table())
+
+    def _join_table(
+        self, kind: JoinKind, table: KTable[Any, VO], joiner: Callable[..., V2], joined: Joined[K, V, VO]
+    ) -> KStream[K, V2]:
+        self._plan.check_same(table._plan, self._origin, table._origin)  # noqa: SLF001 - same family
+        stream = self._for_join(joined.name, joined.key_serde, joined.value_serde)
+        sources = stream.sources | table.sources
+        node = join_table(
+            self._plan,
+            kind,
+            stream=stream,
+            table=table._node,  # noqa: SLF001 - same family
+            sources=sources,
+            joiner=joiner,
+            joined=joined,
+        )
+        return KStream(self._plan, node, sources, stream.key_serde, None)
+
+    def _join_stream(
+        self,
+        kind: JoinKind,
+        other: KStream[K, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows,
+        joined: StreamJoined[K, V, VO],
+    ) -> KStream[K, V2]:
+        self._plan.check_same(other._plan, self._origin, other._origin)
+        name = joined.name
+        left = self._for_join(name and f"{name}-left", joined.key_serde, joined.value_serde)
+        right = other._for_join(name and f"{name}-right", joined.key_serde, joined.other_value_serde)
+        node = join_streams(self._plan, kind, left=left, right=right, joiner=joiner, windows=windows, joined=joined)
+        return KStream(self._plan, node, left.sources | right.sources, left.key_serde, None)
+
+    def _for_join(self, given: str | None, key_serde: Serde[K] | None, value_serde: Serde[V] | None) -> JoinInput:
+        """Return this stream as an input of a join: repartitioned if keys may have changed."""
+        keys, values = key_serde or self._key_serde, value_serde or self._value_serde
+        if not self._repartition_required:
+            return JoinInput(self._node, self._sources, keys, values)
+        source = repartition_for_join(
+            self._plan, self._node, given or self._node, (keys, values), is_named=given is not None
+        )
+        return JoinInput(source, frozenset({source}), keys, values)
+
+
+def _key_and_value(key: object, value: object) -> str:
+    return f"{'null' if key is None else key}, {'null' if value is None else value}"

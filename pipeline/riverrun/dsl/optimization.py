@@ -1,0 +1,170 @@
+"""`topology.optimization`: Kafka Streams' rewrites of a topology before it is built (`InternalStreamsBuilder`).
+
+`StreamsBuilder.table` decides about restoring a table from its source topic. The other two rules rewrite the finished
+topology.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from riverrun.errors import TopologyError
+from riverrun.topology.assembly import put_together
+from riverrun.topology.nodes import ProcessorNode, RepartitionTopic, SinkNode, SourceNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from riverrun.dsl.optimizable import Changes, Repartition, SelfJoin
+    from riverrun.topology.parts import Parts
+    from riverrun.topology.topology import Topology
+
+
+def merge_repartitions(
+    topology: Topology, changes: Changes, new: Callable[[str, Repartition], tuple[Repartition, ProcessorNode]]
+) -> Topology:
+    """Merge the repartition topics below a change of keys into one, if values do not change in between.
+
+    The topic is directly below the change of keys, and keeps the name of the first topic that it replaces
+    (`InternalStreamsBuilder.mergeRepartitionTopics`).
+
+    Args:
+        topology: The original topology.
+        changes: Effects of its nodes, and its repartitions.
+        new: Returns the merged repartition and its filter, given the parent and the first repartition replaced.
+    """
+    graph = _Graph.of(topology, changes)
+    parts = topology.parts()
+    names: dict[str, str] = {}
+    for parent, replaced in graph.below_changes(changes).items():
+        merged, null_key_filter = new(parent, replaced[0])
+        mark = f"{merged.source} below {parent}"  # it may have the name of a repartition that it replaces
+        names[mark], graph.parents[mark] = merged.source, {}
+        for repartition in replaced:
+            graph.replace(repartition.source, parent, mark)
+            parts.remove(repartition.filter, repartition.sink, repartition.source)
+            parts.repartition_topics.pop(repartition.topic, None)
+            parts.rename_source(repartition.source, merged.source)
+        graph.parents[mark] = {parent: None}
+        _insert(parts, parent, merged, null_key_filter)
+    for name in graph.parents.keys() - names.keys():
+        above = graph.parents[name]
+        inner = changes.repartitions[name].filter if name in changes.repartitions else name
+        parts.move(inner, tuple(names.get(parent, parent) for parent in above))
+    return put_together(parts)
+
+
+def rewrite_self_joins(topology: Topology, joins: tuple[SelfJoin, ...]) -> Topology:
+    """Rewrite joins of a stream with itself to use one store (`InternalStreamsBuilder.rewriteSingleStoreSelfJoin`)."""
+    parts = topology.parts()
+    for join in joins:
+        this, other = parts.nodes[join.this_windowed], parts.nodes[join.other_windowed]
+        if this.parents != other.parents:
+            continue
+        parts.remove(join.other_windowed, join.this_join, join.other_join)
+        parts.remove_stores(*join.other_stores)
+        parts.nodes[join.merge] = ProcessorNode(join.merge, (join.this_windowed,), join.supplier, join.functions)
+        parts.users[join.this_store].add(join.merge)
+    return put_together(parts)
+
+
+def _insert(parts: Parts, parent: str, merged: Repartition, null_key_filter: ProcessorNode) -> None:
+    keys, values = merged.key_serde, merged.value_serde
+    parts.repartition_topics[merged.topic] = RepartitionTopic(merged.topic)
+    parts.insert(null_key_filter, parent)
+    parts.insert(SinkNode(merged.sink, (merged.filter,), merged.topic, keys, values), merged.filter)
+    parts.insert(SourceNode(merged.source, (merged.topic,), keys, values), merged.sink)
+
+
+@dataclass(slots=True)
+class _Graph:
+    """The graph below each node, like Kafka Streams' graph nodes: a repartition is one node, with its source's name."""
+
+    parents: dict[str, dict[str, None]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, topology: Topology, changes: Changes) -> _Graph:
+        inner = {name for r in changes.repartitions.values() for name in (r.filter, r.sink)}
+        writers: dict[str, list[str]] = {}
+        for node in topology.nodes.values():
+            if isinstance(node, SinkNode) and isinstance(node.topic, str):
+                writers.setdefault(node.topic, []).append(node.name)
+        graph = cls()
+        for node in topology.nodes.values():
+            if node.name in changes.repartitions:
+                above = topology.nodes[changes.repartitions[node.name].filter].parents
+            elif isinstance(node, SourceNode):
+                internal = [topic for topic in node.topics if topic in topology.repartition_topics]
+                above = tuple(sink for topic in internal for sink in writers.get(topic, ()))
+            else:
+                above = node.parents
+            if node.name not in inner:
+                graph.parents[node.name] = dict.fromkeys(above)
+        return graph
+
+    def below_changes(self, changes: Changes) -> dict[str, list[Repartition]]:
+        """Return the repartitions that can be merged, by the node directly above the replacing topic."""
+        below: dict[str, list[Repartition]] = {name: [] for name in changes.of_keys}
+        for source, repartition in changes.repartitions.items():
+            if repartition.is_optimizable:
+                above = self._key_change_above(source, changes)
+                if above is not None:
+                    below[above].append(repartition)
+        self._raise_to_merges(below, changes.merges)
+        return {name: repartitions for name, repartitions in below.items() if repartitions}
+
+    def _key_change_above(self, source: str, changes: Changes) -> str | None:
+        any_change = self._find(source, lambda name: name in changes.of_keys or name in changes.of_values)
+        key_change = self._find(source, lambda name: name in changes.of_keys)
+        return key_change if key_change == any_change else None
+
+    def _raise_to_merges(self, below: dict[str, list[Repartition]], merges: list[str]) -> None:
+        """Move repartitions below merges of streams whose keys change above (`maybeUpdateKeyChangingRepartitionNodeMap`)."""
+        above: dict[str, list[str]] = {}
+        for merge in merges:
+            above[merge] = [
+                change
+                for change, repartitions in below.items()
+                if all(self._has_parent_above(r.source, merge) for r in repartitions)
+                and self._has_parent_above(merge, change)
+            ]
+        for merge, key_changes in above.items():
+            found = (r for change in key_changes for r in below[change])
+            below[merge] = list({r.source: r for r in found}.values())
+        for change in {change for key_changes in above.values() for change in key_changes}:
+            del below[change]
+
+    def _has_parent_above(self, start: str, parent: str) -> bool:
+        return self._child_of(parent, start) is not None
+
+    def _child_of(self, parent: str, start: str) -> str | None:
+        return self._find(start, lambda name: parent in self.parents[name])
+
+    def _find(self, start: str, accept: Callable[[str], bool]) -> str | None:
+        """Return the first accepted node from `start` upwards, depth first (`findParentNodeMatching`)."""
+        waiting, seen = [start], set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name in seen:
+                continue
+            if accept(name):
+                return name
+            seen.add(name)
+            waiting += reversed(tuple(self.parents[name]))
+        return None
+
+    def replace(self, source: str, parent: str, merged: str) -> None:
+        """Remove a repartition, and connect the path from `parent` to the merged one instead."""
+        child = self._child_of(parent, source)
+        if child is not None:  # otherwise it moved together with another repartition
+            del self.parents[child][parent]
+            self.parents[child][merged] = None
+        elif self._find(source, lambda name: merged in self.parents[name]) is None:
+            message = f"Repartition {source} cannot be merged with others below {parent}"
+            raise TopologyError(message)
+        above = self.parents.pop(source)
+        for parents in self.parents.values():
+            if source in parents:
+                del parents[source]
+                parents.update(above)

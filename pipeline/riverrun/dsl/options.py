@@ -1,0 +1,381 @@
+"""Options of operators: frozen, one per decision, with Kafka Streams' names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from riverrun.arguments import SERDE, TEXT, function, optional
+from riverrun.dsl.kinds import STORE_SUPPLIER, checked_fields
+from riverrun.errors import TopologyError
+from riverrun.state.api import StoreKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from riverrun.partitioning import Partitions
+    from riverrun.records import AutoOffsetReset, ConsumerRecord
+    from riverrun.serde.api import Serde
+    from riverrun.state.declared.suppliers import StoreSupplier
+
+K = TypeVar("K")
+V = TypeVar("V")
+VO = TypeVar("VO")
+KO = TypeVar("KO")
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def validate_name(name: str | None) -> None:
+    """Refuse names that cannot be part of a topic's name (`Named.validate`).
+
+    Raises:
+        TopologyError: If the name is empty, `.`, `..`, too long, or has characters other than `a-zA-Z0-9._-`.
+    """
+    if name is not None and (name in {".", ".."} or not _LEGAL_NAME.fullmatch(name)):
+        message = f"Name {name!r} is illegal: 1 to 249 characters out of a-z A-Z 0-9 . _ - and neither '.' nor '..'"
+        raise TopologyError(message)
+
+
+@checked_fields(key_serde=SERDE, value_serde=SERDE)
+@dataclass(frozen=True)
+class Consumed(Generic[K, V]):
+    """Options for reading a topic (`org.apache.kafka.streams.kstream.Consumed`).
+
+    >>> from riverrun import JSON, LONG, STRING, AutoOffsetReset
+    >>> Consumed(STRING, LONG, offset_reset_policy=AutoOffsetReset.latest()).key_serde.name
+    'string'
+    >>> by_own_time = Consumed(STRING, JSON, timestamp_extractor=lambda record, _partition_time_ms: record.value["at_ms"])
+
+    Args:
+        key_serde: Reads keys.
+        value_serde: Reads values.
+        timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`, built in or the user's. Records with a negative
+            time are dropped. Default: `default.timestamp.extractor`, usually the record's own timestamp; a negative one then
+            stops the task.
+        offset_reset_policy: Where to start without committed offsets. Default: `auto.offset.reset`.
+        name: Name of the source node.
+
+    Raises:
+        TopologyError: If the name is illegal.
+    """
+
+    key_serde: Serde[K]
+    value_serde: Serde[V]
+    timestamp_extractor: Callable[[ConsumerRecord[K, V], int], int] | None = None
+    offset_reset_policy: AutoOffsetReset | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+
+
+@checked_fields()
+@dataclass(frozen=True)
+class Produced(Generic[K, V]):
+    """Options for writing a topic (`org.apache.kafka.streams.kstream.Produced`).
+
+    Args:
+        key_serde: Writes keys. Default: the stream's.
+        value_serde: Writes values. Default: the stream's.
+        partitioner: `(topic, key, value, number_of_partitions) -> partition`. None selects Kafka's default; a
+            collection sends the record to each of its partitions, and an empty one drops it.
+        name: Name of the sink node.
+
+    Raises:
+        TopologyError: If the name is illegal.
+    """
+
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    partitioner: Callable[[str, K, V, int], Partitions] | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+
+
+@checked_fields()
+@dataclass(frozen=True)
+class Grouped(Generic[K, V]):
+    """Options for grouping records (`org.apache.kafka.streams.kstream.Grouped`).
+
+    Args:
+        key_serde: Serde of the grouping key. Default: the stream's.
+        value_serde: Serde of the values. Default: the stream's.
+        name: Name of the grouping node and, with `-repartition`, of the repartition topic.
+
+    Raises:
+        TopologyError: If the name is illegal.
+    """
+
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+
+
+@checked_fields(supplier=STORE_SUPPLIER)
+@dataclass(frozen=True)
+class Materialized(Generic[K, V]):
+    """Options for storing a table (`org.apache.kafka.streams.kstream.Materialized`).
+
+    >>> from riverrun import LONG, STRING
+    >>> Materialized("counts", STRING, LONG, caching=False).name
+    'counts'
+
+    Args:
+        name: Name of the store, for queries and its changelog. Default: a generated name.
+        key_serde: Serde of the keys. Default: the stream's.
+        value_serde: Serde of the values.
+        caching: Whether to hold back updates and forward one per key and commit.
+        logging: Whether to write changes to a changelog topic. Without one the state cannot be restored.
+        log_config: Topic settings of the changelog.
+        retention: Windowed tables: how long to keep windows. At least size plus grace, the default.
+        persistent: RocksDB if true, memory if false. Default: the application's setting (`default.dsl.store`).
+        max_entries: Tables without windows: number of keys to keep, those used last (`Stores.lruMap`). Evicted rows are
+            forgotten, not deleted: downstream operators see no update.
+        history_retention: Makes the store versioned: how far back the values of a key can be looked up, and how late an
+            update may arrive. Versioned stores are not cached, and need a name.
+        supplier: A supplier from `Stores` instead of a name, a location, a retention and a size
+            (`Materialized.as(supplier)`). The store of a table has the times of its rows, whatever the supplier.
+
+    Raises:
+        TopologyError: If the name is illegal, a versioned store has no name, or an option contradicts the supplier; if
+            `max_entries` is negative, or set for a versioned store. At the operator, if a time is negative or not a whole
+            number of ms.
+    """
+
+    name: str | None = None
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    caching: bool = True
+    logging: bool = True
+    log_config: Mapping[str, str] = field(default_factory=dict)
+    retention: timedelta | None = None
+    persistent: bool | None = None
+    history_retention: timedelta | None = None
+    max_entries: int | None = None
+    supplier: StoreSupplier | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name, and combinations of options."""
+        if self.supplier is not None:
+            self._take_over(self.supplier)
+        validate_name(self.name)
+        if self.history_retention is not None and self.name is None:
+            message = "A versioned store needs a name"
+            raise TopologyError(message, hint="Materialized(name, history_retention=...)")
+        if self.max_entries is not None and (self.max_entries < 0 or self.history_retention is not None):
+            message = "max_entries cannot be negative, nor set for a versioned store"
+            raise TopologyError(message)
+
+    def _take_over(self, supplier: StoreSupplier) -> None:
+        """Copy the supplier's properties into the options."""
+        retention = timedelta(milliseconds=supplier.retention_ms)
+        supplied = {
+            "name": supplier.name,
+            "persistent": supplier.persistent,
+            "max_entries": supplier.max_entries,
+            "history_retention": retention if supplier.kind is StoreKind.VERSIONED else None,
+            "retention": retention if supplier.kind in {StoreKind.WINDOW, StoreKind.SESSION} else None,
+        }
+        for option, value in supplied.items():
+            if getattr(self, option) not in {None, value}:
+                message = f"Cannot set {option} when store supplier is pre-configured."
+                raise TopologyError(message, hint=f"The supplier of {supplier.name} determines it.")
+            object.__setattr__(self, option, value)
+
+    @property
+    def is_versioned(self) -> bool:
+        """Whether the store keeps the history of each key."""
+        return self.history_retention is not None
+
+
+@checked_fields()
+@dataclass(frozen=True)
+class Joined(Generic[K, V, VO]):
+    """Options for joining a stream with a table (`org.apache.kafka.streams.kstream.Joined`).
+
+    Args:
+        key_serde: Serde of the keys, if the stream must be repartitioned first.
+        value_serde: Serde of the stream's values, if it must be repartitioned first.
+        name: Name of the join node, and of the repartition topic.
+        grace_period: How long, in stream time, records of the stream wait for late updates of the table. The table must be
+            versioned, with a history that is at least as long.
+
+    Raises:
+        TopologyError: If the name is illegal; at the join, if the grace period is negative or not a whole number of ms.
+    """
+
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    name: str | None = None
+    grace_period: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+
+
+@checked_fields()
+@dataclass(frozen=True)
+class TableJoined(Generic[K, KO]):
+    """Options for joining a table with another by a foreign key (`org.apache.kafka.streams.kstream.TableJoined`).
+
+    Args:
+        partitioner: `(topic, key, None, number_of_partitions) -> partition` of this table's rows, if its topic was not
+            written with Kafka's default. By default, answers go to the partition that asked.
+        other_partitioner: Partitioner of the other table's keys; None for Kafka's default.
+        name: Prefix of the names of all nodes, topics and the store of the join.
+
+    Raises:
+        TopologyError: If the name is illegal.
+    """
+
+    partitioner: Callable[[str, K, None, int], int | None] | None = None
+    other_partitioner: Callable[[str, KO, None, int], int | None] | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+
+
+@checked_fields()
+@dataclass(frozen=True)
+class StreamJoined(Generic[K, V, VO]):
+    """Options for joining two streams (`org.apache.kafka.streams.kstream.StreamJoined`).
+
+    Args:
+        key_serde: Serde of the keys. Default: the streams'.
+        value_serde: Serde of the left stream's values. Default: its own.
+        other_value_serde: Serde of the right stream's values. Default: its own.
+        name: Names the join's nodes and, with `-left` and `-right`, repartition topics.
+        store_name: Names the join's stores, and with them their changelogs.
+        logging: Whether to write changes of the stores to changelog topics. Without them the state cannot be restored.
+        log_config: Topic settings of the changelogs.
+        persistent: RocksDB if true, memory if false. Default: the application's setting (`default.dsl.store`).
+        this_store_supplier: Supplies the left stream's store, with its name, size and retention.
+        other_store_supplier: Supplies the right stream's store.
+
+    Raises:
+        TopologyError: If a name is illegal, or both stores have the same name.
+    """
+
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    other_value_serde: Serde[VO] | None = None
+    name: str | None = None
+    store_name: str | None = None
+    logging: bool = True
+    log_config: Mapping[str, str] = field(default_factory=dict)
+    persistent: bool | None = None
+    this_store_supplier: StoreSupplier | None = None
+    other_store_supplier: StoreSupplier | None = None
+
+    def __post_init__(self) -> None:
+        """Check the names."""
+        validate_name(self.name)
+        validate_name(self.store_name)
+        this, other = self.this_store_supplier, self.other_store_supplier
+        if this is not None and other is not None and this.name == other.name:
+            message = "Both StoreSuppliers have the same name.  StoreSuppliers must provide unique names"
+            raise TopologyError(message)
+
+
+@checked_fields()
+@dataclass(frozen=True)
+class Repartitioned(Generic[K, V]):
+    """Options for sending a stream through an internal topic (`org.apache.kafka.streams.kstream.Repartitioned`).
+
+    Args:
+        key_serde: Serde of the keys. Default: the stream's.
+        value_serde: Serde of the values. Default: the stream's.
+        name: Name of the topic, to which `-repartition` is appended.
+        number_of_partitions: Fixed number of partitions. Default: as many as the topics upstream.
+        partitioner: `(topic, key, value, number_of_partitions) -> partition`, or several: see `Produced`.
+
+    Raises:
+        TopologyError: If the name is illegal, or the number of partitions is less than 1.
+    """
+
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    name: str | None = None
+    number_of_partitions: int | None = None
+    partitioner: Callable[[str, K, V, int], Partitions] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name and the number of partitions."""
+        validate_name(self.name)
+        if self.number_of_partitions is not None and self.number_of_partitions < 1:
+            message = f"number_of_partitions must be at least 1, not {self.number_of_partitions}"
+            raise TopologyError(message)
+
+
+@checked_fields(label=optional(TEXT), mapper=optional(function("key, value")))
+@dataclass(frozen=True)
+class Printed(Generic[K, V]):
+    """Options for printing a stream: a line `[label]: text` per record (`org.apache.kafka.streams.kstream.Printed`).
+
+    Args:
+        path: The file to append to. Default: standard output.
+        label: The label. Default: the name of the stream's node.
+        mapper: `(key, value) -> text`. Default: `key, value`, with `null` for None.
+        name: Name of the node.
+
+    Raises:
+        TopologyError: If the name is illegal.
+    """
+
+    path: Path | None = None
+    label: str | None = None
+    mapper: Callable[[K, V], str] | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+
+
+@checked_fields(name=TEXT)
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The name of an operator's node (`org.apache.kafka.streams.kstream.Named`).
+
+    >>> Named("only paid")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    riverrun.errors.TopologyError: Name 'only paid' is illegal: ...
+
+    Args:
+        name: 1 to 249 of the characters a-z A-Z 0-9 . _ -, as it may become part of a topic's name.
+
+    Raises:
+        TopologyError: If the name is illegal.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+
+
+def name_of(named: Named | None) -> str | None:
+    """Return the name; None if there is none."""
+    return named.name if named is not None else None
+
+
+def with_value_serde(materialized: Materialized[K, V] | None, serde: Serde[V] | None) -> Materialized[K, V]:
+    """Return the options of a table with this value serde, unless they have one."""
+    options: Materialized[K, V] = materialized or Materialized()
+    return options if options.value_serde is not None else replace(options, value_serde=serde)

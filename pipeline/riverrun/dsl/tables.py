@@ -1,0 +1,344 @@
+"""Adds derived tables, and joins of two tables by key, to the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from riverrun.dsl.arity import with_key
+from riverrun.dsl.options import Materialized, name_of
+from riverrun.dsl.plan import Plan, TableNode, connect_stores, serde_of
+from riverrun.errors import TopologyError
+from riverrun.operators.table_aggregations import TableRepartitionMap
+from riverrun.operators.table_filters import MappedGetter, TableFilter, TableMapValues
+from riverrun.operators.table_joins import JoinedGetter, JoinSide, TableJoinMerge, TableTableJoin
+from riverrun.operators.table_transforms import TableTransformValues, transformed_getter
+from riverrun.operators.tables import StoreGetter
+from riverrun.processor.suppliers import check_supplier, connected_stores
+from riverrun.state.api import StoreBuilder, StoreKind
+from riverrun.windows import millis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from riverrun.dsl.join_kinds import JoinKind
+    from riverrun.dsl.options import Named
+    from riverrun.operators.tables import ValueGetter
+    from riverrun.processor.api import ValueTransformerWithKey
+    from riverrun.processor.operator import Operator, OperatorContext
+    from riverrun.serde.api import Serde
+    from riverrun.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A table derived from others, with the serdes that are known."""
+
+    node: TableNode
+    key_serde: Serde[Any] | None
+    value_serde: Serde[Any] | None
+
+
+def table_store(
+    plan: Plan,
+    name: str,
+    options: Materialized[Any, Any],
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+) -> StoreBuilder:
+    """Return the store of a table, with the serdes of its options or else the given ones.
+
+    Raises:
+        TopologyError: If a serde is missing, or the supplier is one for windows.
+    """
+    check_supplied(options, StoreKind.KEY_VALUE, StoreKind.VERSIONED)
+    history_ms = 0 if options.history_retention is None else millis(options.history_retention, "history retention")
+    return StoreBuilder(
+        name,
+        StoreKind.VERSIONED if options.is_versioned else StoreKind.TIMESTAMPED_KEY_VALUE,
+        serde_of(options.key_serde or key_serde, "keys", f"store {name}", "Materialized"),
+        serde_of(options.value_serde or value_serde, "values", f"store {name}", "Materialized"),
+        persistent=plan.persists(options.persistent) and options.max_entries is None,
+        caching=options.caching and not options.is_versioned,
+        logging=options.logging,
+        log_config=options.log_config,
+        retention_ms=history_ms,
+        max_entries=options.max_entries,
+    )
+
+
+def check_supplied(options: Materialized[Any, Any], *kinds: StoreKind) -> None:
+    """Check that a supplied store is of a fitting kind.
+
+    Raises:
+        TopologyError: If it is of another kind.
+    """
+    supplier = options.supplier
+    if supplier is not None and supplier.kind not in kinds:
+        wanted = " or ".join(kind.value for kind in kinds)
+        message = f"Store {supplier.name} is supplied as a {supplier.kind.value} store instead of a {wanted} store"
+        raise TopologyError(message)
+
+
+def stored_node(name: str, store: str, *, is_materialized: bool = True, is_versioned: bool) -> TableNode:
+    """Return a table whose values are looked up in its own store.
+
+    Args:
+        name: Name of the node that forwards its updates.
+        store: Name of the store.
+        is_materialized: Whether the store exists even if no downstream operator needs it.
+        is_versioned: Whether the store keeps the history of each key.
+    """
+    return TableNode(
+        name,
+        store,
+        StoreGetter(store),
+        is_materialized=is_materialized,
+        is_versioned=is_versioned,
+    )
+
+
+def filtered(
+    plan: Plan,
+    parent: Derived,
+    predicate: Callable[[Any, Any], bool],
+    options: Materialized[Any, Any] | None,
+    named: Named | None,
+    *,
+    negated: bool,
+) -> Derived:
+    """Return the rows that pass a predicate, or those that do not (`KTableImpl.doFilter`)."""
+
+    def keep(key: Any, value: Any) -> Any:
+        return value if bool(predicate(key, value)) is not negated else None
+
+    above, functions = parent.node, ("filter-not" if negated else "filter", predicate)
+
+    def operator(node: TableNode) -> Operator:
+        return TableFilter(
+            keep,
+            node.store if node.is_materialized else None,
+            send_old_values=node.sends_old_values,
+            is_versioned=above.is_versioned,
+        )
+
+    made = _derived(
+        plan,
+        parent,
+        prefix="KTABLE-FILTER-",
+        compute=keep,
+        operator=operator,
+        functions=functions,
+        options=options,
+        named=named,
+        value_serde=parent.value_serde,
+    )
+    made.node.sends_old_values = above.enable_sending_old_values(
+        force=False
+    )  # avoids deletions of rows that never existed
+    return made
+
+
+def mapped(
+    plan: Plan,
+    parent: Derived,
+    mapper: Callable[..., Any],
+    options: Materialized[Any, Any] | None,
+    named: Named | None,
+) -> Derived:
+    """Return the rows with mapped values (`KTableImpl.doMapValues`)."""
+    function = with_key(mapper)
+
+    def operator(node: TableNode) -> Operator:
+        store = node.store if node.is_materialized else None
+        return TableMapValues(function, store, send_old_values=node.sends_old_values)
+
+    return _derived(
+        plan,
+        parent,
+        prefix="KTABLE-MAPVALUES-",
+        compute=function,
+        operator=operator,
+        functions=(mapper,),
+        options=options,
+        named=named,
+        value_serde=None,
+    )
+
+
+def transformed(
+    plan: Plan,
+    parent: Derived,
+    supplier: Callable[[], ValueTransformerWithKey[Any, Any, Any]],
+    state_stores: tuple[str, ...],
+    options: Materialized[Any, Any] | None,
+    named: Named | None,
+) -> Derived:
+    """Return the rows with values that a transformer computes (`KTableImpl.doTransformValues`)."""
+    check_supplier(supplier)
+    name = plan.processor_name("KTABLE-TRANSFORMVALUES-", name_of(named))
+    given: Materialized[Any, Any] = options or Materialized()
+    key_serde, value_serde = given.key_serde or parent.key_serde, given.value_serde
+    store = None if given.name is None else table_store(plan, given.name, given, key_serde, value_serde)
+    node = _node(name, store, transformed_getter(parent.node.open_getter, supplier), (parent.node,))
+    node.used_stores = (*state_stores, *(brought.name for brought in connected_stores(supplier)))
+    if options is None:
+        node.is_versioned = parent.node.is_versioned
+
+    def operator() -> Operator:
+        return TableTransformValues(supplier(), given.name, send_old_values=node.sends_old_values)
+
+    def write(topology: Topology) -> None:
+        topology.add_processor(name, operator, parent.node.name, functions=("transform", supplier))
+        if store is not None:
+            topology.add_state_store(store, name)
+        connect_stores(topology, name, supplier, state_stores)
+
+    plan.add_step(write)
+    return Derived(node, key_serde, value_serde)
+
+
+def grouped(
+    plan: Plan, parent: TableNode, mapper: Callable[[Any, Any], tuple[Any, Any] | None], name: str | None
+) -> str:
+    """Key the rows by their groups, and return the node's name (`KTableImpl.groupBy`)."""
+    node = plan.processor_name("KTABLE-SELECT-", name)
+    plan.add_step(
+        lambda topology: topology.add_processor(
+            node,
+            lambda: TableRepartitionMap(mapper, is_versioned=parent.is_versioned),
+            parent.name,
+            functions=("group-by", mapper),
+        )
+    )
+    parent.enable_sending_old_values(force=True)
+    return node
+
+
+def joined(
+    plan: Plan,
+    left: Derived,
+    *,
+    right: TableNode,
+    joiner: Callable[[Any, Any], Any],
+    kind: JoinKind,
+    options: Materialized[Any, Any] | None,
+    named: Named | None,
+    sources: frozenset[str],
+) -> Derived:
+    """Join rows of two tables with equal keys (`KTableImpl.doJoin`). Any `Materialized`, named or not, creates a store."""
+    given = name_of(named)
+    store_name = None if options is None else plan.table_name(options, "KTABLE-MERGE-")
+    name = plan.processor_name("KTABLE-MERGE-", given)
+    if kind.left_outer:
+        left.node.enable_sending_old_values(force=True)
+    if kind.right_outer:
+        right.enable_sending_old_values(force=True)
+    this, other = _sides(plan, left.node, right, joiner, kind, given)
+    store = (
+        None if options is None or store_name is None else table_store(plan, store_name, options, left.key_serde, None)
+    )
+    virtual = JoinedGetter(left.node.open_getter, right.open_getter, this.side)
+    node = _node(name, store, virtual, (left.node, right), is_join=True)
+
+    def merge() -> Operator:
+        return TableJoinMerge(store_name, send_old_values=node.sends_old_values)
+
+    def write(topology: Topology) -> None:
+        for side in (this, other):
+            topology.add_processor(side.name, side.operator(node), side.own.name, functions=(repr(kind), joiner))
+        topology.add_processor(name, merge, this.name, other.name, functions=())
+        if store is not None:
+            topology.add_state_store(store, name)
+        for side in (this, other):
+            topology.connect_processor_and_state_stores(side.name, *side.other.materialize())
+        topology.copartition(sources)
+
+    plan.add_step(write)
+    if store is None:
+        return Derived(node, left.key_serde, None)
+    return Derived(node, store.key_serde, store.value_serde)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One side of a join while the topology is written."""
+
+    name: str
+    own: TableNode
+    other: TableNode
+    side: JoinSide
+
+    def operator(self, result: TableNode) -> Callable[[], Operator]:
+        """Return a supplier of the operator. It reads when called whether old values are needed."""
+        return lambda: TableTableJoin(
+            self.other.open_getter,
+            self.side,
+            send_old_values=result.sends_old_values,
+            is_versioned=self.own.is_versioned,
+        )
+
+
+def _sides(
+    plan: Plan,
+    left: TableNode,
+    right: TableNode,
+    joiner: Callable[[Any, Any], Any],
+    kind: JoinKind,
+    given: str | None,
+) -> tuple[_Side, _Side]:
+    left.materialize()
+    right.materialize()
+    this = plan.processor_name("KTABLE-JOINTHIS-", given and f"{given}-join-this")
+    other = plan.processor_name("KTABLE-JOINOTHER-", given and f"{given}-join-other")
+    from_left = JoinSide(joiner, requires_own=not kind.right_outer, requires_other=not kind.left_outer)
+    from_right = JoinSide(
+        lambda own, found: joiner(found, own), requires_own=not kind.left_outer, requires_other=not kind.right_outer
+    )
+    return _Side(this, left, right, from_left), _Side(other, right, left, from_right)
+
+
+def _derived(
+    plan: Plan,
+    parent: Derived,
+    *,
+    prefix: str,
+    compute: Callable[[Any, Any], Any],
+    operator: Callable[[TableNode], Operator],
+    functions: tuple[Any, ...],
+    options: Materialized[Any, Any] | None,
+    named: Named | None,
+    value_serde: Serde[Any] | None,
+) -> Derived:
+    """Return a table that is computed value by value: with a store if the options name one, else looked up in the parent."""
+    if options is not None and options.name is None:
+        plan.store_name(prefix)  # Kafka Streams counts a store that it never creates
+    name = plan.processor_name(prefix, name_of(named))
+    given: Materialized[Any, Any] = options or Materialized()
+    key_serde, value_serde = given.key_serde or parent.key_serde, given.value_serde or value_serde
+    store = None if given.name is None else table_store(plan, given.name, given, key_serde, value_serde)
+    node = _node(name, store, MappedGetter(parent.node.open_getter, compute), (parent.node,))
+    if options is None:
+        node.is_versioned = parent.node.is_versioned
+
+    def write(topology: Topology) -> None:
+        topology.add_processor(name, lambda: operator(node), parent.node.name, functions=functions)
+        if store is not None:
+            topology.add_state_store(store, name)
+
+    plan.add_step(write)
+    return Derived(node, key_serde, value_serde)
+
+
+def _node(
+    name: str,
+    store: StoreBuilder | None,
+    virtual: Callable[[OperatorContext], ValueGetter],
+    parents: tuple[TableNode, ...],
+    *,
+    is_join: bool = False,
+) -> TableNode:
+    if store is None:
+        return TableNode(name, "", virtual, is_materialized=False, parents=parents, is_join=is_join)
+    node = stored_node(name, store.name, is_versioned=store.kind is StoreKind.VERSIONED)
+    return replace(node, parents=parents, is_join=is_join)

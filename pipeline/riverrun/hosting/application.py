@@ -1,0 +1,177 @@
+"""One version of one application, ready to run: its topology, topics and tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from riverrun.config import BOUNDED_WALL_CLOCK, call_attribute
+from riverrun.errors import ConfigError, TopologyError
+from riverrun.extras import require_extra
+from riverrun.processor.handlers import error_handlers
+from riverrun.processor.timestamps import timestamp_extractor
+from riverrun.runtime.context import Environment
+from riverrun.runtime.layout import without_caches
+from riverrun.runtime.stores.serde_places import with_places
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from riverrun.config import AppConfig, ProjectConfig, TopologyConfig
+    from riverrun.processor.handlers import ErrorHandlers
+    from riverrun.records import TaskId, TopicPartition
+    from riverrun.topology.nodes import SubTopology
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """One version of one application.
+
+    Args:
+        config: Its configuration.
+        version: The version.
+        topology: Its topology.
+        kafka: Client properties.
+        state_directory: Where local state of all applications is kept.
+        published: Staging topics by the name that the topology uses; None if the version publishes.
+        dead_letters: Topic of all dead letters for now (staging); None if the handlers decide.
+    """
+
+    config: AppConfig
+    version: str
+    topology: Topology
+    kafka: Mapping[str, str] = field(repr=False)
+    state_directory: Path
+    published: Mapping[str, str] | None = None
+    dead_letters: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Return the application id: `<name>-<version>`."""
+        return self.config.application_id(self.version)
+
+    @property
+    def directory(self) -> Path:
+        """Return the directory of this version's local state."""
+        return self.state_directory / self.id
+
+    @property
+    def handlers(self) -> ErrorHandlers:
+        """Return the handlers of records that cannot be read, processed or written.
+
+        Raises:
+            ConfigError: If a handler cannot be imported.
+        """
+        return error_handlers(self.config.streams)
+
+    def in_directory(self, directory: Path) -> Application:
+        """Return a copy with its local state in another directory."""
+        return replace(self, state_directory=directory)
+
+    def with_wall_clock_punctuation(self, policy: str) -> Application:
+        """Return a copy with another policy for bounded runs (`bounded.wall.clock.punctuation`).
+
+        Raises:
+            ConfigError: If there is no such policy.
+        """
+        if policy not in BOUNDED_WALL_CLOCK:
+            message = f"{policy!r} is no way to treat punctuations by the wall clock"
+            raise ConfigError(message, hint=f"Allowed: {', '.join(BOUNDED_WALL_CLOCK)}")
+        streams = replace(self.config.streams, bounded_wall_clock_punctuation=policy)
+        return replace(self, config=replace(self.config, streams=streams))
+
+    def sub_topology(self, number: int) -> SubTopology:
+        """Return a sub-topology by its id."""
+        return next(sub for sub in self.topology.sub_topologies() if sub.id == number)
+
+    def task_spec(self, task_id: TaskId, inputs: tuple[TopicPartition, ...]) -> TaskSpec:
+        """Describe a task of this application as it is configured.
+
+        Raises:
+            ConfigError: If a handler or extractor cannot be imported.
+        """
+        streams = self.config.streams
+        sub = self.sub_topology(task_id.sub_topology)
+        return TaskSpec(
+            task_id,
+            without_caches(sub) if streams.statestore_cache_max_bytes == 0 else sub,
+            self.id,
+            inputs,
+            handlers=self.handlers,
+            timestamp_extractor=timestamp_extractor(streams.default_timestamp_extractor),
+            max_task_idle_ms=streams.max_task_idle_ms,
+            environment=self.environment(str(task_id)),
+            dead_letters=self.dead_letters,
+        )
+
+    def environment(self, task: str) -> Environment:
+        """Return the facts about this application that are available to processors of a task."""
+        settings = {**self.config.streams.settings(), "application.id": self.id}
+        return Environment(settings, self.directory / task)
+
+
+def topology_of(config: AppConfig, version: str, new_builder: Callable[[TopologyConfig], object]) -> Topology:
+    """Build the topology of a version of an application.
+
+    Args:
+        config: The application.
+        version: The version.
+        new_builder: Makes the `StreamsBuilder` that its function receives; hosts do not know the DSL.
+
+    Raises:
+        ConfigError: If there is no such version or function, or it raises.
+        TopologyError: If the function does not return a topology.
+    """
+    reference = config.topology_of(version)
+    builder = new_builder(config.streams.topology_config)
+    if isinstance(reference, str) and reference.endswith(".sql"):
+        topology = _topology_of_sql(reference, builder)
+    else:
+        topology = call_attribute(reference, builder)
+    if not isinstance(topology, Topology):
+        message = f"{reference} gave {topology!r}, not a Topology"
+        raise TopologyError(message, hint="End the function with `return builder.build()`.")
+    return with_places(topology, config.application_id(version), config.schema_registry)
+
+
+def _topology_of_sql(path: str, builder: Any) -> Topology:
+    require_extra("sql")
+    from riverrun.sql.planning.planner import build_sql  # noqa: PLC0415 - its parser is an extra
+
+    try:
+        text = Path(path).read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"Topology {path} cannot be read: {error}"
+        raise ConfigError(message, hint="Its path is relative to the directory of streams.toml.") from error
+    return build_sql(text, builder, file=path)
+
+
+def load_application(
+    project: ProjectConfig,
+    name: str,
+    new_builder: Callable[[TopologyConfig], object],
+    *,
+    version: str | None = None,
+    published: Mapping[str, str] | None = None,
+) -> Application:
+    """Load an application with its topology.
+
+    Args:
+        project: The project with all applications.
+        name: The application's name.
+        new_builder: Makes the `StreamsBuilder` that its function receives.
+        version: The version; the configured one if left out.
+        published: Staging topics by the name that the topology uses; None if the version publishes.
+
+    Raises:
+        ConfigError: If there is no such application, version or function, or the function raises.
+        TopologyError: If the function does not return a topology.
+    """
+    config = project.app(name)
+    chosen = version or config.version
+    topology = topology_of(config, chosen, new_builder)
+    directory = project.state_directory(config)
+    return Application(config, chosen, topology, project.kafka, directory, published)

@@ -1,0 +1,235 @@
+"""`ConnectedApplication`: one version of an application, with the brokers it runs on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from riverrun.errors import TopicError
+from riverrun.hosting.control.publication import live_version_of, not_live, require_never_released
+from riverrun.kafka.admin import TopicSpec
+from riverrun.processor.handlers import error_handlers
+from riverrun.processor.timestamps import timestamp_extractor
+from riverrun.runtime.layout import changelog_name, internal_name, is_internal_topic, plan_layout
+from riverrun.state.backends.snapshots import check_url
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from pathlib import Path
+
+    from riverrun.hosting.application import Application
+    from riverrun.hosting.control.publication import LiveVersion
+    from riverrun.kafka.admin import Admin, CommittedOffset
+    from riverrun.records import TopicPartition
+    from riverrun.runtime.layout import Layout
+    from riverrun.topology.topology import Topology
+
+_LOST_HINT = (
+    "Start again if brokers were just restarted: one may not know all topics yet. If this is another topology than the one that"
+    " has worked, make it a new version. If the topics were deleted, what was in them is lost: a new version computes it again."
+)
+
+
+@dataclass(frozen=True)
+class ConnectedApplication:
+    """One version of an application on its brokers: its tasks, its topics, and its right to publish.
+
+    Partitions and tasks are looked up once; `resolved` returns an object that looks again. Threads may share one.
+
+    Args:
+        application: The version of the application.
+        admin: Asks the brokers.
+        known_partitions: Number of partitions by source topic, if they are known already; None to ask the brokers.
+    """
+
+    application: Application
+    admin: Admin
+    known_partitions: Mapping[str, int] | None = field(default=None, repr=False)
+
+    @property
+    def id(self) -> str:
+        """Return the application id: `<name>-<version>`."""
+        return self.application.id
+
+    @property
+    def version(self) -> str:
+        """Return the version."""
+        return self.application.version
+
+    @property
+    def topology(self) -> Topology:
+        """Return its topology, as far as its patterns are resolved."""
+        return self.application.topology
+
+    def in_directory(self, directory: Path) -> ConnectedApplication:
+        """Return a copy with its local state in another directory, and with the topics that are known by now."""
+        return replace(self, application=self.application.in_directory(directory), known_partitions=self.partitions)
+
+    # Tasks
+
+    def resolved(self) -> ConnectedApplication:
+        """Return a copy that reads the topics that its patterns match now.
+
+        Leaves out Kafka's internal topics and those of the application.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        if not self.application.topology.has_patterns:
+            return ConnectedApplication(self.application, self.admin)
+        others = (topic for topic in self.admin.list_topics() if not is_internal_topic(self.id, topic))
+        return self.reading([topic for topic in others if not topic.startswith("__")])
+
+    def reading(self, topics: Collection[str]) -> ConnectedApplication:
+        """Return a copy that reads those of the given topics that its patterns match."""
+        topology = self.application.topology.resolved(topics)
+        return ConnectedApplication(replace(self.application, topology=topology), self.admin)
+
+    def with_partitions(self, partitions: Mapping[str, int]) -> ConnectedApplication:
+        """Return a copy with the source topics that another instance or process has found.
+
+        Args:
+            partitions: Number of partitions by topic (`partitions`).
+        """
+        return replace(self.reading(partitions), known_partitions=partitions)
+
+    @cached_property
+    def partitions(self) -> Mapping[str, int]:
+        """Return the number of partitions of each external topic that it reads; its patterns are resolved.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        if self.known_partitions is not None:
+            return self.known_partitions
+        return self.admin.partitions(self.application.topology.external_topics)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Return its tasks and internal topics; its patterns are resolved.
+
+        Raises:
+            TopicError: If a source topic does not exist, or topics that are joined differ in partitions.
+            BrokerError: If brokers do not answer.
+        """
+        return plan_layout(self.application.topology, self.id, self.partitions)
+
+    @cached_property
+    def inputs(self) -> frozenset[TopicPartition]:
+        """Return all partitions that its tasks read, including those of repartition topics."""
+        return frozenset(tp for inputs in self.layout.tasks.values() for tp in inputs)
+
+    def committed(self, tps: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, CommittedOffset]:
+        """Return committed offsets by partition; partitions without one are left out.
+
+        Args:
+            tps: The partitions; all inputs if left out.
+
+        Raises:
+            OpenTransactionError: If a transaction that commits offsets of these partitions stays open.
+            BrokerError: If brokers do not answer.
+        """
+        return self.admin.committed(self.id, self.inputs if tps is None else tps)
+
+    # Topics
+
+    def prepare(self) -> Layout:
+        """Check handlers, the snapshot store and topics; create missing internal topics.
+
+        Returns:
+            The tasks and internal topics.
+
+        Raises:
+            ConfigError: If a handler or extractor cannot be imported, or no installed file system serves `snapshot.url`.
+            TopicError: If a topic is missing, has the wrong number of partitions, or is an internal one that has been deleted.
+        """
+        application, streams = self.application, self.application.config.streams
+        error_handlers(streams)
+        timestamp_extractor(streams.default_timestamp_extractor)
+        if streams.snapshot_url:
+            check_url(streams.snapshot_url)
+        layout, published = self.layout, application.published or {}
+        sinks = [published.get(topic, topic) for topic in application.topology.sink_topics]
+        self.admin.require(sinks, f"application {self.id} writes to")
+        letters = application.dead_letters or streams.errors_dead_letter_queue_topic_name
+        if letters is not None:
+            self.admin.require([letters], f"application {self.id} keeps failures in")
+        self._require_nothing_lost()
+        self.admin.create_topics(
+            TopicSpec(t.name, t.partitions, {**streams.topic, **t.config}, streams.replication_factor)
+            for t in layout.internal_topics
+        )
+        return layout
+
+    def _require_nothing_lost(self) -> None:
+        """Make sure that the internal topics to be created have not existed before.
+
+        Kafka Streams creates them again (`InternalTopicManager.makeReady`), and goes on without the state that was in them.
+
+        Raises:
+            TopicError: If tasks that use such a topic have committed.
+        """
+        own = {topic.name for topic in self.layout.internal_topics}
+        if own == self.admin.partitions(own).keys():
+            return
+        used = self._used_topics()
+        lost = (
+            used - self.admin.partitions(used).keys()
+        )  # looked up after the commits: an instance may have just created them
+        if lost:
+            names = ", ".join(sorted(lost))
+            message = f"{self.id} has run before, but some of its internal topics are missing: {names}"
+            raise TopicError(message, hint=_LOST_HINT)
+
+    def _used_topics(self) -> set[str]:
+        """Return the internal topics of tasks that have committed; commits of a reset have no metadata."""
+        committed = self.committed()
+        worked = {
+            task_id.sub_topology
+            for task_id, inputs in self.layout.tasks.items()
+            if any(tp in committed and committed[tp].metadata for tp in inputs)
+        }
+        used = set()
+        for sub in self.application.topology.sub_topologies():
+            if sub.id in worked:
+                used |= {changelog_name(self.id, store.name) for store in sub.stores if store.logging}
+                used |= {internal_name(self.id, name) for name in sub.written_repartition_topics}
+        return used
+
+    # Publication
+
+    def live_version(self) -> LiveVersion | None:
+        """Return the application's record in the control topic; None if it was never released.
+
+        Raises:
+            ReleaseError: If the record cannot be read, or is lost although this version would publish.
+            BrokerError: If brokers do not answer.
+        """
+        found = live_version_of(self.admin, self.application.config.name)
+        if found is None and self.application.published is None:
+            require_never_released(self.admin, self.application.config)
+        return found
+
+    def require_right(self) -> None:
+        """Make sure that a bounded run may write to its output topics.
+
+        A run that writes to staging topics may always do so, unless its version holds for a mark: the run would pass the mark.
+
+        A run that writes to staging topics always may, unless its version holds for a mark: it would go beyond.
+
+        Raises:
+            NotLiveError: If another version is live.
+            UnderWayError: If a switch is under way, or the version holds.
+            ReleaseError: If the control topic's record cannot be read, or is lost.
+            BrokerError: If brokers do not answer.
+        """
+        application, found = self.application, self.live_version()
+        if found is None:
+            return
+        found.require_no_mark(application.version)
+        if application.published is not None:
+            return
+        found.require_no_switch()
+        if found.live != application.version:
+            raise not_live(application.config.name, application.version, found)

@@ -1,0 +1,162 @@
+"""Tells a worker at once about changes in the control topic: where to hold, and which version publishes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from riverrun.errors import StreamsError, TaskMigratedError, UnknownOutcomeError, VersionConflictError
+from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.control.control_topic import ControlTopic
+from riverrun.hosting.control.publication import CONTROL_TOPIC, SWITCHING, LiveVersion, decoded
+from riverrun.kafka.consumer import RecordConsumer
+from riverrun.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from riverrun.kafka.admin import Admin
+
+log = logging.getLogger(__name__)
+
+_TP = TopicPartition(CONTROL_TOPIC, 0)
+_RETRY_SECONDS = 1.0
+"""How often to look for a control topic, and to try again after a failure."""
+_POLL_SECONDS = 0.2
+_RECORDS_PER_POLL = 500
+_END_SECONDS = 1.0
+"""How long to wait for the thread to end. It may be waiting for absent brokers, and holds no resources."""
+
+
+class ControlTail:
+    """Reads the control topic in its own thread, from its start, for as long as a worker runs.
+
+    Gives up a mark that is older than its `hold_ms`: its coordinator has died, and nothing has changed. During a switch
+    the mark stays; only the completed switch ends the hold.
+
+    Args:
+        admin: Asks the brokers.
+        app: The application.
+        on_change: Called with each new record, in the thread of the tail.
+    """
+
+    def __init__(self, admin: Admin, app: str, on_change: Callable[[LiveVersion], None]) -> None:
+        self._admin = admin
+        self._app = app
+        self._on_change = on_change
+        self._consumer: RecordConsumer | None = None
+        self._newest: bytes | None = None
+        self._told: bytes | None = None
+        self._deadline: tuple[str, float] = ("", 0.0)
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="control-tail", daemon=True)
+        self.latest: LiveVersion | None = None
+        """The last record of the topic; None if there is none."""
+
+    def start(self) -> None:
+        """Begin reading."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop reading. Idempotent."""
+        self._ends.set()
+        if self._thread.is_alive():
+            self._thread.join(_END_SECONDS)
+
+    def _run(self) -> None:
+        is_told = False
+        while not self._ends.is_set():
+            try:
+                self._turn()
+                is_told = False
+            except StreamsError as error:
+                log.log(
+                    logging.DEBUG if is_told else logging.WARNING,
+                    "the control topic is not read, which is tried again: %s",
+                    error,
+                )
+                is_told = True
+                self._let_go()
+                self._ends.wait(_RETRY_SECONDS)
+        self._let_go()
+
+    def _turn(self) -> None:
+        consumer = self._consumer or self._open()
+        if consumer is None:
+            self._ends.wait(_RETRY_SECONDS)
+            return
+        polled = consumer.poll(_RECORDS_PER_POLL, _POLL_SECONDS)
+        name = self._app.encode()
+        for record in polled.records.get(_TP, []):
+            key, value, *_ = record
+            if key == name:
+                self._newest = value
+        if _TP in polled.ends:  # earlier records may be outdated
+            self._tell()
+        if self.latest is not None and self.latest.mark is not None:
+            self._give_up_if_due(self.latest)
+
+    def _open(self) -> RecordConsumer | None:
+        if CONTROL_TOPIC not in self._admin.partitions([CONTROL_TOPIC]):
+            return None
+        self._consumer = RecordConsumer(self._admin.kafka)
+        self._consumer.assign(self._admin.beginning_offsets([_TP]))
+        return self._consumer
+
+    def _let_go(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _tell(self) -> None:
+        if self._newest is None or self._newest == self._told:
+            return
+        self._told = self._newest
+        self.latest = record = decoded(self._newest, self._app)
+        if record.mark is not None and record.mark.id != self._deadline[0]:
+            self._deadline = record.mark.id, time.monotonic() + record.mark.hold_ms / 1000
+        self._on_change(record)
+
+    def _give_up_if_due(self, record: LiveVersion) -> None:
+        assert record.mark is not None, "there is a mark"  # noqa: S101 - the caller has looked
+        if record.step in SWITCHING or time.monotonic() < self._deadline[1]:
+            return
+        log.warning("mark %s was not completed within %d ms: it is given up", record.mark.id, record.mark.hold_ms)
+        try:
+            remove_mark(self._admin, self._app, record)
+        except (VersionConflictError, TaskMigratedError, UnknownOutcomeError) as error:
+            log.info("another process has written to the control topic, which is read again: %s", error)
+        # Checked again then, unless the topic says meanwhile that the mark is gone.
+        self._deadline = record.mark.id, time.monotonic() + _RETRY_SECONDS
+
+
+def remove_mark(admin: Admin, app: str, record: LiveVersion) -> None:
+    """Remove the mark from an application's record, unless the record has changed since; the rest stays as it is.
+
+    Raises:
+        VersionConflictError: If the record has changed.
+        TaskMigratedError: If another writer is active at this moment. Nothing was written.
+        UnknownOutcomeError: If it is unknown whether the record was written.
+        BrokerError: If brokers refuse or do not answer.
+    """
+    topic = ControlTopic(admin, CONTROL_TOPIC)
+    found = topic.read().get(app)
+    known: dict[str, Any] = {} if found is None else msgspec.json.decode(found)
+
+    def check() -> None:
+        if known.get("revision") != record.revision or topic.read().get(app) != found:
+            message = f"{app}: revision {known.get('revision')} was written meanwhile, {record.revision} expected"
+            raise VersionConflictError(message)
+
+    written = {
+        "mark": None,
+        "revision": record.revision + 1,
+        "operation": "",
+        "changed_by": "a worker, which gave a mark up",
+    }
+    value = msgspec.json.encode(known | written | {"changed_ms": SystemClock().now_ms()})
+    topic.write({app: value}, check)

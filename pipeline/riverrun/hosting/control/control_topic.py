@@ -1,0 +1,92 @@
+"""Stores values by name in a compacted topic of one partition; the latest value of a name is valid."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from riverrun.hosting.clock import SystemClock
+from riverrun.kafka.admin import TopicSpec
+from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
+from riverrun.kafka.ranges import read_range
+from riverrun.records import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from riverrun.kafka.admin import Admin
+
+_CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
+
+
+class ControlTopic:
+    """A topic of values by name, created at the first write.
+
+    Args:
+        admin: Asks the brokers.
+        topic: Its name, which is also the name of the lock that serialises `write`.
+    """
+
+    def __init__(self, admin: Admin, topic: str) -> None:
+        self._admin = admin
+        self._topic = topic
+        self._tp = TopicPartition(topic, 0)
+
+    def read(self) -> dict[str, bytes]:
+        """Return the latest value of each name.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        if self._topic not in self._admin.partitions([self._topic]):
+            return {}
+        end = self._admin.settled_end_offsets([self._tp])[self._tp]
+        start = self._admin.beginning_offsets([self._tp])[self._tp]
+        found: dict[str, bytes] = {}
+        for _, records in read_range(self._admin, {self._tp: OffsetRange(start, end)}):
+            for record in records:
+                name = (record.key or b"").decode()
+                found.pop(name, None)
+                if record.value is not None:
+                    found[name] = record.value
+        return found
+
+    def write(self, values: Mapping[str, bytes | None], check: Callable[[], None] = lambda: None) -> None:
+        """Write values atomically; of several concurrent writers one succeeds.
+
+        Args:
+            values: By name; None deletes a name.
+            check: Called under the lock before anything is written; an error that it raises ends the attempt.
+
+        Raises:
+            TaskMigratedError: If another writer has taken the lock. Nothing was written.
+            UnknownOutcomeError: If it is unknown whether the values were written.
+            BrokerError: If brokers refuse or do not answer.
+        """
+        self._create()
+        producer = TransactionalProducer(self._admin.kafka, self._topic)
+        try:
+            producer.init()
+            check()
+            for name, value in values.items():
+                producer.send(self._topic, name.encode(), value, SystemClock().now_ms(), (), 0)
+            producer.commit({}, "")
+        finally:
+            producer.close()
+
+    def put(self, values: Mapping[str, bytes | None]) -> None:
+        """Write values of names that have only one writer, without the lock.
+
+        Raises:
+            BrokerError: If brokers refuse or do not answer.
+        """
+        self._create()
+        producer = IdempotentProducer(self._admin.kafka)
+        try:
+            for name, value in values.items():
+                producer.send(self._topic, name.encode(), value, SystemClock().now_ms(), (), 0)
+            producer.flush()
+        finally:
+            producer.close()
+
+    def _create(self) -> None:
+        self._admin.create_topics([TopicSpec(self._topic, 1, _CONFIG)])

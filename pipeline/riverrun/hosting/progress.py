@@ -1,0 +1,140 @@
+"""Reports the progress of long operations, in records, to the caller that started them.
+
+A program that follows the progress starts the operation within `telling`. The operation reports with `tell`, or lets
+`looked_at` poll it. Both do nothing without a listener.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, NamedTuple
+
+from riverrun.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sized
+    from typing import TypeVar
+
+    R = TypeVar("R")
+    T = TypeVar("T", bound=tuple[object, Sized])
+
+LOOK_SECONDS = 0.5
+_ROWS = 1_000
+_LAST_LOOK_SECONDS = 1.0
+"""How long to wait for a poll that is under way. A poll of a commit that has lost its owner takes longer than a minute."""
+
+
+class Progress(NamedTuple):
+    """The progress of an operation.
+
+    Args:
+        doing: The operation, in words.
+        done: Records processed so far.
+        everything: Records in total; None if unknown.
+    """
+
+    doing: str
+    done: int
+    everything: int | None
+
+
+class _Listener(NamedTuple):
+    on_progress: Callable[[Progress], None]
+    every_s: float
+
+
+_listener: ContextVar[_Listener | None] = ContextVar("progress", default=None)
+
+
+@contextmanager
+def telling(on_progress: Callable[[Progress], None] | None, every_s: float = LOOK_SECONDS) -> Iterator[None]:
+    """Report to `on_progress` how far operations are that begin in the body, in this thread.
+
+    Args:
+        on_progress: Called repeatedly, from other threads as well; None for no reports.
+        every_s: Interval at which to poll operations that do not report by themselves, s.
+    """
+    before = _listener.set(None if on_progress is None else _Listener(on_progress, every_s))
+    try:
+        yield
+    finally:
+        _listener.reset(before)
+
+
+def is_followed() -> bool:
+    """Return whether there is a listener, so that counting may take time."""
+    return _listener.get() is not None
+
+
+def tell(doing: str, done: int, everything: int | None = None) -> None:
+    """Report progress in records."""
+    listener = _listener.get()
+    if listener is not None:
+        listener.on_progress(Progress(doing, done, everything))
+
+
+def counted_batches(doing: str, batches: Iterable[T], everything: int | None = None) -> Iterator[T]:
+    """Pass batches on, and report the number of records after each.
+
+    Args:
+        doing: The operation, in words.
+        batches: Pairs of any value (such as a partition) and records.
+        everything: Records in total; an upper bound if some offsets have no record.
+    """
+    done = 0
+    tell(doing, done, everything)
+    for batch in batches:
+        yield batch
+        done += len(batch[1])
+        tell(doing, done, everything)
+
+
+def counted_rows(doing: str, rows: Iterable[R], everything: int | None = None) -> Iterator[R]:
+    """Pass rows on, and report their number now and then.
+
+    Args:
+        doing: The operation, in words.
+        rows: The rows.
+        everything: Rows in total, if known.
+    """
+    done = 0
+    for row in rows:
+        yield row
+        done += 1
+        if done % _ROWS == 0:
+            tell(doing, done, everything)
+    tell(doing, done, everything)
+
+
+@contextmanager
+def looked_at(doing: str, look: Callable[[], tuple[int, int | None]]) -> Iterator[None]:
+    """Poll the progress of the body repeatedly, from another thread.
+
+    Ignores brokers that do not answer, and asks them again the next time: the body reports their errors.
+
+    Args:
+        doing: The operation, in words.
+        look: Returns the records processed so far, and the total.
+    """
+    listener = _listener.get()
+    if listener is None:
+        yield
+        return
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(listener.every_s):
+            try:
+                listener.on_progress(Progress(doing, *look()))
+            except BrokerError:
+                continue
+
+    thread = threading.Thread(target=follow, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_LAST_LOOK_SECONDS)

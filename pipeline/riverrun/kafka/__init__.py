@@ -1,0 +1,11 @@
+"""Kafka: the only package that opens a connection to a broker, and the embedded broker.
+
+`consumer`, `producer` and `ranges` read and write records. `admin` sends all other requests: through `requests`, and to the
+leaders of partitions through `leaders`. `membership` is for consumer groups. `embedded` is the broker for development, tests
+and the demo.
+
+This package raises the errors of `riverrun.errors`; only `riverrun.kafka.errors` translates client libraries' exceptions.
+Knows neither topologies nor tasks nor stores. May import values only.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,346 @@
+"""Topics, offsets and groups: all requests to brokers other than reading and writing records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+
+from riverrun.errors import OpenTransactionError, TopicError
+from riverrun.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
+from riverrun.kafka.group.group_progress import GroupProgress
+from riverrun.kafka.group.groups import Groups, GroupState
+from riverrun.kafka.leaders import Leaders
+from riverrun.kafka.library.ending import end_in_background
+from riverrun.kafka.library.librdkafka import kept
+from riverrun.kafka.requests import REQUEST_SECONDS, Requests
+from riverrun.records import TopicPartition, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_STABLE_SECONDS = 90.0
+"""Longest wait for an open transaction to end; longer than `transaction.timeout.ms`."""
+_NOT_YET = frozenset(
+    {
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+"""A transaction is being committed, or a broker that was just started is still reading its log."""
+_OTHER_PARTITIONS = (
+    "If an input has got more partitions, release a new version: state belongs to partitions, and this version's "
+    "stays unchanged. If the topic belongs to another application, give this one another name."
+)
+
+_HANGING = (
+    "If this persists, the brokers have lost track of a transaction: see `kafka-transactions.sh find-hanging` and "
+    "`abort`. That can happen when a single broker is killed."
+)
+
+
+class CommittedOffset(NamedTuple):
+    """The committed position of a group in a partition: the next offset to read, and its metadata."""
+
+    offset: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A required topic.
+
+    Args:
+        name: Its name.
+        partitions: Its number of partitions.
+        config: Its settings.
+        replication_factor: -1 for the brokers' default.
+    """
+
+    name: str
+    partitions: int
+    config: Mapping[str, str] = field(default_factory=dict)
+    replication_factor: int = -1
+
+
+class Admin:
+    """Sends requests to brokers. Every call has a deadline; none creates a topic by accident.
+
+    Failures are `BrokerError`s that name the bootstrap servers. If no broker answers at all, they are `retriable`.
+    """
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        self.kafka = kafka
+        self._requests = Requests(kafka)
+        self._client = self._requests.client
+        self._leaders = Leaders(self._requests)
+        self._groups = Groups(self._requests)
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return the number of partitions of those topics that exist."""
+        return {name: len(answer.partitions) for name, answer in self._described(topics).items()}
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return the ids of those topics that exist. A topic that is deleted and recreated gets a new id."""
+        return {name: str(answer.topic_id) for name, answer in self._described(topics).items()}
+
+    def require(self, topics: Iterable[str], why: str) -> None:
+        """Check that topics exist.
+
+        Args:
+            topics: The topics.
+            why: Their purpose, for the message.
+
+        Raises:
+            TopicError: If a topic does not exist.
+        """
+        names = set(topics)
+        missing = sorted(names - self.partitions(names).keys())
+        if missing:
+            message = f"Topics that {why} do not exist: {', '.join(missing)}"
+            raise TopicError(message, hint="Create them; Riverrun creates only an application's internal topics.")
+
+    def is_answered(self, within_s: float) -> bool:
+        """Return whether any broker answers within this number of seconds."""
+        try:
+            self._client.list_topics(timeout=within_s)
+        except KafkaException:
+            return False
+        return True
+
+    def list_topics(self, prefix: str = "") -> list[str]:
+        """Return the sorted names of all topics that begin with `prefix`."""
+        with self._requests.asking("list topics"):
+            topics = self._client.list_topics(timeout=REQUEST_SECONDS).topics
+        return sorted(name for name in topics if name.startswith(prefix))
+
+    def create_topics(self, specs: Iterable[TopicSpec]) -> None:
+        """Create the topics that do not exist, and wait until they can be used.
+
+        Raises:
+            TopicError: If a topic exists with another number of partitions.
+        """
+        wanted = {spec.name: spec for spec in specs}
+        known = self.partitions(wanted)
+        new = [
+            NewTopic(s.name, s.partitions, s.replication_factor, config=dict(s.config))
+            for s in wanted.values()
+            if s.name not in known
+        ]
+        if new:
+            with self._requests.asking("create topics"):
+                futures = self._client.create_topics(new, request_timeout=REQUEST_SECONDS)
+            for name, future in futures.items():
+                self._requests.result(future, f"create topic {name}", ignore={KafkaError.TOPIC_ALREADY_EXISTS})
+
+            def are_seen() -> bool:
+                known.update(self.partitions(wanted))  # brokers learn of them at different times
+                return known.keys() == wanted.keys()
+
+            self._requests.until(are_seen, "see the topics that were created")
+        for name, spec in wanted.items():
+            if known[name] != spec.partitions:
+                message = f"Existing topic {name} has {counted(known[name], 'partition')}, not {spec.partitions}"
+                raise TopicError(message, hint=_OTHER_PARTITIONS)
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics, and wait until they are gone. Idempotent."""
+        known = list(self.partitions(names))
+        if not known:
+            return
+        with self._requests.asking("delete topics"):
+            futures = self._client.delete_topics(known, request_timeout=REQUEST_SECONDS)
+        for name, future in futures.items():
+            self._requests.result(future, f"delete topic {name}", ignore=MISSING_TOPIC)
+        self._requests.until(lambda: not self.partitions(known), "see that the deleted topics are gone")
+
+    def end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the last stable offsets: the ends for readers of committed records."""
+        return self._leaders.offsets(tps, OFFSET_END)
+
+    def has_open_transactions(self, tps: Iterable[TopicPartition]) -> bool:
+        """Return whether partitions have records that are neither committed nor aborted at present."""
+        partitions = list(tps)
+        return self.end_offsets(partitions) != self.written_offsets(partitions)
+
+    def settled_end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the ends of partitions without active writers, once their transactions have ended.
+
+        A commit is acknowledged before its markers are in the log. Until then, the last stable offset is before them.
+        """
+        partitions = list(tps)
+        found: dict[TopicPartition, int] = {}
+
+        def is_settled() -> bool:
+            found.update(self.end_offsets(partitions))
+            return found == self.written_offsets(partitions)
+
+        self._requests.until(
+            is_settled, "see the end of all transactions", _STABLE_SECONDS, OpenTransactionError, _HANGING
+        )
+        return found
+
+    def written_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the ends of partitions including records that are uncommitted or aborted (high watermarks)."""
+        return self._leaders.offsets(tps, OFFSET_END, "read_uncommitted")
+
+    def stable_end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return ends of partitions with active writers that lie behind all transactions being committed now.
+
+        These are the last stable offsets after the currently open transactions have ended; later ones are not awaited.
+        """
+        partitions = list(tps)
+        written = self.written_offsets(partitions)
+        found: dict[TopicPartition, int] = {}
+
+        def have_ended() -> bool:
+            found.update(self.end_offsets(partitions))
+            return all(found[tp] >= written[tp] for tp in partitions)
+
+        self._requests.until(
+            have_ended, "see the end of open transactions", _STABLE_SECONDS, OpenTransactionError, _HANGING
+        )
+        return found
+
+    def beginning_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offsets that still exist."""
+        return self._leaders.offsets(tps, OFFSET_BEGINNING)
+
+    def offsets_for_time(self, tps: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+        """Return, per partition, the first offset at or after a time; past the last record, the last stable offset.
+
+        The result may be the marker of a transaction, which has an offset and the broker's time. Negative times have
+        other meanings in the protocol; they count as 0, as no record is older.
+        """
+        partitions = list(tps)
+        ends = self.end_offsets(partitions)
+        found = self._leaders.offsets(partitions, max(0, timestamp_ms))
+        return {tp: ends[tp] if found[tp] < 0 else min(found[tp], ends[tp]) for tp in partitions}
+
+    def committed(
+        self, group: str, tps: Iterable[TopicPartition], patience_s: float = _STABLE_SECONDS
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return the committed offsets of a group; partitions without one are left out.
+
+        Waits for transactions that are being committed, so that the replaced offsets are not returned.
+
+        Args:
+            group: The group.
+            tps: The partitions.
+            patience_s: How long to wait for them.
+
+        Raises:
+            OpenTransactionError: If such a transaction stays open.
+            BrokerError: If the brokers do not answer.
+        """
+        partitions = [ClientTopicPartition(*tp) for tp in tps]
+        if not partitions:
+            return {}
+        consumer = self._requests.consumer(group)
+        try:
+            found = self._stable_offsets(consumer, group, partitions, patience_s)
+        finally:
+            end_in_background(consumer.close, group)
+        return {
+            TopicPartition(tp.topic, tp.partition): CommittedOffset(tp.offset, tp.metadata or "")
+            for tp in found
+            if tp.offset >= 0
+        }
+
+    def progress_of(self, group: str) -> GroupProgress:
+        """Return a reader that asks for a group's committed offsets repeatedly. The caller closes it."""
+        return GroupProgress(self._requests, group)
+
+    def _stable_offsets(
+        self, consumer: Consumer, group: str, partitions: list[ClientTopicPartition], patience_s: float
+    ) -> list[Any]:
+        found: list[Any] = []
+
+        def is_stable() -> bool:
+            try:
+                found[:] = consumer.committed(partitions, min(REQUEST_SECONDS, patience_s))
+            except KafkaException as error:
+                if error.args[0].code() in UNREACHABLE | _NOT_YET:
+                    self.partitions([partitions[0].topic])  # raises if no broker answers
+                    return False
+                raise self._requests.error(error.args[0], f"read committed offsets of {group}") from error
+            return not any(tp.error and tp.error.code() in _NOT_YET for tp in found)
+
+        self._requests.until(is_stable, f"read stable offsets of {group}", patience_s, OpenTransactionError, _HANGING)
+        return found
+
+    def group(self, group: str) -> GroupState:
+        """Return a group's state; an unknown group is dead, without members."""
+        return self._groups.state(group)
+
+    def said_in(self, group: str) -> tuple[bytes, ...] | None:
+        """Return the metadata with which each member joined a group; empty for an unknown group, None during a rebalance."""
+        return self._groups.said_in(group)
+
+    def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set a group's committed offsets; the group must have no members."""
+        self._groups.alter_offsets(group, offsets)
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group and its committed offsets; the group must have no members. Idempotent."""
+        self._groups.delete(group)
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Delete the records before the given offsets."""
+        for topic in {tp.topic for tp in before}:
+            with self._requests.asking(
+                f"find the leaders of {topic}"
+            ):  # otherwise a dead broker is asked until it is back
+                self._client.list_topics(topic, timeout=REQUEST_SECONDS)
+        request = kept([ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in before.items()])
+        futures = self._client.delete_records(request, request_timeout=REQUEST_SECONDS)
+        for tp, future in futures.items():
+            self._requests.result(future, f"delete records of {tp.topic}-{tp.partition}")
+
+    def topic_config(self, topic: str) -> dict[str, str]:
+        """Return the settings of a topic."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        future = self._client.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
+        entries = self._requests.result(future, f"read settings of topic {topic}")
+        return {name: entry.value for name, entry in entries.items()}
+
+    def topic_configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return the settings of those topics that exist and may be described, with one request."""
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(set(topics))]
+        if not resources:
+            return {}
+        futures = self._client.describe_configs(resources, request_timeout=REQUEST_SECONDS)
+        answers = {
+            resource.name: self._requests.result(future, "read settings of topics", ignore=MISSING_TOPIC | DENIED)
+            for resource, future in futures.items()
+        }
+        return {
+            topic: {name: entry.value for name, entry in entries.items()}
+            for topic, entries in answers.items()
+            if entries is not None
+        }
+
+    def _described(self, topics: Iterable[str]) -> dict[str, Any]:
+        names = sorted(set(topics))
+        if not names:
+            return {}
+        doing = "look up topics"
+        with self._requests.asking(doing):
+            self._client.list_topics(
+                names[0], timeout=REQUEST_SECONDS
+            )  # from any broker: otherwise a dead one may be asked
+            futures = self._client.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
+        answers = {name: self._requests.result(future, doing, ignore=MISSING_TOPIC) for name, future in futures.items()}
+        return {name: answer for name, answer in answers.items() if answer is not None}

@@ -1,0 +1,325 @@
+"""Reads committed records from given offsets, with manual assignment and without rebalancing."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientTopicPartition
+
+from riverrun.errors import MissingOffsetError, StreamsError
+from riverrun.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
+from riverrun.kafka.library import librdkafka
+from riverrun.kafka.library.client import CLIENT, quiet
+from riverrun.kafka.library.ending import end_in_background
+from riverrun.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from riverrun.records import Headers, RawFields
+
+_GONE = "Retention (retention.ms, retention.bytes) has deleted unread records, or the topic was recreated."
+_SETTINGS = {
+    **CLIENT,
+    "group.id": "riverrun-unjoined",  # the library requires one; it is never used to commit
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",  # a lost offset must be an error, not skipped
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "fetch.queue.backoff.ms": 5,
+    "fetch.wait.max.ms": 50,
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 131_072,
+}
+
+UP_TO_AN_END = {"fetch.wait.max.ms": "5"}
+"""Client properties for reading up to a known end. At the end of a log, behind the markers of transactions, brokers would
+otherwise wait `fetch.wait.max.ms` before they answer that there is nothing more."""
+
+_METADATA_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """Records and ends of partitions from one poll.
+
+    Args:
+        records: Records by partition, in order of offsets.
+        ends: Partitions that have been read to their end, with the offset of that end.
+    """
+
+    records: Mapping[TopicPartition, list[RawFields]]
+    ends: Mapping[TopicPartition, int]
+
+
+class MessageBatch:
+    """Records with keys of one partition, by columns: each column is built on demand, without an object per record.
+
+    Args:
+        messages: The library's messages, in order of offsets.
+    """
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        """Take messages without errors."""
+        self._messages = messages
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self._messages)
+
+    @property
+    def end(self) -> int:
+        """Return the offset after the last record; the batch must not be empty."""
+        offset: int = self._messages[-1].offset()
+        return offset + 1
+
+    def split(self, offset: int) -> tuple[MessageBatch, MessageBatch]:
+        """Return the records before an offset, and the rest."""
+        if not self._messages or self._messages[-1].offset() < offset:
+            return self, MessageBatch(())
+        at = bisect_left(self._messages, offset, key=Message.offset)
+        return MessageBatch(self._messages[:at]), MessageBatch(self._messages[at:])
+
+    def keys(self) -> list[bytes]:
+        """Return the keys."""
+        return list(map(Message.key, self._messages))
+
+    def values(self) -> list[bytes | None]:
+        """Return the values."""
+        return list(map(Message.value, self._messages))
+
+    def timestamps(self) -> list[int]:
+        """Return the timestamps, ms."""
+        return [timestamp for _, timestamp in map(Message.timestamp, self._messages)]
+
+    def headers(self) -> list[Headers]:
+        """Return the headers."""
+        return [tuple(headers) if headers else () for headers in map(Message.headers, self._messages)]
+
+
+@dataclass(frozen=True, slots=True)
+class PolledBatches:
+    """Records of one poll, by columns.
+
+    Args:
+        batches: Records by partition, in order of offsets.
+        reached: The offset up to which each partition has been read: all earlier records have been returned.
+    """
+
+    batches: Mapping[TopicPartition, MessageBatch]
+    reached: Mapping[TopicPartition, int]
+
+
+class RecordConsumer:
+    """A consumer of given partitions.
+
+    Args:
+        kafka: Client properties; security properties pass through.
+        overrides: Consumer properties of the user (`consumer.` prefix); reading committed records and the absence of a
+            reset policy cannot be overridden.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> None:
+        forced = {key: _SETTINGS[key] for key in ("auto.offset.reset", "isolation.level", "enable.partition.eof")}
+        lost: list[KafkaError] = []
+        self._lost = lost  # not a method as callback: a client in a reference cycle would live until garbage collection
+
+        def connection_failed(error: KafkaError) -> None:
+            if error.code() == librdkafka.ALL_BROKERS_DOWN:
+                lost.append(error)
+
+        own = {**forced, "error_cb": connection_failed}
+        with mapped_errors("create a consumer"):
+            self._consumer = Consumer({**_SETTINGS, **kafka, **(overrides or {}), **own}, logger=quiet)
+        self._assigned: dict[TopicPartition, int] = {}
+        self._ever_assigned: set[TopicPartition] = set()
+        self._paused: dict[TopicPartition, int] = {}
+        self._known: set[str] = set()
+        self._is_closed = False
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions from these offsets, in addition to those already assigned.
+
+        The client looks up a topic's leaders by a timer of up to a second. This call triggers the look-up at once. It
+        is no failure if no broker answers: the client retries by itself.
+        """
+        self._assigned.update(starts)
+        self._ever_assigned.update(starts)
+        partitions = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in starts.items()]
+        with mapped_errors("assign partitions"):
+            self._consumer.incremental_assign(partitions)
+        with suppress(KafkaException):
+            for topic in {tp.topic for tp in starts} - self._known:
+                self._consumer.list_topics(topic, _METADATA_SECONDS)
+                self._known.add(topic)
+
+    def unassign(self, tps: Iterable[TopicPartition]) -> None:
+        """Stop reading these partitions."""
+        partitions = [ClientTopicPartition(*tp) for tp in tps if self._assigned.pop(tp, None) is not None]
+        if partitions:
+            with mapped_errors("unassign partitions"):
+                self._consumer.incremental_unassign(partitions)
+
+    def pause(self, tps: Iterable[TopicPartition]) -> None:
+        """Pause these partitions. Records fetched ahead are discarded.
+
+        The library's own pause is not used: resuming may end in a search for committed offsets, which do not exist.
+        """
+        paused = [tp for tp in tps if tp in self._assigned]
+        self._paused |= {tp: self._assigned[tp] for tp in paused}
+        self.unassign(paused)
+
+    def resume(self, tps: Iterable[TopicPartition]) -> None:
+        """Resume after the last record read."""
+        starts = {tp: self._paused.pop(tp) for tp in list(tps) if tp in self._paused}
+        if starts:
+            self.assign(starts)
+
+    def poll(self, max_records: int, timeout_s: float) -> Polled:
+        """Wait for a first record up to a timeout, then return what has arrived.
+
+        An error loses no record: the next poll reads records again that came with it.
+
+        Raises:
+            MissingOffsetError: If an assigned offset does not exist (any more); the partition is read no further.
+            BrokerError: If the brokers refuse. Unreachable brokers are no error here: the library reconnects.
+        """
+        found, ends = self._read(max_records, timeout_s)
+        return Polled({tp: _fields(messages) for tp, messages in found.items()}, ends)
+
+    def poll_batches(self, max_records: int, timeout_s: float) -> PolledBatches:
+        """Poll by columns, without records that have no key.
+
+        Raises:
+            MissingOffsetError: If an assigned offset does not exist (any more).
+            BrokerError: If the brokers refuse.
+        """
+        found, ends = self._read(max_records, timeout_s)
+        reached = {tp: messages[-1].offset() + 1 for tp, messages in found.items()}
+        reached |= {tp: max(end, reached.get(tp, 0)) for tp, end in ends.items()}
+        return PolledBatches({tp: MessageBatch(_with_keys(messages)) for tp, messages in found.items()}, reached)
+
+    def known_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the ends of logs from the latest fetch responses, without a request.
+
+        Records of open transactions are before the end. Partitions without a response so far are left out.
+        """
+        found = {}
+        for tp in tps:
+            with suppress(KafkaException):
+                _, end = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), cached=True)
+                if end >= 0:
+                    found[tp] = end
+        return found
+
+    def has_lost_brokers(self) -> bool:
+        """Return whether the last connection to a broker was lost since the previous call; brokers may be back already."""
+        is_lost = bool(self._lost)
+        self._lost.clear()
+        return is_lost
+
+    def close(self) -> None:
+        """Stop reading, and release connections in the background. Idempotent."""
+        if not self._is_closed:
+            self._is_closed = True
+            end_in_background(self._consumer.close, "consumer")
+
+    def _read(
+        self, max_records: int, timeout_s: float
+    ) -> tuple[dict[TopicPartition, list[Message]], dict[TopicPartition, int]]:
+        """Poll once: return records by partition, and the ends of partitions that have been read to their end."""
+        messages = self._messages(max_records, timeout_s)
+        ends: dict[TopicPartition, int] = {}
+        if any(map(Message.error, messages)):
+            try:
+                self._note_errors(messages, ends)
+            except StreamsError:
+                self._read_again(messages)
+                raise
+            messages = [message for message in messages if message.error() is None]
+        found = _by_partition(messages, self._ever_assigned)
+        self._assigned |= {tp: part[-1].offset() + 1 for tp, part in found.items() if tp in self._assigned}
+        return found, ends
+
+    def _messages(self, max_records: int, timeout_s: float) -> list[Message]:
+        with mapped_errors("read records"):
+            messages: list[Message] = self._consumer.consume(1, timeout_s) if timeout_s else []
+            if messages or not timeout_s:
+                messages += self._consumer.consume(max_records - len(messages), 0)
+        return messages
+
+    def _note_errors(self, messages: list[Message], ends: dict[TopicPartition, int]) -> None:
+        for message in messages:
+            if (error := message.error()) is not None:
+                self._note(TopicPartition(message.topic(), message.partition()), error, message.offset(), ends)
+
+    def _read_again(self, messages: list[Message]) -> None:
+        """Seek back to the positions before these messages, which are discarded; ends will be reported again."""
+        places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
+        seen = {TopicPartition(topic, partition) for topic, partition in places} & self._assigned.keys()
+        self.pause(seen)
+        self.resume(seen)
+
+    def _note(self, tp: TopicPartition, error: KafkaError, offset: int, ends: dict[TopicPartition, int]) -> None:
+        """Handle a message that is an error or the end of a partition."""
+        if error.code() == librdkafka.PARTITION_EOF:
+            ends[tp] = offset
+        elif error.code() not in UNREACHABLE | BUSY:
+            self._refuse(tp, error)
+
+    def _refuse(self, tp: TopicPartition, error: KafkaError) -> None:
+        if error.code() in {librdkafka.AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
+            with mapped_errors(f"look up the offsets of {tp}"):
+                low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), 10)
+            asked = self._assigned.get(tp)
+            message = f"{tp} has offsets {low} to {high}; offset {asked} does not exist"
+            self.unassign([tp])
+            raise MissingOffsetError(message, topic=tp.topic, partition=tp.partition, hint=_GONE)
+        # errors without a partition concern the group
+        what = tp if tp.topic else f"as a consumer of group {_SETTINGS['group.id']}"
+        raise streams_error(error, f"read {what}")
+
+
+def _by_partition(messages: list[Message], possible: Collection[TopicPartition]) -> dict[TopicPartition, list[Message]]:
+    """Group messages by partition. They arrive in runs, and with one possible partition none is inspected."""
+    if len(possible) == 1:
+        return dict.fromkeys(possible, messages) if messages else {}
+    topics, partitions = set(map(Message.topic, messages)), set(map(Message.partition, messages))
+    if len(topics) == len(partitions) == 1:
+        return {TopicPartition(topics.pop(), partitions.pop()): messages}
+    found: dict[TopicPartition, list[Message]] = defaultdict(list)
+    start = 0
+    places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
+    for (topic, partition), run in groupby(places):
+        end = start + sum(1 for _ in run)
+        found[TopicPartition(topic, partition)] += messages[start:end]
+        start = end
+    return found
+
+
+def _fields(messages: list[Message]) -> list[RawFields]:
+    """Return messages as tuples of all their fields."""
+    return [
+        (
+            message.key(),
+            message.value(),
+            message.timestamp()[1],
+            message.offset(),
+            tuple(headers) if (headers := message.headers()) else (),
+        )
+        for message in messages
+    ]
+
+
+def _with_keys(messages: list[Message]) -> list[Message]:
+    """Return messages with keys. Changelogs have no others, but topics of others that serve as changelogs may."""
+    if all(map(Message.key, messages)):  # neither missing nor empty
+        return messages
+    return [message for message in messages if message.key() is not None]

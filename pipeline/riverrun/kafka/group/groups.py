@@ -1,0 +1,152 @@
+"""Asks the coordinators of groups for members and positions, and deletes groups."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientTopicPartition
+
+from riverrun.errors import BrokerError
+from riverrun.kafka.library import librdkafka
+from riverrun.kafka.library.ending import end_in_background
+from riverrun.kafka.requests import CLIENT_ID, REQUEST_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from riverrun.kafka.group.coordinators import Question
+    from riverrun.kafka.requests import Requests
+    from riverrun.records import TopicPartition
+
+_ATTEMPTS = 3
+"""Number of brokers that may fail to answer, one after the other, within the time of a request."""
+_PAUSE_SECONDS = 0.05
+_POLL_SECONDS = 0.005
+_OUTSIDE = {
+    "group.protocol": "classic",
+    "session.timeout.ms": int(REQUEST_SECONDS * 1000),
+    "max.poll.interval.ms": 300_000,
+}
+"""For a consumer that commits without joining: the session timeout limits its wait for a coordinator, even when it closes."""
+
+
+class GroupState(NamedTuple):
+    """State of a group in Kafka's words, and each member's `client-id@host`."""
+
+    state: str
+    members: tuple[str, ...]
+
+
+class Groups:
+    """Retries, within the time of a request, while coordinators start, move, or do not answer.
+
+    It does not use librdkafka's admin client. If the coordinator does not answer, that client frees parts of the
+    request that are in use, and the process crashes (librdkafka pull request 5397).
+
+    Args:
+        requests: Creates clients, and translates their errors.
+    """
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    def state(self, group: str) -> GroupState:
+        """Return a group's state; an unknown group is dead, without members.
+
+        Raises:
+            BrokerError: If the brokers refuse or do not answer.
+        """
+        from riverrun.kafka.group.coordinators import describe_group  # noqa: PLC0415 - loads for long, and few ask
+
+        described = self._patiently(self._asking(group, describe_group), f"describe group {group}")
+        return GroupState("dead", ()) if described is None else GroupState(*described)
+
+    def said_in(self, group: str) -> tuple[bytes, ...] | None:
+        """Return the metadata with which each member joined a group; empty for an unknown group, None during a rebalance.
+
+        Raises:
+            BrokerError: If the brokers refuse or do not answer.
+        """
+        from riverrun.kafka.group.coordinators import said_in_group  # noqa: PLC0415 - loads for long, and few ask
+
+        said: tuple[bytes, ...] | None = self._patiently(
+            self._asking(group, said_in_group), f"ask the members of group {group}"
+        )
+        return said
+
+    def delete(self, group: str) -> None:
+        """Delete a group and its committed offsets. Idempotent.
+
+        Raises:
+            BrokerError: If the group has members, or the brokers refuse or do not answer.
+        """
+        from riverrun.kafka.group.coordinators import delete_group  # noqa: PLC0415 - loads for long, and few ask
+
+        self._patiently(self._asking(group, delete_group), f"delete group {group}")
+
+    def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set committed offsets of a group with librdkafka, as some hosts know only its properties.
+
+        Raises:
+            BrokerError: If the group has members, or the brokers refuse or do not answer.
+            TopicError: If there is no such partition.
+        """
+        partitions = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
+        if partitions:
+            doing = f"set offsets of {group}"
+            self._patiently(lambda _attempt, within_s: self._commit(group, partitions, within_s), doing)
+
+    def _asking(self, group: str, ask: Callable[[Question], Any]) -> Callable[[int, float], Any]:
+        """Return a function that attempts one request to a group's coordinator."""
+        from riverrun.kafka.group.coordinators import Question  # noqa: PLC0415 - loads for long, and few ask
+
+        def attempt(number: int, within_s: float) -> Any:
+            within_s = min(within_s, REQUEST_SECONDS / _ATTEMPTS)
+            return ask(Question(self._requests.kafka, CLIENT_ID, group, within_s, number))
+
+        return attempt
+
+    def _commit(self, group: str, partitions: list[ClientTopicPartition], within_s: float) -> None:
+        """Commit from outside the group, within a time limit: the library itself would wait for dead brokers."""
+        deadline = time.monotonic() + within_s
+        self._requests.client.list_topics(partitions[0].topic, timeout=within_s)  # explains why no broker answers
+        answers: list[tuple[KafkaError | None, list[Any]]] = []
+        answered = {"on_commit": lambda error, tps: answers.append((error, tps))}
+        consumer = self._requests.consumer(group, properties=_OUTSIDE | answered)
+        try:
+            consumer.commit(offsets=partitions, asynchronous=True)
+            while not answers and time.monotonic() < deadline:
+                consumer.poll(_POLL_SECONDS)
+        finally:
+            end_in_background(consumer.close, group)
+        if not answers:
+            raise KafkaException(KafkaError(librdkafka.TIMED_OUT))
+        for error in (answers[0][0], *(tp.error for tp in answers[0][1])):
+            if error is not None:
+                has_members = (
+                    error.code() == KafkaError.UNKNOWN_MEMBER_ID
+                )  # only members may commit, and this client is none
+                raise KafkaException(KafkaError(KafkaError.NON_EMPTY_GROUP) if has_members else error)
+
+    def _patiently(self, ask: Callable[[int, float], Any], doing: str) -> Any:
+        """Repeat a request until the answer is final or the time is over.
+
+        Args:
+            ask: Called with the number of the attempt, and the seconds left.
+            doing: The action, to complete "cannot <doing>".
+
+        Raises:
+            BrokerError: The last failure.
+        """
+        deadline, attempt = time.monotonic() + REQUEST_SECONDS, 0
+        while True:
+            try:
+                with self._requests.asking(doing):
+                    return ask(attempt, max(_PAUSE_SECONDS, deadline - time.monotonic()))
+            except BrokerError as error:
+                if not error.retriable or time.monotonic() + _PAUSE_SECONDS > deadline:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
+            attempt += 1

@@ -1,0 +1,106 @@
+"""Uses kafka-python for requests that librdkafka lacks or crashes on; maps librdkafka's properties to its own."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from riverrun.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NAMES = {
+    "bootstrap.servers": "bootstrap_servers",
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "ssl.endpoint.identification.algorithm": "ssl_check_hostname",
+}
+"""librdkafka's properties of connections, with their names in kafka-python."""
+_LOOKUP_SECONDS = 0.1
+"""Pause between two look-ups of a group's coordinator, in seconds."""
+PRIVATE = ("_heartbeat_enabled", "_lock", "_manager", "_send_group_coordinator_request")
+"""Private attributes of a coordinator in use; also `_coordinator` of a consumer, and `_net` of a manager."""
+
+
+def connection(kafka: Mapping[str, str]) -> dict[str, Any]:
+    """Return the properties of a connection with kafka-python's names; others are left out.
+
+    Args:
+        kafka: Client properties with librdkafka's names.
+    """
+    found: dict[str, Any] = {_NAMES[name]: value for name, value in kafka.items() if name in _NAMES}
+    found["reconnect_backoff_max_ms"] = 1_000  # the default of 30 s exceeds session timeouts
+    if "ssl_check_hostname" in found:
+        found["ssl_check_hostname"] = found["ssl_check_hostname"] != "none"
+    if "security_protocol" in found:
+        found["security_protocol"] = found["security_protocol"].upper()
+    return found
+
+
+class GroupCoordinator:
+    """Access to a consumer's group membership, which the library does not expose.
+
+    Args:
+        consumer: A `KafkaConsumer` of kafka-python.
+
+    Raises:
+        ConfigError: If the installed version of the library has another structure.
+    """
+
+    def __init__(self, consumer: Any) -> None:
+        """Stop the library from recreating deleted topics, and pace its look-ups of the coordinator."""
+        coordinator: Any = getattr(consumer, "_coordinator", None)
+        missing = [name for name in PRIVATE if not hasattr(coordinator, name)]
+        if missing:
+            from importlib.metadata import version  # noqa: PLC0415 - loads far more than this module, for an error
+
+            message = f"kafka-python {version('kafka-python')} is not supported: it has no {', '.join(missing)}"
+            raise ConfigError(message, hint="pip install 'kafka-python>=3.0.12,<3.1'")
+        self._coordinator = coordinator
+        # A deleted input must be reported, not recreated. The library ignores its own setting for this.
+        self._coordinator._manager.cluster.config["allow_auto_create_topics"] = False
+        self._pace_lookups()
+
+    @property
+    def is_fenced(self) -> bool:
+        """Return whether another process has joined with this `group_instance_id`, which ends this membership for good."""
+        with self._coordinator._lock:
+            is_stable = "stable" in str(self._coordinator.state).lower()
+            is_silent = is_stable and not self._coordinator._heartbeat_enabled
+            return is_silent and not self._coordinator.rejoin_needed  # otherwise it is about to join again
+
+    @property
+    def needs_rejoin(self) -> bool:
+        """Return whether it has to join or rejoin."""
+        return bool(self._coordinator.need_rejoin())
+
+    def request_rejoin(self) -> None:
+        """Join again with the next poll."""
+        self._coordinator.request_rejoin()
+
+    def _pace_lookups(self) -> None:
+        """Make the client pause between look-ups of the coordinator.
+
+        While brokers still name a dead coordinator, the library would ask again at once, because the answer itself is
+        no failure.
+        """
+        coordinator = self._coordinator
+        ask, asked_at = coordinator._send_group_coordinator_request, 0.0
+
+        async def ask_in_time() -> Any:
+            nonlocal asked_at
+            pause_s = asked_at + _LOOKUP_SECONDS - time.monotonic()
+            if pause_s > 0:
+                await coordinator._manager._net.sleep(pause_s)
+            asked_at = time.monotonic()
+            return await ask()
+
+        coordinator._send_group_coordinator_request = ask_in_time

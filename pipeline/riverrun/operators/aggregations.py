@@ -1,0 +1,308 @@
+"""Aggregations of a stream by key, with and without windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from riverrun.operators.fold_lines import bytes_lines, entry_lines, lines_by_key
+from riverrun.operators.forwarding import cache_forwards
+from riverrun.operators.table_store import TableStore
+from riverrun.processor.drops import DropReason
+from riverrun.processor.fused import NotFused, block, lines_of, written
+from riverrun.records import Change, ValueAndTimestamp
+from riverrun.state.folds import Constantly, step
+from riverrun.windows import MAX_TIME_MS, OwnWindows, TimeWindows, UnlimitedWindows, Window, Windowed, end_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from riverrun.operators.emit import ClosingWindows
+    from riverrun.processor.fused import Site
+    from riverrun.processor.operator import OperatorContext
+    from riverrun.records import Headers
+    from riverrun.state.access import CachedFold
+    from riverrun.state.codec import Folded
+    from riverrun.state.folds import Fold, FoldCode
+    from riverrun.state.store_types import WindowStore
+
+_made = tuple.__new__
+"""Makes a named tuple in half the time that a call of its class takes."""
+_NOTHING = (None, -1)
+"""An aggregate and its time, for a key that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregator:
+    """The user's functions of an aggregation.
+
+    Args:
+        initializer: Returns the initial aggregate; None if the first value is the aggregate (`reduce`).
+        add: `(key, value, aggregate) -> aggregate`; None deletes.
+    """
+
+    initializer: Callable[[], Any] | None
+    add: Callable[[Any, Any, Any], Any]
+
+    @property
+    def code(self) -> FoldCode | None:
+        """Return both functions as expressions; None if they have to be called."""
+        code: FoldCode | None = lines_of(self.add)
+        return code
+
+    def initial(self) -> Any:
+        """Return the initial aggregate; None for `reduce`."""
+        return None if self.initializer is None else self.initializer()
+
+    def first(self, key: Any, value: Any) -> Any:
+        """Return the aggregate of the first value."""
+        return value if self.initializer is None else self.add(key, value, self.initializer())
+
+
+COUNT = Aggregator(lambda: 0, written(lambda _key, _value, count: count + 1, Constantly("1", "aggregate + 1", int)))
+"""Counts records, whatever their values."""
+
+
+class StreamAggregate:
+    """Aggregates per key (`KStreamAggregate`, `KStreamReduce`). Null keys and null values are dropped.
+
+    The result's timestamp is the highest of the key so far. A key's first update replaces None. Kafka Streams without a cache
+    reports the initial aggregate instead, so a table below subtracts a value that it has never added.
+    """
+
+    def __init__(self, store: str, aggregator: Aggregator, *, send_old_values: bool) -> None:
+        self._store_name = store
+        self._aggregator = aggregator
+        self._send_old_values = send_old_values
+        self._table: TableStore
+        self._context: OperatorContext
+        self._forward: Callable[[Any, Any, int, Headers], None]
+        self._holds_back: bool
+        self._is_versioned: bool
+        self._tells_old_values: bool
+        self._get: Callable[[Any], ValueAndTimestamp[Any] | None]
+        self._put: Callable[[Any, Any], object]
+        self._writing_fold: Callable[[Any, Any, int], Folded] | None
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the children."""
+        self._context, self._forward = context, context.forward
+        table = TableStore(context, self._store_name, send_old_values=self._send_old_values)
+        store = context.get_state_store(self._store_name)
+        self._table, self._get, self._put = table, table.get, store.put
+        self._holds_back, self._is_versioned = table.holds_back, table.is_versioned
+        self._writing_fold = table.writing_fold(self._aggregator)
+        self._tells_old_values = self._send_old_values and not table.holds_back
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Aggregate one value."""
+        if key is None or value is None:
+            self._context.drop(DropReason.NULL_KEY_OR_VALUE)
+            return
+        if self._writing_fold is not None:
+            _, _, new, old, timestamp = self._writing_fold(key, value, timestamp)
+            self._forward(key, _made(Change, (new, old, True)), timestamp, headers)
+            return
+        stored = self._get(key)
+        new, new_timestamp = step(self._aggregator, key, value, timestamp, *(stored or _NOTHING))
+        old = self._replaced(key) if self._tells_old_values else None
+        if self._is_versioned:
+            self._table.update(key, new, old, new_timestamp, headers)
+            return
+        self._put(key, None if new is None else _made(ValueAndTimestamp, (new, new_timestamp)))
+        if not self._holds_back:
+            self._forward(key, Change(new, old), new_timestamp, headers)
+
+    def _replaced(self, key: Any) -> Any:
+        """Return the value that an update replaces, read again because `add` may change its argument."""
+        stored = self._get(key)
+        return None if stored is None else stored.value
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        return lines_by_key(at, at.folding(self._store_name, self._aggregator))
+
+    def reads_records(self, folding: Callable[[str, Fold], CachedFold]) -> bool:
+        """Return whether keys and values matter."""
+        return folding(self._store_name, self._aggregator).reads_records
+
+    def close(self) -> None:
+        """Leave the store open: the task closes it."""
+
+
+class StreamWindowAggregate:
+    """Aggregates per key and window (`KStreamWindowAggregate`).
+
+    Null keys are dropped; a null value reaches the aggregator. A window is closed when its end is not above the highest
+    event time this operator has seen, less grace. A record is dropped, and counted, once per closed window.
+
+    Args:
+        store: Name of the window store.
+        windows: Decides which windows hold a time, and how long they stay open.
+        aggregator: Applies a value to an aggregate.
+        send_old_values: Whether downstream needs the value that an update replaced.
+        closing: Tracks closing windows, if only closed windows are forwarded; None forwards every update.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        windows: TimeWindows | UnlimitedWindows | OwnWindows,
+        aggregator: Aggregator,
+        *,
+        send_old_values: bool,
+        closing: ClosingWindows | None = None,
+    ) -> None:
+        self._store_name = store
+        self._size_ms = windows.size_ms
+        is_tumbling = (
+            type(windows) is TimeWindows and windows.advance_ms == windows.size_ms
+        )  # a derived class may start elsewhere
+        self._own_end_of = windows.end_of if isinstance(windows, OwnWindows) else None
+        self.tumbling_ms = windows.size_ms if is_tumbling else None
+        """Size of windows that follow each other without gaps and overlaps, ms."""
+        self.starts_for = windows.starts_for
+        """Returns the starts of the windows that hold a time, ms."""
+        self.grace_ms = windows.grace_ms
+        self.kept_ms = windows.grace_ms + windows.size_ms
+        """A window is closed if it starts this long before the highest time, ms."""
+        self._aggregator = aggregator
+        self._send_old_values = send_old_values
+        self._closing = closing
+        self.observed_ms = -1
+        """The highest time so far, ms."""
+        self._last_window = Window(-1, -1)
+        self._store: WindowStore[Any, ValueAndTimestamp[Any]]
+        self._context: OperatorContext
+        self._forward: Callable[[Any, Any, int, Headers], None]
+        self._forwards_updates: bool
+        self._tells_old_values = False
+        self._writing_fold: Callable[[Any, Any, int, int], Folded] | None = None
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the children."""
+        self._context, self._forward = context, context.forward
+        self._store = store = context.get_state_store(self._store_name)
+        if self._closing is None:
+            self._forwards_updates = not cache_forwards(
+                context, store, send_old_values=self._send_old_values, key_of=self._windowed
+            )
+            self._tells_old_values = tells_old = self._send_old_values and self._forwards_updates
+            if self._forwards_updates and self._own_end_of is None:
+                self._writing_fold = store.writing_fold(self._aggregator, tells_old=tells_old)
+            return
+        self._forwards_updates = False
+        if self._own_end_of is None:
+            self._writing_fold = store.writing_fold(self._aggregator, tells_old=False)
+        self._closing.init(context, ((self._closes(start), start, key) for key, start, _ in self._store.all()))
+        if self._closing.last_close >= 0:
+            self.observed_ms = max(self.observed_ms, self._closing.last_close + self.grace_ms)
+
+    def times(self) -> tuple[int, ...]:
+        """Return the highest time so far, ms."""
+        return (self.observed_ms,)
+
+    def resume(self, times: Sequence[int]) -> None:
+        """Continue from the committed times, so that late records stay late."""
+        self.observed_ms = times[0]
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Aggregate one value into each of its open windows."""
+        if key is None:
+            self._context.drop(DropReason.NULL_KEY)
+            return
+        if timestamp > self.observed_ms:
+            self.observed_ms = timestamp
+        if self._closing is not None:
+            self._forward_closed(self._closing, self.observed_ms - self.grace_ms, headers)
+        last_closed_start = self.observed_ms - self.kept_ms
+        size_ms, writing_fold = self.tumbling_ms, self._writing_fold
+        for start in self.starts_for(timestamp) if size_ms is None else (timestamp - timestamp % size_ms,):
+            if writing_fold is None or start <= last_closed_start:
+                self.update(key, value, timestamp, headers, start)
+                continue
+            known, _, new, old, time = writing_fold(key, value, timestamp, start)
+            if self._closing is None:
+                window = _made(Window, (start, end_of(start, self._size_ms)))
+                self._forward(_made(Windowed, (key, window)), _made(Change, (new, old, True)), time, headers)
+            elif known is None:
+                self._closing.opened(start + self._size_ms, start, key)
+
+    def advance_stream_time(self, time_ms: int) -> None:
+        """Forward the windows that a record of this time would close."""
+        self.observed_ms = max(self.observed_ms, time_ms)
+        if self._closing is not None:
+            self._forward_closed(self._closing, self.observed_ms - self.grace_ms, ())
+
+    def update(self, key: Any, value: Any, timestamp: int, headers: Headers, start: int) -> None:
+        """Aggregate a value into the window that starts at `start` (ms), unless that is closed."""
+        closes_ms = start + self._size_ms if self._own_end_of is None else self._own_end_of(start)
+        if closes_ms <= self.observed_ms - self.grace_ms:
+            self._context.drop(DropReason.LATE)
+            return
+        stored = self._store.fetch(key, start)
+        new, new_timestamp = step(self._aggregator, key, value, timestamp, *(stored or _NOTHING))
+        if stored is None and self._closing is not None:
+            self._closing.opened(closes_ms, start, key)
+        old = self._replaced(key, start) if self._tells_old_values else None
+        self._store.put(key, None if new is None else _made(ValueAndTimestamp, (new, new_timestamp)), start)
+        if self._forwards_updates:
+            self._forward(self._windowed((key, start)), Change(new, old), new_timestamp, headers)
+
+    def _closes(self, start: int) -> int:
+        """Return the end of the window that starts at `start`, ms; the user's own windows define it themselves."""
+        return start + self._size_ms if self._own_end_of is None else self._own_end_of(start)
+
+    def _replaced(self, key: Any, start: int) -> Any:
+        """Return the value that an update replaces, read again because `add` may change its argument."""
+        stored = self._store.fetch(key, start)
+        return None if stored is None else stored.value
+
+    def _forward_closed(self, closing: ClosingWindows, close_ms: int, headers: Headers) -> None:
+        for _, start, key in closing.closed(close_ms):
+            stored = self._store.fetch(key, start)
+            if stored is not None:
+                change = Change(stored.value, None)
+                self._context.forward(self._windowed((key, start)), change, stored.timestamp, headers)
+
+    def _windowed(self, key: tuple[Any, int]) -> Windowed[Any]:
+        start = key[1]
+        if start != self._last_window[0]:  # consecutive updates often share a window
+            self._last_window = Window(start, min(self._closes(start), MAX_TIME_MS))
+        return _made(Windowed, (key[0], self._last_window))
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        fold = self._folding(at.folding)
+        operator = at.named("operator", self)
+        window = self._window_lines(at, fold, operator)
+        if self.tumbling_ms is None:
+            windows = block(f"for start in {at.named('starts', self.starts_for)}(timestamp):", window)
+        else:
+            windows = f"start = timestamp - timestamp % {self.tumbling_ms}\n{window}"
+        observed = block("if timestamp > observed:", f"{operator}.observed_ms = observed = timestamp")
+        aggregated = block("else:", f"observed = {operator}.observed_ms", observed, bytes_lines(at, fold), windows)
+        return f"{block(f'if {at.lacks_key}:', at.process)}\n{aggregated}"
+
+    def _window_lines(self, at: Site, fold: CachedFold, operator: str) -> str:
+        """Return the lines for the window that begins at `start`; the operator handles late records."""
+        kept = at.named("kept", fold.kept)
+        is_late = f"start <= observed - {self.kept_ms} or not {kept}.first <= start < {kept}.end"
+        late = f"{operator}.update({at.key_as_read}, {at.value}, timestamp, headers, start)"
+        return f"{block(f'if {is_late}:', late)}\n{block('else:', entry_lines(at, fold, 'start'))}"
+
+    def _folding(self, folding: Callable[[str, Fold], CachedFold]) -> CachedFold:
+        if self._closing is not None:
+            message = "it forwards windows when they close"
+            raise NotFused(message)
+        if self._own_end_of is not None:
+            message = "its windows say themselves where they end"
+            raise NotFused(message)
+        return folding(self._store_name, self._aggregator)
+
+    def reads_records(self, folding: Callable[[str, Fold], CachedFold]) -> bool:
+        """Return whether keys and values matter."""
+        return self._folding(folding).reads_records
+
+    def close(self) -> None:
+        """Leave the store open: the task closes it."""

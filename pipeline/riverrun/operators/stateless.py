@@ -1,0 +1,285 @@
+"""Operators without state, which leave timestamps and headers unchanged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from riverrun.processor.fused import block, lines_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from riverrun.processor.fused import Site
+    from riverrun.processor.operator import OperatorContext
+    from riverrun.records import Headers
+
+
+@dataclass(frozen=True, slots=True)
+class OfValue:
+    """Calls a mapper of the value alone with key and value."""
+
+    mapper: Callable[[Any], Any]
+
+    def __call__(self, _key: Any, value: Any) -> Any:
+        """Map the value."""
+        return self.mapper(value)
+
+
+@dataclass(frozen=True, slots=True)
+class OfValues:
+    """Calls a joiner of two values with a key as well."""
+
+    joiner: Callable[[Any, Any], Any]
+
+    def __call__(self, _key: Any, value: Any, other: Any) -> Any:
+        """Join the values."""
+        return self.joiner(value, other)
+
+
+def pair_of(given: Any) -> tuple[Any, Any]:
+    """Return the result of a mapper of keys and values, if it is a pair.
+
+    Raises:
+        TypeError: If it is no tuple: a text or dictionary of length two could be unpacked too, but wrongly.
+    """
+    if isinstance(given, tuple):
+        return given
+    message = f"a mapper of keys and values must give pairs (key, value), not {given!r} ({type(given).__name__})"
+    raise TypeError(message)
+
+
+def call_of(at: Site, name: str, function: Callable[[Any, Any], Any]) -> str:
+    """Return the call of a user's function of key and value; the wrapper of one that ignores the key is skipped."""
+    if isinstance(function, OfValue):
+        return f"{at.named(name, function.mapper)}({at.value})"
+    return f"{at.named(name, function)}({at.key}, {at.value})"
+
+
+def written_as(function: Any) -> Any:
+    """Return a function of the value, or of key and value, as lines; None if it has to be called."""
+    return lines_of(function.mapper if isinstance(function, OfValue) else function)
+
+
+def of_rows(at: Site, lines: str) -> str:
+    """Return lines that take a value apart; for None, they call the operator instead."""
+    if at.is_row:
+        return lines
+    return f"{block(f'if {at.value} is None:', at.process)}\n{block('else:', lines)}"
+
+
+def pair_lines(at: Site, given: str, name: str) -> str:
+    """Return the lines that unpack a mapper's pair; a check of its class costs less than a call."""
+    whole = f"{name} if {given}.__class__ is tuple else {at.named('pair_of', pair_of)}({name})"
+    return f"{at.own('key')}, {at.own('value')} = {whole}"
+
+
+def has_key(key: object, _value: object) -> bool:
+    """Return whether there is a key: the usual predicate of the filter before a repartition topic."""
+    return key is not None
+
+
+@dataclass(slots=True)
+class Filter:
+    """Forwards records for which the predicate holds (`KStreamFilter`)."""
+
+    predicate: Callable[[Any, Any], bool]
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Forward the record if the predicate holds."""
+        if self.predicate(key, value):
+            self._forward(key, value, timestamp, headers)
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        if self.predicate is has_key:
+            return block(f"if not ({at.lacks_key}):", at.below())
+        written = written_as(self.predicate)
+        if written is not None:
+            test = written.test(at)
+            return of_rows(at, f"{test.lines}\n{block(f'if {test.items[0]}:', at.below())}")
+        return block(f"if {call_of(at, 'predicate', self.predicate)}:", at.below())
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(slots=True)
+class Map:
+    """Forwards the pair that the mapper makes of key and value (`KStreamMap`)."""
+
+    mapper: Callable[[Any, Any], tuple[Any, Any]]
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Map and forward."""
+        new_key, new_value = pair_of(self.mapper(key, value))
+        self._forward(new_key, new_value, timestamp, headers)
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        pair = pair_lines(at, f"(pair := {call_of(at, 'mapper', self.mapper)})", "pair")
+        return f"{pair}\n{at.below(at.own('key'), at.own('value'))}"
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(slots=True)
+class MapKey:
+    """Forwards records under the key that the mapper returns (`KStreamImpl.internalSelectKey`)."""
+
+    mapper: Callable[[Any, Any], Any]
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Map the key and forward."""
+        self._forward(self.mapper(key, value), value, timestamp, headers)
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        written = written_as(self.mapper)
+        if written is not None:
+            made = written.row(at)
+            key = f"{made.lines}\n{at.own('key')} = {made.whole}"
+            return of_rows(at, f"{key}\n{at.below(key=at.own('key'))}")
+        return f"{at.own('key')} = {call_of(at, 'mapper', self.mapper)}\n{at.below(key=at.own('key'))}"
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(slots=True)
+class MapValues:
+    """Forwards records with the value that the mapper returns (`KStreamMapValues`)."""
+
+    mapper: Callable[[Any, Any], Any]
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Map the value and forward."""
+        self._forward(key, self.mapper(key, value), timestamp, headers)
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        written = written_as(self.mapper)
+        if written is not None:
+            return of_rows(at, at.below(value=written.row(at)))
+        return f"{at.own('value')} = {call_of(at, 'mapper', self.mapper)}\n{at.below(value=at.own('value'))}"
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(slots=True)
+class FlatMap:
+    """Forwards every pair that the mapper returns (`KStreamFlatMap`)."""
+
+    mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Map and forward each pair."""
+        for pair in self.mapper(key, value):
+            new_key, new_value = pair_of(pair)
+            self._forward(new_key, new_value, timestamp, headers)
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        each = at.below(at.own("key"), at.own("value"))
+        return block(f"for pair in {call_of(at, 'mapper', self.mapper)}:", pair_lines(at, "pair", "pair"), each)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(slots=True)
+class FlatMapValues:
+    """Forwards every value that the mapper returns (`KStreamFlatMapValues`)."""
+
+    mapper: Callable[[Any, Any], Iterable[Any]]
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Map and forward each value."""
+        for new_value in self.mapper(key, value):
+            self._forward(key, new_value, timestamp, headers)
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        values = call_of(at, "mapper", self.mapper)
+        return block(f"for {at.own('value')} in {values}:", at.below(value=at.own("value")))
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(slots=True)
+class Peek:
+    """Calls the action, then forwards the record unchanged (`KStreamPeek`)."""
+
+    action: Callable[[Any, Any], object]
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Call the action and forward."""
+        self.action(key, value)
+        self._forward(key, value, timestamp, headers)
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        return f"{call_of(at, 'action', self.action)}\n{at.below()}"
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(slots=True)
+class PassThrough:
+    """Forwards everything (`PassThrough`), at the node where streams merge."""
+
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Forward the record."""
+        self._forward(key, value, timestamp, headers)
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        return at.below()
+
+    def close(self) -> None:
+        """Nothing to release."""

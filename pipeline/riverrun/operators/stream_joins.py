@@ -1,0 +1,244 @@
+"""Joins of two streams within a window of event time (`KStreamKStreamJoin` and its two sides).
+
+One operator per side receives the records (`JoinWindow`). It first sends a record to the join, then puts it into the side's
+window store, so that no record meets itself. The join looks into the store of the other side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from riverrun.processor.drops import DropReason
+from riverrun.serde.join_sides import JoinSideKey, JoinSideValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from riverrun.processor.operator import OperatorContext
+    from riverrun.records import Headers
+    from riverrun.state.stores.join_window import JoinWindowStateStore
+    from riverrun.state.stores.list_values import ListValueStateStore
+    from riverrun.windows import JoinWindows
+
+_NEVER = 2**63 - 1
+"""Java's `Long.MAX_VALUE`: no record waits for a partner."""
+
+
+class JoinWindow:
+    """Forwards each record, then keeps it for the other side (`KStreamJoinWindow`). Null keys are only forwarded."""
+
+    def __init__(self, store: str) -> None:
+        self._store_name = store
+        self._forward: Callable[[Any, Any, int, Headers], None]
+        self._store: JoinWindowStateStore
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the join."""
+        self._forward = context.forward
+        self._store = context.get_state_store(self._store_name)
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Join, then keep."""
+        self._forward(key, value, timestamp, headers)
+        if key is not None:
+            self._store.put(key, value, timestamp)
+
+    def close(self) -> None:
+        """Leave the store open: the task closes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSide:
+    """One side of a join.
+
+    Args:
+        is_left: Whether this is the left side.
+        is_outer: Whether records of this side without a partner are results.
+        other_store: Name of the window store of the other side.
+        unmatched_store: Name of the store that both sides share, if the join is a left or outer one.
+        windows: Decides which records belong together.
+        joiner: `(key, left, right) -> value`; a side without a record is None.
+    """
+
+    is_left: bool
+    is_outer: bool
+    other_store: str
+    unmatched_store: str | None
+    windows: JoinWindows
+    joiner: Callable[[Any, Any, Any], Any]
+
+
+@dataclass(slots=True)
+class TimeTracker:
+    """Event time shared by both sides of a join (`KStreamImplJoin.TimeTracker`), ms.
+
+    Kafka Streams starts from scratch after a restart. Here both times continue: results must not depend on restarts.
+
+    Args:
+        stream_time: Highest event time of both sides.
+        min_time: Lower bound of the times of waiting records, as far as has been seen.
+    """
+
+    stream_time: int = -1
+    min_time: int = _NEVER
+
+
+class StreamStreamJoin:
+    """Joins each record of one side with those of the other side within the window (`KStreamKStreamJoin`).
+
+    - Null values and null keys are dropped. But a null key with a value is joined with None at once if this side is outer
+      (KIP-962).
+    - A result has the higher one of both timestamps, and the headers of the record that was processed later.
+    - A record of an outer side without a partner waits in a store that both sides share. Once stream time has passed the end of
+      its window and the grace, it is joined with None, at its own timestamp. It does not wait if its window ended before stream
+      time already.
+    - Late records are not dropped: the other side's store decides what they find.
+
+    Kafka Streams looks for records that need not wait any more at most once per second of the wall clock. Here results must not
+    depend on that, so this operator looks whenever stream time says that there may be one.
+    """
+
+    def __init__(self, side: JoinSide) -> None:
+        joiner, windows = side.joiner, side.windows
+        self._side = side
+        self._join = joiner if side.is_left else lambda key, this, other: joiner(key, other, this)
+        self._before_ms = windows.before_ms if side.is_left else windows.after_ms
+        self._after_ms = windows.after_ms if side.is_left else windows.before_ms
+        self._context: OperatorContext
+        self._other: JoinWindowStateStore
+        self._unmatched: ListValueStateStore | None = None
+        self._tracker = TimeTracker()
+        self._resumed: TimeTracker | None = None
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the stores and bind the children."""
+        side = self._side
+        self._context = context
+        self._other = context.get_state_store(side.other_store)
+        if side.unmatched_store is not None:
+            self._unmatched = context.get_state_store(side.unmatched_store)
+            self._tracker = context.shared(f"time of {side.unmatched_store}", TimeTracker)
+            known = self._resumed or self._stored_times(self._unmatched)
+            self._tracker.stream_time = max(self._tracker.stream_time, known.stream_time)
+            self._tracker.min_time = min(self._tracker.min_time, known.min_time)
+
+    def times(self) -> tuple[int, ...]:
+        """Return the event times of both sides; an inner join returns none, because its results do not depend on them."""
+        return () if self._unmatched is None else (self._tracker.stream_time, self._tracker.min_time)
+
+    def resume(self, times: Sequence[int]) -> None:
+        """Look for waiting records at the time when an uninterrupted task would have."""
+        self._resumed = TimeTracker(*times)
+
+    def _stored_times(self, unmatched: ListValueStateStore) -> TimeTracker:
+        """Return the times derived from the stores, if none were committed: the task is new or came from Kafka Streams."""
+        first_waiting = next((key.timestamp for key, _ in unmatched.all()), _NEVER)
+        return TimeTracker(self._other.observed_time, first_waiting)
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Join one record."""
+        tracker, side, unmatched = self._tracker, self._side, self._unmatched
+        tracker.stream_time = max(tracker.stream_time, timestamp)
+        if key is None or value is None:
+            if side.is_outer and value is not None:
+                self._context.forward(None, self._join(None, value, None), timestamp, headers)
+            else:
+                self._context.drop(DropReason.NULL_KEY_OR_VALUE)
+            return
+        if unmatched is not None and timestamp == tracker.stream_time:
+            self._emit_unmatched(unmatched, timestamp, headers)
+        time_from, time_to = max(0, timestamp - self._before_ms), max(0, timestamp + self._after_ms)
+        has_partner = False
+        for other_time, other in self._other.fetch_range(key, time_from, time_to):
+            has_partner = True
+            if unmatched is not None:
+                unmatched.delete(JoinSideKey(other_time, not side.is_left, key), timestamp)
+            self._context.forward(key, self._join(key, value, other), max(timestamp, other_time), headers)
+        if has_partner or not side.is_outer:
+            return
+        if unmatched is None or time_to < tracker.stream_time:
+            self._context.forward(key, self._join(key, value, None), timestamp, headers)
+        else:
+            tracker.min_time = min(tracker.min_time, timestamp)
+            unmatched.add(JoinSideKey(timestamp, side.is_left, key), JoinSideValue(side.is_left, value), timestamp)
+
+    def advance_stream_time(self, time_ms: int) -> None:
+        """Forward the records that cannot find a partner any more once a record of this time has been seen."""
+        self._tracker.stream_time = max(self._tracker.stream_time, time_ms)
+        if self._unmatched is not None:
+            self._emit_unmatched(self._unmatched, time_ms, ())
+
+    def _emit_unmatched(self, unmatched: ListValueStateStore, timestamp: int, headers: Headers) -> None:
+        """Join records that can have no partner any more with None (`emitNonJoinedOuterRecords`).
+
+        Records come in order of time. The scan ends when both sides have shown a record that must still wait: the windows
+        of later ones end later.
+        """
+        tracker, windows = self._tracker, self._side.windows
+        ends_ms = tracker.min_time + self._after_ms + windows.grace_ms
+        if tracker.stream_time <= ends_ms <= _NEVER:  # beyond Long.MAX_VALUE, Java's sum is negative: scan on
+            return
+        tracker.min_time = _NEVER
+        left_waits = right_waits = False
+        for key, entry in unmatched.all():
+            tracker.min_time = key.timestamp
+            if left_waits and right_waits:
+                break
+            length_ms = windows.after_ms if key.is_left else windows.before_ms
+            if key.timestamp + length_ms + windows.grace_ms >= tracker.stream_time:
+                left_waits, right_waits = left_waits or key.is_left, right_waits or not key.is_left
+                continue
+            left, right = (entry.value, None) if key.is_left else (None, entry.value)
+            joined = self._side.joiner(key.key, left, right)
+            self._context.forward(key.key, joined, key.timestamp, headers)
+            unmatched.delete(key, timestamp)
+
+    def close(self) -> None:
+        """Leave the stores open: the task closes them."""
+
+
+class StreamSelfJoin:
+    """Joins each record of a stream with the stream's own records within the window, from one store (`KStreamKStreamSelfJoin`).
+
+    Its results and their order are those of a join of two equal streams. A record that is late by more than the retention is
+    not joined with itself.
+
+    Every record finds itself, so inner and outer joins do not differ; but records without a key are dropped.
+    """
+
+    def __init__(self, side: JoinSide) -> None:
+        self._side = side
+        self._context: OperatorContext
+        self._store: JoinWindowStateStore
+        self._stream_time = -1
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the children."""
+        self._context = context
+        self._store = context.get_state_store(self._side.other_store)
+        self._stream_time = self._store.observed_time
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Join one record with earlier ones, first as the left one, then as the right one, and with itself."""
+        if key is None or value is None:
+            self._context.drop(DropReason.NULL_KEY_OR_VALUE)
+            return
+        windows, joiner, forward = self._side.windows, self._side.joiner, self._context.forward
+        self._stream_time = max(self._stream_time, timestamp)
+        meets_itself = timestamp > self._stream_time - windows.retention_ms + 1
+        for other_time, other in self._within(key, timestamp, windows.before_ms, windows.after_ms):
+            forward(key, joiner(key, value, other), max(timestamp, other_time), headers)
+        for other_time, other in self._within(key, timestamp, windows.after_ms, windows.before_ms):
+            if other_time > timestamp and meets_itself:
+                meets_itself = False
+                forward(key, joiner(key, value, value), timestamp, headers)
+            forward(key, joiner(key, other, value), max(timestamp, other_time), headers)
+        if meets_itself:
+            forward(key, joiner(key, value, value), timestamp, headers)
+
+    def _within(self, key: Any, timestamp: int, before_ms: int, after_ms: int) -> Iterator[tuple[int, Any]]:
+        return self._store.fetch_range(key, max(0, timestamp - before_ms), max(0, timestamp + after_ms))
+
+    def close(self) -> None:
+        """Leave the store open: the task closes it."""

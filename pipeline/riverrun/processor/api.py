@@ -1,0 +1,178 @@
+"""Interfaces for custom record processing: `Processor`, and its context."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+    from pathlib import Path
+
+    from riverrun.processor.metrics import StreamsMetrics
+    from riverrun.records import Record, RecordMetadata, TaskId
+
+KIn = TypeVar("KIn")
+VIn = TypeVar("VIn")
+
+
+class PunctuationType(Enum):
+    """The clock that a punctuation follows (`org.apache.kafka.streams.processor.PunctuationType`)."""
+
+    STREAM_TIME = "stream-time"
+    """The highest event time that the task has seen; does not advance without records."""
+    WALL_CLOCK_TIME = "wall-clock-time"
+    """The host's clock. Results that depend on it cannot be reproduced by a bounded run."""
+
+
+class Cancellable(Protocol):
+    """A scheduled punctuation (`org.apache.kafka.streams.processor.Cancellable`)."""
+
+    def cancel(self) -> None:
+        """Stop the punctuation; takes effect immediately, also from within the punctuator."""
+        ...
+
+
+class ProcessingContext(Protocol):
+    """A processor's view of its task (`org.apache.kafka.streams.processor.api.ProcessingContext`)."""
+
+    @property
+    def application_id(self) -> str:
+        """The application id."""
+        ...
+
+    @property
+    def task_id(self) -> TaskId:
+        """The task this processor belongs to."""
+        ...
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """The origin of the current record; None within a punctuation."""
+        ...
+
+    @property
+    def state_dir(self) -> Path:
+        """The directory of the task's local state, if any. Do not keep other data there: hosts delete it, and tasks move."""
+        ...
+
+    @property
+    def metrics(self) -> StreamsMetrics:
+        """Metrics of processors; hosts show them next to their own. Sensors end with the task."""
+        ...
+
+    def app_configs(self) -> dict[str, Any]:
+        """Return the application's settings by dotted name, including defaults and `user.`, but no client properties."""
+        ...
+
+    def app_configs_with_prefix(self, prefix: str) -> dict[str, Any]:
+        """Return the settings that begin with the prefix, without the prefix."""
+        ...
+
+    def get_state_store(self, name: str) -> Any:
+        """Return a store connected to this processor, or a global store (read only).
+
+        Raises:
+            InvalidStateStoreError: If the store is not connected to this processor.
+        """
+        ...
+
+    def schedule(
+        self,
+        interval: timedelta,
+        punctuation_type: PunctuationType,
+        punctuator: Callable[[int], None],
+        *,
+        start_ms: int | None = None,
+    ) -> Cancellable:
+        """Call `punctuator(time_ms)` at every interval; missed intervals are skipped.
+
+        By stream time, the first call comes with the first record. By the wall clock, it comes after one interval.
+
+        Args:
+            interval: Time between two calls.
+            punctuation_type: The clock that it follows.
+            punctuator: The function to call.
+            start_ms: Time of the first call, ms since the epoch. If it has passed, the first call comes at the end of
+                the current interval counted from it (KIP-1146).
+
+        Raises:
+            TopologyError: If the interval is below 1 ms, or the start before the epoch; in the processor of a global store.
+        """
+        ...
+
+    def commit(self) -> None:
+        """Ask for a commit soon."""
+        ...
+
+    def current_system_time_ms(self) -> int:
+        """Return the host's clock, as cached at the start of the current record or punctuation, ms."""
+        ...
+
+    def current_stream_time_ms(self) -> int:
+        """Return the task's stream time, ms; -1 before the first record."""
+        ...
+
+
+class ProcessorContext(ProcessingContext, Protocol):
+    """The context of a `Processor` (`org.apache.kafka.streams.processor.api.ProcessorContext`)."""
+
+    def forward(self, record: Record[Any, Any], child: str | None = None) -> None:
+        """Send a record to all children, or to one of them.
+
+        Raises:
+            TopologyError: If there is no child with this name.
+        """
+        ...
+
+
+K_contra = TypeVar("K_contra", contravariant=True)
+V_contra = TypeVar("V_contra", contravariant=True)
+VOut_co = TypeVar("VOut_co", covariant=True)
+
+
+class ValueTransformerWithKey(Protocol[K_contra, V_contra, VOut_co]):
+    """Computes a table's value from another table's (`org.apache.kafka.streams.kstream.ValueTransformerWithKey`).
+
+    A supplier must return a new instance on each call: every task has its own.
+    """
+
+    def init(self, context: ProcessorContext) -> None:  # noqa: ARG002 - for those that implement it
+        """Called once, before the first value. The context cannot forward."""
+        return  # types: a docstring alone would make it abstract
+
+    def transform(self, key: K_contra, value: V_contra | None) -> VOut_co | None:
+        """Return the new value; None deletes the row. For deletions, `value` is None."""
+        ...
+
+    def close(self) -> None:
+        """Called once, after the last value. Stores are closed by the task, not here."""
+        return  # types: a docstring alone would make it abstract
+
+
+class Processor(Protocol[KIn, VIn]):
+    """Processes one record at a time (`org.apache.kafka.streams.processor.api.Processor`).
+
+    >>> from riverrun import Record
+    >>> class Shout(Processor[str, str]):
+    ...     def init(self, context: ProcessorContext) -> None:
+    ...         self.context = context
+    ...
+    ...     def process(self, record: Record[str, str]) -> None:
+    ...         self.context.forward(record.with_value(record.value.upper()))
+
+    A supplier must return a new instance on each call: every task has its own.
+    """
+
+    def init(self, context: ProcessorContext) -> None:  # noqa: ARG002 - for those that implement it
+        """Called once, before the first record."""
+        return  # types: a docstring alone would make it abstract
+
+    def process(self, record: Record[KIn, VIn]) -> None:
+        """Process one record; `context.forward` sends results on."""
+        ...
+
+    def close(self) -> None:
+        """Called once, after the last record. Stores are closed by the task, not here."""
+        return  # types: a docstring alone would make it abstract

@@ -1,0 +1,326 @@
+"""Handlers for records that cannot be read, processed or written: built in, or written by users.
+
+A handler receives the context of the failure, the record and the exception, and returns a `Response`:
+
+>>> def skip_and_keep(context, record, exception):
+...     letter = dead_letter_queue_record("dead-letters", context, exception)
+...     return Response.resume(dead_letter_queue_records=[letter])
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import traceback
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from riverrun.config import load_attribute
+from riverrun.errors import ConfigError
+from riverrun.records import check_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from riverrun.config import StreamsConfig
+    from riverrun.records import ConsumerRecord, Headers, Record, TaskId
+
+log = logging.getLogger(__name__)
+
+ERRORS_EXCEPTION = "__streams.errors.exception"
+ERRORS_MESSAGE = "__streams.errors.message"
+ERRORS_STACKTRACE = "__streams.errors.stacktrace"
+ERRORS_TOPIC = "__streams.errors.topic"
+ERRORS_PARTITION = "__streams.errors.partition"
+ERRORS_OFFSET = "__streams.errors.offset"
+
+
+class SerializationExceptionOrigin(Enum):
+    """The part of a record that cannot be serialised (`ProductionExceptionHandler.SerializationExceptionOrigin`)."""
+
+    KEY = "key"
+    VALUE = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorHandlerContext:
+    """The context of a failure (`org.apache.kafka.streams.errors.ErrorHandlerContext`).
+
+    Args:
+        topic: Topic of the input record; None within a punctuation.
+        partition: Its partition; -1 within a punctuation.
+        offset: Its offset; -1 within a punctuation.
+        headers: Headers of the current record.
+        processor_node_id: The node that failed.
+        task_id: The task in which it failed.
+        timestamp: Event time of the current record, or the time of the punctuation, ms.
+        source_raw_key: The serialized key of the input record; None if it has none, or within a punctuation.
+        source_raw_value: The serialized value of the input record; None if it has none, or within a punctuation.
+        serialization_origin: The part that a sink could not serialise; None for other failures. Kafka Streams passes it to
+            `ProductionExceptionHandler.handleSerializationError`, and calls `handleError` for other failures.
+    """
+
+    topic: str | None
+    partition: int
+    offset: int
+    headers: Headers
+    processor_node_id: str
+    task_id: TaskId
+    timestamp: int
+    source_raw_key: bytes | None = None
+    source_raw_value: bytes | None = None
+    serialization_origin: SerializationExceptionOrigin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """A record to be written (`org.apache.kafka.clients.producer.ProducerRecord`).
+
+    Args:
+        topic: The topic.
+        key: Serialized key, or an object that could not be serialised.
+        value: Serialized value, or an object that could not be serialised.
+        timestamp: Event time, ms.
+        headers: Headers.
+        partition: The partition; None for Kafka's default.
+
+    Raises:
+        ProcessingError: If a header is not a name with bytes or None.
+    """
+
+    topic: str
+    key: Any
+    value: Any
+    timestamp: int
+    headers: Headers = ()
+    partition: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse malformed headers."""
+        if self.headers != ():
+            check_headers(self.headers)
+
+
+class Result(Enum):
+    """A handler's decision."""
+
+    RESUME = "resume"
+    """Drop and count the record, and continue."""
+    FAIL = "fail"
+    """Stop the task."""
+    RETRY = "retry"
+    """Retry. Hosts retry by themselves where that can help, so this equals `FAIL` (as in Kafka Streams)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A handler's decision, with records for dead letter topics (`ProcessingExceptionHandler.Response` and its like).
+
+    Args:
+        result: The decision.
+        dead_letter_queue_records: Records to write in the task's transaction. If the task stops, it aborts the transaction.
+    """
+
+    result: Result
+    dead_letter_queue_records: tuple[ProducerRecord, ...] = ()
+
+    @classmethod
+    def resume(cls, *, dead_letter_queue_records: Iterable[ProducerRecord] = ()) -> Response:
+        """Drop the record and continue."""
+        return cls(Result.RESUME, tuple(dead_letter_queue_records))
+
+    @classmethod
+    def fail(cls, *, dead_letter_queue_records: Iterable[ProducerRecord] = ()) -> Response:
+        """Stop the task."""
+        return cls(Result.FAIL, tuple(dead_letter_queue_records))
+
+    @classmethod
+    def retry(cls) -> Response:
+        """Retry if that can help; otherwise stop the task."""
+        return cls(Result.RETRY)
+
+
+class DeserializationExceptionHandler(Protocol):
+    """Called for a record that cannot be deserialised (`org.apache.kafka.streams.errors.DeserializationExceptionHandler`)."""
+
+    def __call__(
+        self, context: ErrorHandlerContext, record: ConsumerRecord[bytes | None, bytes | None], exception: Exception, /
+    ) -> Response:
+        """Decide how to proceed."""
+        ...
+
+
+class ProcessingExceptionHandler(Protocol):
+    """Called in the innermost node that raised (`org.apache.kafka.streams.errors.ProcessingExceptionHandler`)."""
+
+    def __call__(
+        self, context: ErrorHandlerContext, record: Record[Any, Any] | None, exception: Exception, /
+    ) -> Response:
+        """Decide how to proceed. The record is this node's input, None within a punctuation."""
+        ...
+
+
+class ProductionExceptionHandler(Protocol):
+    """Called at a sink (`org.apache.kafka.streams.errors.ProductionExceptionHandler`).
+
+    If serialization fails, the record has key and value as they reached the sink, and `serialization_origin` in the
+    context says which of them failed. If the client refuses the record before sending it (too large), key and value are
+    bytes. In both cases nothing is in the transaction yet, so exactly this record can be skipped.
+
+    A record that brokers refuse after it was sent always stops the task. Brokers refuse a batch, not a record, and the
+    transaction is lost.
+    """
+
+    def __call__(self, context: ErrorHandlerContext, record: ProducerRecord, exception: Exception, /) -> Response:
+        """Decide how to proceed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorHandlers:
+    """The handlers of an application; None stops the task without asking."""
+
+    deserialization: DeserializationExceptionHandler | None = None
+    processing: ProcessingExceptionHandler | None = None
+    production: ProductionExceptionHandler | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogAndContinue:
+    """Logs, drops the record and continues (`LogAndContinueExceptionHandler`, `LogAndContinueProcessingExceptionHandler`).
+
+    Args:
+        dead_letter_topic: Topic that receives the input record; None for none.
+    """
+
+    dead_letter_topic: str | None = None
+
+    def __call__(self, context: ErrorHandlerContext, _record: object, exception: Exception, /) -> Response:
+        """Drop the record and continue."""
+        log.warning("%s", _text(context, exception))
+        return Response.resume(dead_letter_queue_records=_letters(self.dead_letter_topic, context, exception))
+
+
+@dataclass(frozen=True, slots=True)
+class LogAndFail:
+    """Logs and stops the task (`LogAndFailExceptionHandler`, `LogAndFailProcessingExceptionHandler`).
+
+    Args:
+        dead_letter_topic: Topic that receives the input record, if the task's output so far is committed after all.
+    """
+
+    dead_letter_topic: str
+
+    def __call__(self, context: ErrorHandlerContext, _record: object, exception: Exception, /) -> Response:
+        """Stop the task."""
+        log.error("%s", _text(context, exception))
+        return Response.fail(dead_letter_queue_records=_letters(self.dead_letter_topic, context, exception))
+
+
+Handler: TypeAlias = "DeserializationExceptionHandler | ProcessingExceptionHandler | ProductionExceptionHandler"
+
+
+def error_handlers(streams: StreamsConfig) -> ErrorHandlers:
+    """Return the configured handlers.
+
+    Raises:
+        ConfigError: If a handler cannot be imported or called.
+    """
+    topic = streams.errors_dead_letter_queue_topic_name
+    return ErrorHandlers(
+        _handler(streams.deserialization_exception_handler, topic),
+        _handler(streams.processing_exception_handler, topic),
+        _handler(streams.production_exception_handler, topic),
+    )
+
+
+def global_error_handlers(streams: StreamsConfig) -> ErrorHandlers:
+    """Return the handlers of global tables and stores.
+
+    They include the handler of processing failures only if `processing.exception.handler.global.enabled` is set, as in
+    Kafka Streams (`GlobalStateManagerImpl`).
+
+    Raises:
+        ConfigError: If a handler cannot be imported or called.
+    """
+    handlers = error_handlers(streams)
+    processing = handlers.processing if streams.processing_exception_handler_global_enabled else None
+    return ErrorHandlers(handlers.deserialization, processing)
+
+
+def may_keep_letters(streams: StreamsConfig) -> bool:
+    """Return whether dead letters may be written: a topic is configured, or a user's handler may choose one."""
+    chosen = (
+        streams.deserialization_exception_handler,
+        streams.processing_exception_handler,
+        streams.production_exception_handler,
+    )
+    return streams.errors_dead_letter_queue_topic_name is not None or any(":" in handler for handler in chosen)
+
+
+def _handler(chosen: str, topic: str | None) -> Any:
+    if chosen == "continue":
+        return LogAndContinue(topic)
+    if chosen == "fail":
+        return None if topic is None else LogAndFail(topic)
+    found = load_attribute(chosen)
+    handler = found() if isinstance(found, type) else found
+    if not (callable(handler) and _takes_three(handler)):
+        message = f"{chosen} is {handler!r}, which cannot be called as an exception handler"
+        raise ConfigError(message, hint="Write a function of (context, record, exception) that returns a Response.")
+    return handler
+
+
+def _takes_three(handler: Any) -> bool:
+    """Return whether a handler accepts three arguments, as far as its signature is known."""
+    try:
+        inspect.signature(handler).bind(None, None, None)
+    except TypeError:
+        return False
+    except ValueError:  # no signature
+        return True
+    return True
+
+
+def dead_letter_queue_record(topic: str, context: ErrorHandlerContext, exception: Exception) -> ProducerRecord:
+    """Return the input record in the form for a dead letter topic (`ExceptionHandlerUtils.buildDeadLetterQueueRecord`).
+
+    Its headers are those of the current record, followed by the exception with message and stack trace. Topic, partition and
+    offset of the input record follow as text.
+
+    Args:
+        topic: The dead letter topic.
+        context: Where the failure happened.
+        exception: The failure.
+    """
+    trace = "".join(traceback.format_exception(exception))
+    texts = (
+        (ERRORS_EXCEPTION, _class_name(exception)),
+        (ERRORS_MESSAGE, str(exception) or None),
+        (ERRORS_STACKTRACE, trace),
+        (ERRORS_TOPIC, context.topic),
+        (ERRORS_PARTITION, str(context.partition)),
+        (ERRORS_OFFSET, str(context.offset)),
+    )
+    added = tuple((name, None if text is None else text.encode()) for name, text in texts)
+    timestamp = max(context.timestamp, 0)  # a letter can be written even if the record is malformed
+    return ProducerRecord(
+        topic, context.source_raw_key, context.source_raw_value, timestamp, (*context.headers, *added)
+    )
+
+
+def _letters(topic: str | None, context: ErrorHandlerContext, exception: Exception) -> list[ProducerRecord]:
+    return [] if topic is None else [dead_letter_queue_record(topic, context, exception)]
+
+
+def _class_name(exception: Exception) -> str:
+    """Return the name as in a stack trace: with its module, unless it is built in."""
+    kind = type(exception)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _text(context: ErrorHandlerContext, exception: Exception) -> str:
+    """Describe a failure for the log, without headers, keys or values: they are the user's data."""
+    where = f"topic {context.topic}, partition {context.partition}, offset {context.offset}"
+    return f"{context.processor_node_id} in task {context.task_id} failed: {type(exception).__name__}: {exception} ({where})"

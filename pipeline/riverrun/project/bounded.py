@@ -1,0 +1,144 @@
+"""A bounded run: its plan, a dry run, and the run itself."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from riverrun.hosting.progress import LOOK_SECONDS, telling
+from riverrun.releases.versions.build import build_topology
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from riverrun.hosting.application import Application
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin
+    from riverrun.project.cluster import Cluster
+    from riverrun.spark.bounded_runs.plan import RunPlan
+    from riverrun.spark.bounded_runs.summary import RunSummary
+    from riverrun.spark.ranges import RunRange
+
+MAX_RECORDS_PER_SLICE = 2_000_000
+"""Default number of records per slice. Each slice is one transaction per task."""
+
+
+class BoundedRun:
+    """A range of offsets to process on Spark.
+
+    Args:
+        connected: The application.
+        run_range: The range.
+        cluster: Provides Spark.
+        check: Raises if the application must not process.
+        advance_to_ms: Time to which event time advances after the last record, ms since the epoch.
+        max_records_per_slice: Each slice is one transaction per task: larger slices are fewer, and need more memory.
+    """
+
+    def __init__(
+        self,
+        connected: ConnectedApplication,
+        run_range: RunRange,
+        cluster: Cluster,
+        check: Callable[[], None],
+        *,
+        advance_to_ms: int | None = None,
+        max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
+    ) -> None:
+        self._connected = connected
+        self.range = run_range
+        self._cluster = cluster
+        self._check = check
+        self._advance_to_ms = advance_to_ms
+        self._max_records_per_slice = max_records_per_slice
+
+    @property
+    def application(self) -> Application:
+        """The application that processes the range."""
+        return self._connected.application
+
+    @property
+    def admin(self) -> Admin:
+        """The client that asks the brokers."""
+        return self._connected.admin
+
+    def plan(self) -> RunPlan:
+        """Return the plan of the run; nothing is created or changed.
+
+        Raises:
+            RangeError: If the range cannot be read.
+            BrokerError: If brokers do not answer.
+        """
+        from riverrun.spark.bounded_runs.plan import plan_run
+
+        return plan_run(self._connected, self.range, self._max_records_per_slice)
+
+    def dry_run(self) -> dict[str, Any]:
+        """Process the range without committing anything.
+
+        Returns:
+            By public topic, a DataFrame of the records it would get (`riverrun.spark.dry_runs.outputs.dry_run`).
+
+        Raises:
+            UnsupportedByHostError: If sub-topologies write to each other: foreign-key joins.
+            RangeError: If the range begins neither at the application's position nor at the beginning, or the position
+                changes.
+            RecordError: If a record cannot be handled.
+            BrokerError: If brokers do not answer.
+        """
+        from riverrun.spark.dry_runs.outputs import dry_run
+
+        session = self._cluster.sessions.session()
+        limit = self._max_records_per_slice
+        return dry_run(self._connected, self.range, session, build_topology, max_records_per_slice=limit)
+
+    def run(
+        self,
+        *,
+        progress: bool = False,
+        on_plan: Callable[[RunPlan], None] = lambda _plan: None,
+        on_progress: Callable[[int, int], None] | None = None,
+        every_s: float = LOOK_SECONDS,
+    ) -> RunSummary:
+        """Process the range, exactly once. What an earlier attempt has done is not done again.
+
+        Args:
+            progress: Whether to show a bar, in a terminal or a notebook.
+            on_plan: Called with the plan before the work begins.
+            on_progress: Called repeatedly, from another thread, with the processed records and all known ones.
+            every_s: Interval of these calls, in seconds.
+
+        Raises:
+            RangeError: If the application's position is not the start of the range.
+            BegunRangeError: If an interrupted run must be finished first.
+            RecordError: If a record cannot be handled.
+            UnderWayError: If another run, or a worker, of the application lives; or a switch of versions is under way.
+            UnsupportedByHostError: If a processor schedules by the wall clock, and no treatment is set.
+            EngineError: If Spark fails.
+            BrokerError: If brokers do not answer.
+        """
+        from riverrun.project.progress_bar import progress_bar
+        from riverrun.spark.bounded_runs.job import run
+
+        with progress_bar() if progress else followed(on_progress, every_s):
+            return run(
+                self._connected,
+                self.range,
+                self._cluster.sessions.session,
+                build_topology,
+                max_records_per_slice=self._max_records_per_slice,
+                advance_to_ms=self._advance_to_ms,
+                by=self._cluster.by,
+                on_plan=on_plan,
+                check=self._check,
+            )
+
+
+def followed(
+    on_progress: Callable[[int, int], None] | None, every_s: float = LOOK_SECONDS
+) -> AbstractContextManager[None]:
+    """Tell a function of records done and records in all how far work in the context is; None tells it nothing."""
+    if on_progress is None:
+        return nullcontext()
+    return telling(lambda progress: on_progress(progress.done, progress.everything or 0), every_s)

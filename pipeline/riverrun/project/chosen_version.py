@@ -1,0 +1,94 @@
+"""`ChosenVersion`: an application in the version that a program has chosen, ready to be loaded, connected and run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from riverrun.config.secrets import TOKEN, checked_token
+from riverrun.dsl.builder import StreamsBuilder
+from riverrun.hosting.application import load_application
+from riverrun.hosting.connected import ConnectedApplication
+
+if TYPE_CHECKING:
+    from riverrun.config import AppConfig, ProjectConfig
+    from riverrun.hosting.application import Application
+    from riverrun.project.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenVersion:
+    """An application in one version, or in the version that is live at each call.
+
+    Args:
+        cluster: Brokers and Spark.
+        project: The project that declares it.
+        name: Its name.
+        named: Its version; None for the live one.
+    """
+
+    cluster: Cluster
+    project: ProjectConfig
+    name: str
+    named: str | None = None
+
+    @property
+    def config(self) -> AppConfig:
+        """The application's configuration."""
+        return self.project.app(self.name)
+
+    @property
+    def version(self) -> str:
+        """The chosen version, or the live one.
+
+        Raises:
+            ReleaseError: If the control topic has lost the application.
+        """
+        if self.named is not None:
+            return self.named
+        from riverrun.releases.control_topic.registry import live_version
+
+        return live_version(self.cluster.admin, self.config)
+
+    @property
+    def application_id(self) -> str:
+        """`<name>-<version>`."""
+        return self.config.application_id(self.version)
+
+    @property
+    def token(self) -> str:
+        """The token that callers of its instances show; empty for none.
+
+        Raises:
+            ConfigError: If a header cannot hold it.
+        """
+        return self.config.streams.server_token or checked_token(TOKEN, self.cluster.environ.get(TOKEN, ""))
+
+    def loaded(self) -> Application:
+        """Return the application with its topology, for inspection."""
+        return load_application(self.project, self.name, StreamsBuilder, version=self.version)
+
+    def processing(self) -> Application:
+        """Return the application for processing; see `processing_application`."""
+        from riverrun.releases.versions.versions import processing_application
+
+        return processing_application(self.project, self.cluster.admin, self.name, self.named)
+
+    def connected(self) -> ConnectedApplication:
+        """Return the application on its brokers, for inspection."""
+        return self.on_brokers(self.loaded())
+
+    def on_brokers(self, application: Application) -> ConnectedApplication:
+        """Return a loaded application on its brokers."""
+        return ConnectedApplication(application, self.cluster.admin)
+
+    def require_no_switch(self, application: Application) -> None:
+        """Check that the loaded version may process: no switch of versions is under way, or has happened since.
+
+        Raises:
+            UnderWayError: If one is, or has.
+        """
+        from riverrun.releases.control_topic.registry import require_no_switch
+
+        live = application.version if self.named is None else None
+        require_no_switch(self.cluster.admin, application.config, live)

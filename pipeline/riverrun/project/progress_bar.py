@@ -1,0 +1,92 @@
+"""The bar of long operations: records done, their rate, and the remaining time."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from riverrun.hosting.progress import telling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.progress import Task, TaskID
+
+    from riverrun.hosting.progress import Progress as WorkProgress
+
+_SPEED_PERIOD_SECONDS = 3600.0
+"""Period in seconds from which rate and remaining time are estimated: progress comes in steps, such as a slice's tasks."""
+
+
+class _Rate(ProgressColumn):
+    """Records per second."""
+
+    def render(self, task: Task) -> Text:
+        """Show it, once it is known."""
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f}/s")
+
+
+class _Shown:
+    """One line of a bar, for the work that has said last how far it is. Threads may call it."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._lock = threading.Lock()
+        self._doing = ""
+        self._line: TaskID | None = None
+
+    def show(self, progress: WorkProgress) -> None:
+        """Move the bar on; other work begins a new line in the place of the one before."""
+        with self._lock:
+            if self._line is None or self._doing != progress.doing:
+                if self._line is not None:
+                    self._bar.remove_task(self._line)
+                self._doing, self._line = progress.doing, self._bar.add_task(progress.doing, total=None)
+            self._bar.update(self._line, completed=progress.done, total=progress.everything)
+
+
+@contextmanager
+def progress_bar(console: Console | None = None) -> Iterator[Console]:
+    """Show how far the work of the body is, in records, in a bar that is gone when it ends.
+
+    Nothing is shown where nobody could see it: outside of a terminal and a notebook.
+
+    Args:
+        console: Where; the standard error output if left out.
+
+    Yields:
+        A console that prints above the bar.
+    """
+    console = console or Console(stderr=True)
+    if not (console.is_terminal or console.is_jupyter):
+        yield console
+        return
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("records"),
+        _Rate(),
+        TimeElapsedColumn(),
+        TextColumn("remaining"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        speed_estimate_period=_SPEED_PERIOD_SECONDS,
+    )
+    with bar, telling(_Shown(bar).show):
+        yield bar.console

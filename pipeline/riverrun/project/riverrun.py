@@ -1,0 +1,234 @@
+"""`Riverrun`: a project, its brokers and its Spark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from riverrun.config import ProjectConfig
+from riverrun.errors import ConfigError
+from riverrun.project.app import App
+from riverrun.project.bounded import followed
+from riverrun.project.cluster import Cluster
+from riverrun.project.sessions import SparkSessions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from riverrun.dsl.builder import StreamsBuilder
+    from riverrun.topology.topology import Topology
+    from riverrun.transfers.exporting.exports import ExportSpec, ExportSummary
+    from riverrun.transfers.importing.imports import ImportSpec, ImportSummary
+
+_FILE = "streams.toml"
+
+
+class Riverrun:
+    """A project: applications on a Kafka cluster, and the Spark of their bounded runs.
+
+    Connections are opened on demand. Several threads may use one project.
+    """
+
+    def __init__(
+        self,
+        config: str | Path | ProjectConfig | None = None,
+        *,
+        kafka: Mapping[str, str] | None = None,
+        schema_registry: Mapping[str, Any] | None = None,
+        spark: Any = None,
+        master: str | None = None,
+        environ: Mapping[str, str] | None = None,
+        directory: str | Path | None = None,
+        by: str | None = None,
+        on_wait: Callable[[str], None] = lambda _servers: None,
+    ) -> None:
+        """Read the file."""
+        self._environ = dict(os.environ if environ is None else environ)
+        self._config = self._read(config, kafka, schema_registry, directory)
+        self._declared: frozenset[str] = frozenset(self._config.apps)
+        sessions = SparkSessions(self._config.spark, spark, master, self._environ)
+        self._cluster = Cluster(self._config.kafka, sessions, self._environ, by, on_wait)
+
+    def _read(
+        self,
+        config: str | Path | ProjectConfig | None,
+        kafka: Mapping[str, str] | None,
+        schema_registry: Mapping[str, Any] | None,
+        directory: str | Path | None,
+    ) -> ProjectConfig:
+        if schema_registry is not None and kafka is None:
+            message = "schema_registry does not go with a file"
+            raise ConfigError(message, hint="Write it into the file's [schema_registry], or pass kafka as well.")
+        if isinstance(config, ProjectConfig):
+            return config
+        if kafka is None:
+            return ProjectConfig.load(Path(config or _FILE), self._environ)
+        if config is not None:
+            message = "A project has either a file or client properties"
+            raise ConfigError(message, hint="Leave out config or kafka.")
+        content = {"kafka": kafka, "schema_registry": schema_registry or {}}
+        return ProjectConfig.read(Path(directory or Path.cwd()) / "Riverrun(kafka=...)", content, self._environ)
+
+    @property
+    def config(self) -> ProjectConfig:
+        """The settings of the project."""
+        return self._config
+
+    @property
+    def cluster(self) -> Cluster:
+        """The brokers and the Spark of its applications."""
+        return self._cluster
+
+    @property
+    def spark_sessions(self) -> SparkSessions:
+        """The source of its Spark sessions."""
+        return self._cluster.sessions
+
+    @property
+    def apps(self) -> tuple[str, ...]:
+        """The names of its applications."""
+        return tuple(self._config.apps)
+
+    def app(self, name: str, version: str | None = None) -> App:
+        """Return an application.
+
+        Args:
+            name: Its name.
+            version: Its version; None for the version that is live at each call.
+
+        Raises:
+            ConfigError: If there is no such application or version.
+        """
+        config = self._config.app(name)
+        if version is not None:
+            config.topology_of(version)
+        return App(self._cluster, self._config, name, version)
+
+    def application(
+        self,
+        name: str,
+        topology: Callable[[StreamsBuilder], Topology] | str,
+        *,
+        version: str | None = None,
+        quality: Callable[[], Any] | str | None = None,
+        data_docs: str | None = None,
+        versions: Mapping[str, Callable[[StreamsBuilder], Topology] | str] | None = None,
+        outputs: Mapping[str, str] | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> App:
+        """Declare an application, as `[apps.NAME]` does in a file. Another call changes it.
+
+        Functions that other processes cannot import, such as those of a notebook, travel with their code. Their
+        bytecode identifies them, so another version of Python counts as a change.
+
+        Args:
+            name: Its name.
+            topology: A function of a `StreamsBuilder`, or its name: `module:function`.
+            version: The version that goes live first. Default: `v1`.
+            quality: A function that returns expectations, its name, or the path of suites in JSON.
+            data_docs: Directory that gets Data Docs of gates and checks; none if left out.
+            versions: Further versions to release, with their topologies.
+            outputs: Kinds by topic, `table` or `log`, where the kind derived from the topology is wrong.
+            config: Settings, by Kafka Streams' own names.
+
+        Raises:
+            ConfigError: If an argument is unknown or impossible, or the file declares an application with this name.
+        """
+        if name in self._declared:
+            message = f"{self._config.path} declares application {name!r}"
+            raise ConfigError(message, hint="Choose another name, or use the existing application: project.app(...).")
+        table = {
+            "topology": topology,
+            "version": version,
+            "quality": quality,
+            "data_docs": data_docs,
+            "versions": versions or {},
+            "outputs": outputs or {},
+            "config": config or {},
+        }
+        self._config = self._config.with_app(name, table, self._environ)
+        return App(self._cluster, self._config, name, None)
+
+    def reach(self) -> Mapping[str, str]:
+        """Check, once, that the brokers answer.
+
+        Returns:
+            The client properties.
+
+        Raises:
+            BrokerError: If they do not answer, with the cause.
+        """
+        return self._cluster.admin.kafka
+
+    def progress_bar(self) -> AbstractContextManager[Any]:
+        """Return a context that shows how far work in it is, in records, in a terminal or a notebook.
+
+        ```python
+        with project.progress_bar():
+            project.app("clicks").release("v2").reprocess().gate()
+        ```
+        """
+        from riverrun.project.progress_bar import progress_bar
+
+        return progress_bar()
+
+    def run_import(
+        self,
+        spec: ImportSpec,
+        *,
+        packages: Sequence[str] = (),
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> ImportSummary:
+        """Write new data of a source to a topic, exactly once (`riverrun.transfers.importing.imports.run_import`).
+
+        Args:
+            spec: The specification.
+            packages: Maven coordinates of libraries that the format needs.
+            on_progress: Called repeatedly with the records written and all rows of the batch.
+
+        Returns:
+            The numbers of rows, records and batches.
+
+        Raises:
+            ConfigError: If the file or the format does not exist, or the schema does not fit.
+            StreamsError: As in `run_import`.
+        """
+        from riverrun.transfers.importing.imports import run_import
+        from riverrun.transfers.transfer_checks import check_import, source_here
+
+        sessions = self.spark_sessions
+        check_import(spec, sessions.settings, sessions.master, packages)
+        here = source_here(spec, sessions.settings, sessions.master)
+        with followed(on_progress):
+            return run_import(spec, self._cluster.admin, lambda: sessions.session(packages), here=here)
+
+    def run_export(
+        self,
+        spec: ExportSpec,
+        *,
+        packages: Sequence[str] = (),
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> ExportSummary:
+        """Write new records of a topic to a target, each once (`riverrun.transfers.exporting.exports.run_export`).
+
+        Args:
+            spec: The specification.
+            packages: Maven coordinates of libraries that the format needs.
+            on_progress: Called repeatedly with the records written and all records of the batch.
+
+        Returns:
+            The last batch, and the numbers of records and rows.
+
+        Raises:
+            ConfigError: If the format does not exist, or the schema is invalid.
+            StreamsError: As in `run_export`.
+        """
+        from riverrun.transfers.exporting.exports import run_export
+        from riverrun.transfers.transfer_checks import check_format, check_schema
+
+        check_format(spec.format, self.spark_sessions.settings, packages)
+        check_schema(spec.schema)
+        with followed(on_progress):
+            return run_export(spec, self._cluster.admin, lambda: self.spark_sessions.session(packages))

@@ -1,0 +1,319 @@
+"""`AppWorker`: an instance of an application in a program (`org.apache.kafka.streams.KafkaStreams`)."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from riverrun.errors import StreamsError
+from riverrun.project.stores import ReadOnlyStore, Stores, place_of
+from riverrun.service.instance import new_instance
+from riverrun.service.queries.routing import KeyQueryMetadata, key_query_metadata
+from riverrun.worker.states import WorkerState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Any
+
+    from riverrun.hosting.application import Application
+    from riverrun.topology.topology import Topology
+    from riverrun.worker.instance.supervisor import Supervisor
+    from riverrun.worker.states import InstanceStatus, WorkerSummary
+    from riverrun.worker.stream_thread.protocol import StreamJob
+
+_OVER = frozenset({WorkerState.NOT_RUNNING, WorkerState.ERROR})
+
+
+class AppWorker:
+    """Runs an application in this program, as one instance of its group; its stream threads are processes.
+
+    ```python
+    with clicks.worker(threads=2) as worker:
+        worker.wait_for(WorkerState.RUNNING)
+        print(worker.stores["clicks-per-user"]["ann"])
+        worker.wait()
+    ```
+
+    Within `with` it runs, and it closes at the end. If you call `start` instead, the program continues until you close it.
+
+    Args:
+        application: The application.
+        build: Builds its topology within a stream thread.
+        token: Token that callers of its HTTP interface must show; empty for none.
+    """
+
+    def __init__(self, application: Application, build: Callable[[StreamJob], Topology], token: str = "") -> None:
+        self._application = application
+        self._build = build
+        self._token = token
+        self._supervisor: Supervisor | None = None
+        self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+        self._state = WorkerState.CREATED
+        self._summary: WorkerSummary | None = None
+        self._error: BaseException | None = None
+        self._listener: Callable[[WorkerState, WorkerState], None] = lambda _new, _old: None
+        self._handler: Callable[[StreamsError], str] | None = None
+
+    def __enter__(self) -> Self:
+        """Start, unless it has started."""
+        if self._thread is None:
+            self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close; an error of the worker is raised, unless another exception is being raised."""
+        self.close()
+        if kind is None and self._error is not None:
+            raise self._error
+
+    @property
+    def application(self) -> Application:
+        """The application that it runs. A version that is not live writes to staging topics (`published`)."""
+        return self._application
+
+    @property
+    def state(self) -> WorkerState:
+        """Its state (`KafkaStreams.state`)."""
+        return self._state
+
+    @property
+    def server(self) -> str:
+        """`host:port` where it answers over HTTP; empty if nowhere."""
+        return "" if self._supervisor is None else self._supervisor.server
+
+    def set_state_listener(self, listener: Callable[[WorkerState, WorkerState], None]) -> None:
+        """Set a function to call with each change of state (`KafkaStreams.setStateListener`).
+
+        Args:
+            listener: Takes the new state and the old one. The worker's thread calls it, and waits for it.
+        """
+        self._listener = listener
+
+    def set_uncaught_exception_handler(self, handler: Callable[[StreamsError], str]) -> None:
+        """Set a function that decides about the failure of a stream thread (`StreamsUncaughtExceptionHandler`).
+
+        Args:
+            handler: Takes the error; returns `replace_thread`, `shutdown_client` or `shutdown_application`. It overrides
+                `uncaught.exception.handler`.
+
+        Raises:
+            StreamsError: If the worker has started already.
+        """
+        self._require_new("a handler is set")
+        self._handler = handler
+
+    def start(self) -> None:
+        """Start in a separate thread (`KafkaStreams.start`): the worker joins its group, and restores its tasks.
+
+        Raises:
+            ConfigError: If its address cannot be used.
+            MissingExtraError: If its HTTP interface needs packages that are not installed.
+            StreamsError: If it was started before.
+        """
+        self._require_new("it is started")
+        with ExitStack() as stack:
+            instance = new_instance(
+                self._application,
+                self._build,
+                token=self._token,
+                on_state=self._note,
+                uncaught_exception_handler=self._handler,
+            )
+            self._supervisor = stack.enter_context(instance)
+            answering = stack.pop_all()
+        arguments = self._supervisor, answering
+        self._thread = threading.Thread(target=self._run, args=arguments, name=f"worker-{self._application.id}")
+        self._thread.start()
+
+    def close(self, timeout_s: float | None = None) -> bool:
+        """Commit, hand over the tasks, and leave the group (`KafkaStreams.close`). Only `wait` raises errors of the worker.
+
+        Args:
+            timeout_s: Longest wait for the end; without limit by default.
+
+        Returns:
+            Whether it has ended.
+        """
+        if self._supervisor is None or self._thread is None:
+            return True
+        self._supervisor.stop()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def wait(self, timeout_s: float | None = None) -> WorkerSummary:
+        """Wait until it ends, because it was closed or failed.
+
+        Args:
+            timeout_s: Longest wait; without limit by default.
+
+        Returns:
+            The work done.
+
+        Raises:
+            StreamsError: The error with which it failed; or if it was not started.
+            TimeoutError: If it still runs after that time.
+        """
+        if self._thread is None:
+            message = f"{self._application.id} was not started"
+            raise StreamsError(message, hint="Call start(), or use `with`.")
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            message = f"{self._application.id} still runs after {timeout_s} s"
+            raise TimeoutError(message)
+        if self._error is not None:
+            raise self._error
+        return self.summary()
+
+    def wait_for(self, state: WorkerState = WorkerState.RUNNING, timeout_s: float | None = None) -> None:
+        """Wait until it is in a state.
+
+        Args:
+            state: The state; `running` means that all its tasks are restored.
+            timeout_s: Longest wait; without limit by default.
+
+        Raises:
+            StreamsError: If it ends earlier.
+            TimeoutError: If it has not reached the state after that time.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._state in {state, *_OVER}, timeout_s)
+            reached = self._state
+        if reached is state:
+            return
+        if reached not in _OVER:
+            message = f"{self._application.id} is {reached.value}, not {state.value}, after {timeout_s} s"
+            raise TimeoutError(message)
+        self.wait()
+        message = f"{self._application.id} has ended before it was {state.value}"
+        raise StreamsError(message)
+
+    @property
+    def has_begun(self) -> bool:
+        """Return whether it has found its topics and tasks. Until then it waits for brokers, and owns no tasks."""
+        return self._supervisor is not None and self._supervisor.layout is not None
+
+    def status(self) -> InstanceStatus:
+        """Return its current status.
+
+        Raises:
+            StreamsError: If it was not started.
+        """
+        return self._started().status()
+
+    def summary(self) -> WorkerSummary:
+        """Return the work done so far.
+
+        Raises:
+            StreamsError: If it was not started.
+        """
+        return self._summary or self._started().summary()
+
+    def metadata(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the tasks of each instance that answers queries, by `host:port` (`metadataForAllStreamsClients`)."""
+        orders = self._started().orders
+        found: dict[str, tuple[str, ...]] = {}
+        for task, server in sorted(orders.servers.items()) if orders is not None else ():
+            found[server] = (*found.get(server, ()), task)
+        return found
+
+    def query_metadata_for_key(self, store: str, key: Any) -> KeyQueryMetadata:
+        """Return the place of a key (`KafkaStreams.queryMetadataForKey`).
+
+        Args:
+            store: The store's name.
+            key: The key.
+
+        Raises:
+            InvalidStateStoreError: If there is no such store, or the worker is starting.
+        """
+        supervisor = self._started()
+        place = place_of(supervisor, store)
+        task = place.task_of(place.builder.key_serde.serialize(key))
+        return key_query_metadata(place, task, supervisor.orders, supervisor.server)
+
+    def store(self, name: str, *, stale: bool = False) -> ReadOnlyStore:
+        """Return a state store (`KafkaStreams.store`).
+
+        Args:
+            name: Its name.
+            stale: Whether standbys of this instance, which may be behind, may answer.
+
+        Raises:
+            InvalidStateStoreError: If there is no such store, or the worker is starting.
+        """
+        supervisor = self._started()
+        place_of(supervisor, name)
+        return ReadOnlyStore(supervisor, name, stale=stale)
+
+    @property
+    def stores(self) -> Stores:
+        """Its state stores by name."""
+        return Stores(self._started())
+
+    def pause(self) -> None:
+        """Pause processing, and keep the tasks (`KafkaStreams.pause`)."""
+        self._started().pause()
+
+    def resume(self) -> None:
+        """Continue after a pause (`KafkaStreams.resume`)."""
+        self._started().pause(paused=False)
+
+    def scale(self, threads: int) -> None:
+        """Set the number of stream threads (`addStreamThread`, `removeStreamThread`).
+
+        Args:
+            threads: The number, at least one.
+
+        Raises:
+            ValueError: If it is less than one.
+        """
+        self._started().scale(threads)
+
+    def clean_up(self) -> None:
+        """Delete its state on this machine (`KafkaStreams.cleanUp`). It is restored from changelogs at the next start.
+
+        Raises:
+            StreamsError: If it runs.
+            StateInUseError: If another worker uses it.
+        """
+        from riverrun.hosting.restoring.local_state import directories_of
+        from riverrun.worker.reset import clean_up
+
+        if self._thread is not None and self._thread.is_alive():
+            message = f"{self._application.id} runs: its state is in use"
+            raise StreamsError(message, hint="Close it first.")
+        clean_up(directories_of(self._application.id, self._application.state_directory))
+
+    def _run(self, supervisor: Supervisor, answering: ExitStack) -> None:
+        try:
+            with answering:
+                self._summary = supervisor.run()
+        except BaseException as error:  # noqa: BLE001 - raised where somebody waits
+            self._error = error
+            self._note(WorkerState.ERROR)
+        finally:
+            with self._changed:
+                self._changed.notify_all()
+
+    def _note(self, state: WorkerState) -> None:
+        with self._changed:
+            before, self._state = self._state, state
+            self._changed.notify_all()
+        if state is not before:
+            self._listener(state, before)
+
+    def _started(self) -> Supervisor:
+        if self._supervisor is None:
+            message = f"{self._application.id} was not started"
+            raise StreamsError(message, hint="Call start(), or use `with`.")
+        return self._supervisor
+
+    def _require_new(self, before: str) -> None:
+        if self._supervisor is not None:
+            message = f"{self._application.id} was started before {before}"
+            raise StreamsError(message, hint="Create another worker: app.worker().")

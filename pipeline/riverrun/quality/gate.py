@@ -1,0 +1,198 @@
+"""The gate: expectations over frames of a candidate's outputs, judged by Great Expectations."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from riverrun.config.checks import nearest
+from riverrun.extras import require_extra
+from riverrun.quality.reports import Report, new_context, validated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from riverrun.quality.frames import Frame
+
+log = logging.getLogger(__name__)
+
+CRITICAL, WARNING, INFO = "critical", "warning", "info"
+ROWS_IN_MEMORY = 300_000
+"""Larger frames, in rows, are judged by a local Spark, which does not need them in memory."""
+_TALKATIVE = "great_expectations.data_context.types.base"
+"""A logger that reports temporary directories; the library sets its level when it is imported."""
+_NAMES_COLUMNS = "column", "column_A", "column_B"
+_NAMES_LISTS = ("column_list",)
+_SHOWN = 3
+_SOURCE = "riverrun"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The findings of a gate.
+
+    Args:
+        outcomes: Expectation to outcome, in words: `passed`, `failed: ...`, `noted: ...` (failed, of severity `info`).
+        critical: Failed expectations that block the release.
+        warnings: Failed expectations that a person has to approve.
+        pages: Pages of Data Docs by the name of the frame that was judged, relative to their directory.
+    """
+
+    outcomes: Mapping[str, str]
+    critical: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    pages: Mapping[str, str] = field(default_factory=dict)
+
+    def __add__(self, other: Verdict) -> Verdict:
+        """Return the findings of both."""
+        outcomes = {**self.outcomes, **other.outcomes}
+        pages = {**self.pages, **other.pages}
+        return Verdict(outcomes, self.critical + other.critical, self.warnings + other.warnings, pages)
+
+
+def judge(
+    name: str,
+    frame: Frame,
+    expectations: Sequence[Any],
+    spark: Callable[[], Any],
+    *,
+    keys: Sequence[str] = (),
+    if_empty: str = CRITICAL,
+    report: Report | None = None,
+) -> Verdict:
+    """Validate the rows of a frame.
+
+    A frame without rows fails, as it would meet every other expectation. An expectation of a missing column,
+    or one that cannot be evaluated, blocks at any severity: it says nothing about the data.
+
+    Args:
+        name: A readable name of the rows, which precedes the name of each outcome.
+        frame: The rows.
+        expectations: Great Expectations' own, each with its severity (`critical`, `warning`, `info`).
+        spark: Returns a Spark session, for large frames.
+        keys: Columns that identify a row, for messages.
+        if_empty: The severity of an empty frame: `critical`, `warning`, or `info`.
+        report: Further places for results, in addition to the verdict.
+    """
+    found, pages = _Findings(name), dict[str, str]()
+    found.add("it has rows", if_empty, "" if frame.rows else "it is empty", str(frame.rows))
+    judged = list(expectations) if frame.rows else []
+    if judged:
+        result, page = _validate(name, frame, judged, spark, keys, report or Report())
+        pages = {name: page} if page else {}
+        for each in result.results:
+            missing = [column for column in _columns_of(each.expectation_config) if column not in frame.columns]
+            if missing:
+                outcome = f"there is no column {missing[0]!r}. {nearest(missing[0], frame.columns)}"
+                found.add(_name(each.expectation_config), CRITICAL, outcome)
+            else:
+                found.add_result(each)
+    return Verdict(found.outcomes, tuple(found.failed[CRITICAL]), tuple(found.failed[WARNING]), pages)
+
+
+@dataclass(slots=True)
+class _Findings:
+    """The findings of one frame so far."""
+
+    name: str
+    outcomes: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, list[str]] = field(default_factory=lambda: {CRITICAL: [], WARNING: [], INFO: []})
+
+    def add(self, rule: str, severity: str, failure: str, passed: str = "") -> None:
+        named = f"{self.name}: {rule}"
+        if not failure:
+            self.outcomes.setdefault(named, f"passed: {passed}" if passed else "passed")
+            return
+        self.outcomes[named] = f"{'noted' if severity == INFO else 'failed'}: {failure}"
+        self.failed[severity].append(named)
+
+    def add_result(self, result: Any) -> None:
+        config = result.expectation_config
+        if result.success:
+            self.add(_name(config), INFO, "")
+            return
+        exception = _exception(getattr(result, "exception_info", None) or {})
+        if exception:
+            self.add(_name(config), CRITICAL, f"it cannot be evaluated: {exception}")
+        else:
+            self.add(_name(config), _severity(config), _observed(result.result or {}))
+
+
+def _validate(
+    name: str,
+    frame: Frame,
+    expectations: Sequence[Any],
+    spark: Callable[[], Any],
+    keys: Sequence[str],
+    report: Report,
+) -> tuple[Any, str]:
+    require_extra("quality")
+    import great_expectations as gx
+
+    logging.getLogger(_TALKATIVE).setLevel(logging.NOTSET)  # as the program says of all others
+    context = new_context(report)
+    session = spark() if frame.rows > ROWS_IN_MEMORY else None
+    if session is not None and _reads_files_of_this_machine(session):
+        rows, source = frame.spark(session), context.data_sources.add_spark(_SOURCE)
+    else:
+        rows, source = frame.pandas(), context.data_sources.add_pandas(_SOURCE)
+    batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
+    own = [each.copy(update={"id": None}) for each in expectations]  # one list may be of several outputs
+    suite = context.suites.add_or_update(gx.ExpectationSuite(name, expectations=own))
+    definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
+    result_format = {"result_format": "SUMMARY", "unexpected_index_column_names": list(keys)}
+    return validated(context, definition, rows, result_format, report)
+
+
+def _reads_files_of_this_machine(session: Any) -> bool:
+    """Return whether Spark's executors run on this machine; elsewhere they cannot read the frame's files."""
+    is_local = "connect" not in type(session).__module__ and session.conf.get("spark.master", "").startswith("local")
+    if not is_local:
+        log.warning("Executors of a cluster do not find the rows to be judged: they are judged in memory")
+    return is_local
+
+
+def _columns_of(config: Any) -> list[str]:
+    """Return the columns that an expectation needs; expectations about the columns of a table need none."""
+    if config.type.startswith(("expect_column_to_exist", "expect_table_")):
+        return []
+    named = [config.kwargs[each] for each in _NAMES_COLUMNS if config.kwargs.get(each) is not None]
+    for each in _NAMES_LISTS:
+        named += config.kwargs.get(each) or []
+    return named
+
+
+def _severity(config: Any) -> str:
+    """Return the severity of a failure; one of unknown severity blocks."""
+    severity = getattr(config.severity, "value", config.severity)
+    return severity if severity in {WARNING, INFO} else CRITICAL
+
+
+def _name(config: Any) -> str:
+    settings = {k: v for k, v in config.kwargs.items() if k != "batch_id"}
+    return f"{config.type}({', '.join(f'{k}={v}' for k, v in settings.items())})"
+
+
+def _exception(info: Any) -> str | None:
+    """Return the message of an exception, which the library reports per metric or as a whole."""
+    if not isinstance(info, dict):
+        return None
+    own = info.get("exception_message")
+    if own or "exception_message" in info:
+        return own or None
+    return next((message for message in map(_exception, info.values()) if message), None)
+
+
+def _observed(found: Mapping[str, Any]) -> str:
+    if "unexpected_percent" not in found:
+        return str(found.get("observed_value", "no result"))
+    rows = found.get("partial_unexpected_index_list") or found.get("partial_unexpected_list", [])
+    shown = "; ".join(_shown(row) for row in rows[:_SHOWN])
+    return f"{found['unexpected_percent'] or 0:.3f} % unexpected, such as {shown}"
+
+
+def _shown(row: Any) -> str:
+    if not isinstance(row, dict):
+        return str(row)
+    return ", ".join(f"{name} {value}" for name, value in sorted(row.items()))

@@ -1,0 +1,399 @@
+"""The values that travel between all layers: records, tasks, partitions and offsets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import Enum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+from riverrun.errors import ConfigError, ProcessingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Headers = tuple[tuple[str, bytes | None], ...]
+"""Record headers in order; a name may occur more than once. Immutable, so forwarding shares them safely."""
+
+Send: TypeAlias = "Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]"
+"""Sends a record: topic, key, value, timestamp (ms), headers, and the partition or None (`RecordCollector.send`)."""
+
+
+def check_headers(headers: object) -> None:
+    """Check that every host can write headers unchanged.
+
+    The client library alters some names, such as numbers and names with a NUL. A name that is not Unicode crashes the
+    process.
+
+    >>> check_headers((("trace", b"7"), ("empty", None)))
+    >>> check_headers((("trace", 7),))
+    Traceback (most recent call last):
+    riverrun.errors.ProcessingError: Malformed record: ('trace', 7) is not a header: a name with bytes or None
+
+    Raises:
+        ProcessingError: If they would be altered or refused.
+    """
+    if not isinstance(headers, tuple | list):
+        message = f"Malformed record: headers {headers!r} are not a tuple of names and values"
+        raise ProcessingError(message)
+    for header in headers:
+        if not _is_header(header):
+            message = f"Malformed record: {header!r} is not a header: a name with bytes or None"
+            raise ProcessingError(message)
+
+
+def _is_header(header: object) -> bool:
+    if not isinstance(header, tuple):  # the client does not accept lists
+        return False
+    try:
+        name, value = header
+    except ValueError:
+        return False
+    return isinstance(name, str) and (value is None or isinstance(value, bytes)) and _is_writable(name)
+
+
+@lru_cache(maxsize=1000)
+def _is_writable(name: str) -> bool:
+    """Return whether a header's name arrives unchanged; cached, because the same few names recur."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in name
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; prints as `topic-partition` (`org.apache.kafka.common.TopicPartition`)."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        """`topic-partition`, as Kafka prints it."""
+        return f"{self.topic}-{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TopicPartition:
+        """Read `topic-partition` back.
+
+        >>> TopicPartition.parse("late-orders-3")
+        TopicPartition(topic='late-orders', partition=3)
+
+        Raises:
+            ValueError: If there is no `-<number>` at the end.
+        """
+        topic, dash, partition = text.rpartition("-")
+        if not (topic and dash and partition.isdecimal()):
+            message = f"not a topic-partition: {text!r}"
+            raise ValueError(message)
+        return cls(topic, int(partition))
+
+
+class TaskId(NamedTuple):
+    """Sub-topology and partition; prints and sorts as in Kafka Streams: `0_3`."""
+
+    sub_topology: int
+    partition: int
+
+    def __str__(self) -> str:
+        """`<sub-topology>_<partition>`."""
+        return f"{self.sub_topology}_{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TaskId:
+        """Read `0_3` back.
+
+        >>> str(TaskId.parse("0_3"))
+        '0_3'
+        """
+        sub_topology, _, partition = text.partition("_")
+        return cls(int(sub_topology), int(partition))
+
+
+class RawRecord(NamedTuple):
+    """A record as stored in a topic, before deserialization. Times in ms since the epoch."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    offset: int
+    headers: Headers = ()
+
+
+RawFields: TypeAlias = "tuple[bytes | None, bytes | None, int, int, Headers]"
+"""A `RawRecord` as a plain tuple: consumers and tasks exchange these, as a named tuple takes 50 % longer to create."""
+RAW_VALUE: Final = 1
+RAW_TIMESTAMP: Final = 2
+RAW_OFFSET: Final = 3
+RAW_HEADERS: Final = 4
+
+
+class ConsumerRecord(NamedTuple, Generic[K, V]):
+    """A record as a timestamp extractor sees it: decoded, with its place in the log. Times in ms since the epoch.
+
+    Named after `org.apache.kafka.clients.consumer.ConsumerRecord`.
+    """
+
+    key: K
+    value: V
+    timestamp: int
+    headers: Headers
+    topic: str
+    partition: int
+    offset: int
+
+
+class ValueAndTimestamp(NamedTuple, Generic[V]):
+    """A stored value and the event time (ms) of its last change (`org.apache.kafka.streams.state.ValueAndTimestamp`)."""
+
+    value: V
+    timestamp: int
+
+
+class VersionedRecord(NamedTuple, Generic[V]):
+    """A value of a versioned store (`org.apache.kafka.streams.state.VersionedRecord`).
+
+    It is valid from `timestamp` (inclusive) to `valid_to` (exclusive), ms since the epoch; None for the latest version.
+    """
+
+    value: V
+    timestamp: int
+    valid_to: int | None
+
+
+class Change(NamedTuple, Generic[V]):
+    """An update of a table: the new value and, if a downstream operator needs it, the old one.
+
+    `is_latest` is False for an update of a versioned table that came after one with a higher timestamp (KIP-914).
+    """
+
+    new: V | None
+    old: V | None
+    is_latest: bool = True
+
+
+class RecordMetadata(NamedTuple):
+    """The place that the record being processed came from."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Record(Generic[K, V]):
+    """A record as a `Processor` receives and forwards it (`org.apache.kafka.streams.processor.api.Record`).
+
+    >>> Record("ann", 1, 1000).with_value(2).with_timestamp(2000)
+    Record(key='ann', value=2, timestamp=2000, headers=())
+
+    Args:
+        key: Key, or None.
+        value: Value, or None (a tombstone, for a table).
+        timestamp: Event time in ms since the epoch; never negative.
+        headers: Headers, shared with the record this one was made from.
+
+    Raises:
+        ProcessingError: If the timestamp is negative (Kafka Streams: `StreamsException`) or not a whole number, or if a
+            header is not a name with bytes or None.
+    """
+
+    key: K
+    value: V
+    timestamp: int
+    headers: Headers = ()
+
+    def __post_init__(self) -> None:
+        """Refuse negative timestamps, as `org.apache.kafka.streams.processor.api.Record` does, and malformed headers."""
+        if not isinstance(self.timestamp, int):
+            message = f"Malformed record: timestamp {self.timestamp!r} is not a whole number of ms"
+            raise ProcessingError(message)
+        if self.timestamp < 0:
+            message = f"Malformed record: timestamp {self.timestamp} is negative"
+            raise ProcessingError(message)
+        if self.headers != ():
+            check_headers(self.headers)
+
+    def with_key(self, key: Any) -> Record[Any, V]:
+        """Return a copy with another key."""
+        return replace(self, key=key)
+
+    def with_value(self, value: Any) -> Record[K, Any]:
+        """Return a copy with another value."""
+        return replace(self, value=value)
+
+    def with_timestamp(self, timestamp: int) -> Record[K, V]:
+        """Return a copy at another event time (ms).
+
+        Raises:
+            ProcessingError: If it is negative.
+        """
+        return replace(self, timestamp=timestamp)
+
+    def with_headers(self, headers: Headers) -> Record[K, V]:
+        """Return a copy with other headers."""
+        return replace(self, headers=headers)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun, for messages.
+
+    >>> counted(1, "slice"), counted(2, "slice"), counted(0, "batch")
+    ('1 slice', '2 slices', '0 batches')
+    """
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {noun}es" if noun.endswith("ch") else f"{number} {noun}s"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """The records of one partition with `start <= offset < end`.
+
+    >>> OffsetRange(3, 10).size
+    7
+    >>> print(OffsetRange(3, 10))
+    3..10
+    """
+
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        """Return the range as `start..end`."""
+        return f"{self.start}..{self.end}"
+
+    def __post_init__(self) -> None:
+        """Refuse reversed and negative ranges."""
+        if not 0 <= self.start <= self.end:
+            message = f"not a range of offsets: [{self.start}, {self.end})"
+            raise ValueError(message)
+
+    @property
+    def size(self) -> int:
+        """Return the number of offsets: an upper bound of the records, since markers and compaction leave gaps."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetVector:
+    """One offset per partition: a point in the history of several topics.
+
+    Its text form sorts partitions and reads back: `orders-0@12,orders-1@7`.
+
+    >>> str(OffsetVector.parse("orders-1@7,orders-0@12"))
+    'orders-0@12,orders-1@7'
+    """
+
+    offsets: Mapping[TopicPartition, int]
+
+    def __str__(self) -> str:
+        """Return the text form."""
+        return ",".join(f"{tp}@{offset}" for tp, offset in sorted(self.offsets.items()))
+
+    @classmethod
+    def parse(cls, text: str) -> OffsetVector:
+        """Read the text form.
+
+        Raises:
+            ValueError: If an entry is not `topic-partition@offset`, or a partition occurs twice.
+        """
+        offsets: dict[TopicPartition, int] = {}
+        for entry in filter(None, (part.strip() for part in text.split(","))):
+            name, at, offset = entry.rpartition("@")
+            if not (at and offset.isdecimal()):
+                message = f"not topic-partition@offset: {entry!r}"
+                raise ValueError(message)
+            tp = TopicPartition.parse(name)
+            if tp in offsets:
+                message = f"{tp} occurs twice in {text!r}"
+                raise ValueError(message)
+            offsets[tp] = int(offset)
+        return cls(offsets)
+
+
+class ResetStrategy(Enum):
+    """Kinds of `AutoOffsetReset` (`AutoOffsetResetStrategy.StrategyType`)."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NONE = "none"
+    BY_DURATION = "by_duration"
+
+
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class AutoOffsetReset:
+    """The start of a source without a committed offset (`org.apache.kafka.streams.AutoOffsetReset`, KIP-1106).
+
+    >>> print(AutoOffsetReset.latest(), AutoOffsetReset.by_duration(timedelta(minutes=90)))
+    latest by_duration:PT5400S
+
+    Args:
+        strategy: Kind of reset.
+        duration: How far back from now, for `by_duration`.
+    """
+
+    strategy: ResetStrategy
+    duration: timedelta | None = None
+
+    @classmethod
+    def earliest(cls) -> AutoOffsetReset:
+        """Start at the first record."""
+        return cls(ResetStrategy.EARLIEST)
+
+    @classmethod
+    def latest(cls) -> AutoOffsetReset:
+        """Start behind the last record."""
+        return cls(ResetStrategy.LATEST)
+
+    @classmethod
+    def none(cls) -> AutoOffsetReset:
+        """Refuse to start the application without a committed offset."""
+        return cls(ResetStrategy.NONE)
+
+    @classmethod
+    def by_duration(cls, duration: timedelta) -> AutoOffsetReset:
+        """Start at the first record that is at most this old at start-up, or behind the last one if all are older.
+
+        Raises:
+            ConfigError: If the duration is negative.
+        """
+        if duration < timedelta(0):
+            message = "Duration cannot be negative"
+            raise ConfigError(message)
+        return cls(ResetStrategy.BY_DURATION, duration)
+
+    @classmethod
+    def parse(cls, text: str) -> AutoOffsetReset:
+        """Read a value of `auto.offset.reset`.
+
+        >>> AutoOffsetReset.parse("by_duration:P1DT2H").duration
+        datetime.timedelta(days=1, seconds=7200)
+
+        Raises:
+            ConfigError: If it is not such a value.
+        """
+        strategy, _, duration = text.partition(":")
+        found = _DURATION.fullmatch(duration)
+        if strategy == ResetStrategy.BY_DURATION.value and found and found.lastindex:
+            days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+            return cls.by_duration(timedelta(days, seconds, hours=hours, minutes=minutes))
+        if text in {"earliest", "latest", "none"}:
+            return cls(ResetStrategy(text))
+        message = f"{text!r} is not a value of auto.offset.reset"
+        hint = "Allowed: earliest, latest, none, or by_duration: with a duration, as in by_duration:PT1H or by_duration:P7D"
+        raise ConfigError(message, hint=hint)
+
+    def __str__(self) -> str:
+        """Return the value as configurations spell it."""
+        if self.duration is None:
+            return self.strategy.value
+        return f"{self.strategy.value}:PT{self.duration.total_seconds():g}S"

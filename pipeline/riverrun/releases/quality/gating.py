@@ -1,0 +1,225 @@
+"""Judges a candidate at one point: both versions at the moment when they had processed the same offsets."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from riverrun.config import OutputKind
+from riverrun.errors import UnderWayError
+from riverrun.hosting.control.publication import staging_name
+from riverrun.hosting.inputs.lags import input_lags
+from riverrun.hosting.progress import counted_rows
+from riverrun.kafka.ranges import read_fields
+from riverrun.quality.expectations import by_topic, checks_of
+from riverrun.quality.frames import write_frame
+from riverrun.quality.gate import CRITICAL, INFO, WARNING, Verdict, judge
+from riverrun.quality.reports import Report
+from riverrun.quality.suites import declared
+from riverrun.records import OffsetRange, OffsetVector, TopicPartition, counted
+from riverrun.releases.differences.differ import Differ, everything
+from riverrun.releases.differences.difference import Side
+from riverrun.releases.differences.rows import KEY_COLUMNS, difference_rows, log_rows, table_rows
+from riverrun.releases.quality.insides import judge_insides
+from riverrun.releases.versions.outputs import outputs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from riverrun.config.code.functions import PickledFunction
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.quality.expectations import Expectations
+    from riverrun.quality.frames import Frame
+    from riverrun.releases.differences.differ import Covers
+    from riverrun.releases.differences.scope import Scope
+    from riverrun.releases.versions.versions import Versions
+    from riverrun.topology.nodes import SinkNode
+
+_ATTEMPTS = 5
+"""Number of times that the live version may move on while the ends of its outputs are recorded."""
+_FRAMES = "gate"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point at which two versions are compared.
+
+    Args:
+        vector: The source offsets that both have processed, exactly.
+        ends: End of each partition of their public and staging topics at that point.
+    """
+
+    vector: OffsetVector
+    ends: Mapping[TopicPartition, int]
+
+    def of(self, topic: str) -> dict[TopicPartition, int]:
+        """Return the ends of one topic."""
+        return {tp: end for tp, end in self.ends.items() if tp.topic == topic}
+
+
+class Gate:
+    """Judges candidates of one application.
+
+    Args:
+        quality: Reference to the expectations, as `AppConfig.quality`; None if there are none.
+        versions: The application's versions.
+        spark: Returns a Spark session when large frames need one.
+    """
+
+    def __init__(self, quality: str | PickledFunction | None, versions: Versions, spark: Callable[[], Any]) -> None:
+        self._quality = quality
+        self._versions = versions
+        self._spark = spark
+        self._report = Report()
+
+    def point(self, live: ConnectedApplication, candidate: ConnectedApplication) -> Point:
+        """Find a point at which both versions stand. A candidate that is behind is first brought up to the live version.
+
+        Raises:
+            UnderWayError: If the live version goes on meanwhile.
+        """
+        for _ in range(_ATTEMPTS):
+            if not self._versions.are_at_one_place(live, candidate):
+                self._versions.follow(candidate, live)
+            vector = self._versions.place(live, candidate)
+            ends = self.ends(candidate)
+            if self._is_at(live, candidate, vector):
+                return Point(vector, ends)
+        message = f"{live.id} goes on while {candidate.version} is compared with it"
+        raise UnderWayError(message, hint="Wait for the end of its run, or stop its workers for the gate.")
+
+    def ends(self, candidate: ConnectedApplication) -> dict[TopicPartition, int]:
+        """Return the ends of a candidate's public and staging topics."""
+        return candidate.admin.stable_end_offsets(self._partitions(candidate))
+
+    def judge(
+        self,
+        live: ConnectedApplication,
+        candidate: ConnectedApplication,
+        point: Point,
+        scope: Scope | None = None,
+        check: str = "",
+    ) -> Verdict:
+        """Judge a candidate's outputs, and their difference from the public ones, at a point.
+
+        Args:
+            live: The live version.
+            candidate: The candidate.
+            point: Where both stood: from `point`, or from a mark of running versions.
+            scope: The only rows of tables to judge; by default all outputs, stores and runs.
+            check: Identifies the check in Data Docs.
+
+        Raises:
+            ConfigError: If the expectations cannot be loaded, or name an output that does not exist.
+            RangeError: If the outputs were compared at a later point already.
+            DeserializationError: If a record of the candidate cannot be read.
+            StateError: If the disk is full.
+        """
+        kinds = outputs(candidate.application)
+        logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
+        where = str(self._quality or "")
+        checks = checks_of(where, declared(self._quality), candidate.topology.stores)
+        wanted = by_topic(where, checks.outputs, kinds, logs)
+        directory = candidate.application.directory / _FRAMES
+        self._report = Report(check, candidate.application.config.docs_directory if check else None, checks.actions)
+        shutil.rmtree(directory, ignore_errors=True)
+        verdict = Verdict({})
+        try:
+            for topic, expectations in wanted.items():
+                sink = candidate.topology.sink_of(topic)
+                if sink is None or (scope is not None and not scope.is_about(topic, kinds)):
+                    continue
+                if topic in logs:
+                    verdict += self._of_log(candidate, sink, topic, expectations, point)
+                else:
+                    old = live.topology.sink_of(topic) or sink
+                    covers = everything if scope is None else scope.covers(sink, topic)
+                    if_empty = CRITICAL if scope is None else WARNING  # a part of a table may have no rows
+                    verdict += self._of_table(
+                        candidate,
+                        (old, sink),
+                        topic=topic,
+                        expectations=expectations,
+                        point=point,
+                        covers=covers,
+                        if_empty=if_empty,
+                    )
+                    verdict += Verdict({}) if scope is not None else self._digests(candidate, topic)
+            if scope is None:
+                verdict += judge_insides(candidate, checks, directory, self._spark, self._report)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        return verdict
+
+    def _of_table(
+        self,
+        candidate: ConnectedApplication,
+        sinks: tuple[SinkNode, SinkNode],
+        *,
+        topic: str,
+        expectations: Expectations,
+        point: Point,
+        covers: Covers,
+        if_empty: str,
+    ) -> Verdict:
+        old, new = sinks
+        staging = staging_name(candidate.id, topic)
+        with Differ.of(candidate, topic) as differ:
+            differ.advance(point.of(topic), point.of(staging))
+            frame = self._frame(candidate, topic, table_rows(filter(covers, differ.rows()), new, staging))
+            verdict = self._judged(topic, frame, expectations.table, "_", if_empty=if_empty)
+            if not expectations.difference:
+                return verdict
+            unreadable: list[None] = []
+            pairs = filter(covers, differ.rows())
+            rows = difference_rows(pairs, old, new, staging, lambda: unreadable.append(None))
+            frame = self._frame(candidate, topic, rows)
+            name = f"{topic}, difference"
+            verdict += self._judged(name, frame, expectations.difference, "")
+        if unreadable:
+            verdict += Verdict({f"{name}: old rows": f"noted: {counted(len(unreadable), 'row')} cannot be read"})
+        return verdict
+
+    def _digests(self, candidate: ConnectedApplication, topic: str) -> Verdict:
+        """Record digests of both tables as they were judged, to compare with what is published later."""
+        with Differ.of(candidate, topic) as differ:
+            digests = differ.digests()
+        ranges = counted(len(digests.old.keys() | digests.new.keys()), "range")
+        found = f"{digests.of(Side.NEW)} of the candidate, {digests.of(Side.OLD)} of the live version"
+        return Verdict({f"{topic}: digests": f"noted: {found}; {len(digests.unequal)} of {ranges} of keys differ"})
+
+    def _of_log(
+        self, candidate: ConnectedApplication, sink: SinkNode, topic: str, expectations: Expectations, point: Point
+    ) -> Verdict:
+        ends = point.of(staging_name(candidate.id, topic))
+        first = candidate.admin.beginning_offsets(ends)
+        ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in ends.items()}
+        batches = read_fields(candidate.admin, ranges)
+        frame = self._frame(candidate, topic, log_rows(batches, sink))
+        return self._judged(topic, frame, expectations.table, "_", if_empty=WARNING if expectations.table else INFO)
+
+    def _frame(self, candidate: ConnectedApplication, topic: str, rows: Iterable[Mapping[str, Any]]) -> Frame:
+        directory: Path = candidate.application.directory / _FRAMES / topic
+        shutil.rmtree(directory, ignore_errors=True)
+        return write_frame(directory, counted_rows(f"judge {topic}", rows))
+
+    def _judged(self, name: str, frame: Frame, expectations: Iterable[Any], prefix: str, **options: str) -> Verdict:
+        keys = [prefix + column for column in KEY_COLUMNS if prefix + column in frame.columns]
+        return judge(name, frame, list(expectations), self._spark, keys=keys, report=self._report, **options)
+
+    def _is_at(self, live: ConnectedApplication, candidate: ConnectedApplication, vector: OffsetVector) -> bool:
+        """Return whether both versions still stand at the vector, with nothing left between their sub-topologies."""
+        return (
+            self._versions.are_at_one_place(live, candidate)
+            and self._versions.place(live, candidate) == vector
+            and not any(each.is_internal and each.lag for one in (live, candidate) for each in input_lags(one))
+        )
+
+    def _partitions(self, candidate: ConnectedApplication) -> list[TopicPartition]:
+        topics = outputs(candidate.application).keys()
+        names = {*topics, *(staging_name(candidate.id, topic) for topic in topics)}
+        return [
+            TopicPartition(name, n) for name, count in candidate.admin.partitions(names).items() for n in range(count)
+        ]

@@ -1,0 +1,364 @@
+"""Corrects a part of the public tables: computes it again with the live version's code, and publishes the differences.
+
+No other version is involved, and nothing is switched. A repair computes the rows from the records of that time on, into
+staging topics. The gate's expectations judge them where the live version and the repair have processed the same offsets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from riverrun.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError
+from riverrun.hosting.control.publication import staging_name
+from riverrun.kafka.ranges import offsets_at_time
+from riverrun.quality.suites import declared
+from riverrun.records import OffsetRange, TopicPartition, counted
+from riverrun.releases.control_topic.registry import SETTLED, Registry, Release, known_release
+from riverrun.releases.control_topic.verdicts import GateVerdict, suite_digest
+from riverrun.releases.differences.differ import Differ
+from riverrun.releases.differences.differing import DifferentRow, row_of
+from riverrun.releases.differences.rows import difference_rows
+from riverrun.releases.differences.scope import require_repairable
+from riverrun.releases.quality.gating import Gate, Point
+from riverrun.releases.switching.corrections import Corrections
+from riverrun.releases.switching.switch import Switch
+from riverrun.releases.versions.build import build_topology
+from riverrun.releases.versions.versions import Versions, require_declared
+from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.ranges import COMMITTED, RunRange, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from riverrun.config import ProjectConfig
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin
+    from riverrun.releases.differences.difference import Pair
+    from riverrun.releases.differences.scope import Reach, Scope
+
+_VERSION = "repair-"
+_SHOWN = 20
+_WHOLE = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """The work of a repair, before anything is done.
+
+    Args:
+        app: The application.
+        live: The version whose code computes the rows.
+        scope: The part of the tables, in words.
+        tables: The public topics.
+        range: Input that has to be processed.
+    """
+
+    app: str
+    live: str
+    scope: str
+    tables: tuple[str, ...]
+    range: RunRange
+
+    def __str__(self) -> str:
+        """Describe it line by line."""
+        lines = [f"{self.app}: {self.live} would recompute {', '.join(self.tables)}, from {self.scope}"]
+        return "\n".join([*lines, f"{counted(self.range.size, 'offset')} to process: {self.range}"])
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """The result of a repair.
+
+    Args:
+        app: The application.
+        live: The version whose code computed the rows.
+        scope: The part of the tables, in words.
+        corrections: Number of published records.
+        verdict: Findings of the gate; None if no row differed.
+        rows: Some of the rows that differed.
+    """
+
+    app: str
+    live: str
+    scope: str
+    corrections: int = 0
+    verdict: GateVerdict | None = None
+    rows: tuple[DifferentRow, ...] = ()
+
+    @property
+    def note(self) -> str:
+        """Return the line that the history keeps."""
+        if self.verdict is None:
+            return f"{self.scope}: no row differs"
+        return f"{self.scope}: {counted(self.corrections, 'correction')}, verdict {self.verdict.id}"
+
+    def __str__(self) -> str:
+        """Describe it line by line."""
+        if self.verdict is None:
+            return f"{self.app}: no row differs from {self.scope}"
+        rows = [f"  {row}" for row in self.rows]
+        return "\n".join(
+            [f"{self.app}: {counted(self.corrections, 'correction')} published, {self.scope}", *rows, str(self.verdict)]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Differing rows of the scope: how many, in which topics, a digest of all of them, and some for people to read."""
+
+    count: int
+    topics: frozenset[str]
+    digest: int
+    rows: tuple[DifferentRow, ...]
+
+
+class Repairer:
+    """Repairs tables of one application.
+
+    Args:
+        project: All applications.
+        app: Name of the application.
+        admin: Asks the brokers.
+        spark: Returns a Spark session when one is needed.
+        by: The user for the history; by default, this user on this machine.
+        registry: Where releases are recorded; the control topic by default.
+    """
+
+    def __init__(
+        self,
+        project: ProjectConfig,
+        app: str,
+        admin: Admin,
+        spark: Callable[[], Any],
+        by: str = "",
+        *,
+        registry: Registry | None = None,
+    ) -> None:
+        self._project = project
+        self._config = project.app(app)
+        self._spark = spark
+        self._admin = admin
+        self._registry = Registry.at(admin, by) if registry is None else registry
+        self._corrections = Corrections(app, self._registry)
+
+    def plan(self, scope: Scope) -> RepairPlan:
+        """Describe what a repair would process. Changes nothing.
+
+        Raises:
+            ReleaseError: If the rows do not depend on records of their time alone, may still change, or a release is under
+                way.
+            RangeError: If records of that time have been deleted.
+            BrokerError: If brokers do not answer.
+        """
+        release = self._settled()
+        live = self._versions().releasable(release.live)
+        self._require_same_code(release, live)
+        reach = require_repairable(live.application, scope)
+        return RepairPlan(self._config.name, live.version, str(scope), reach.topics, self._range(live, scope, reach))
+
+    def repair(self, scope: Scope, approved: str = "") -> Repair:
+        """Compute the rows of a scope again, judge them, and publish the differences.
+
+        After a crash, another call completes the repair. Workers of the live version hold while rows are compared and
+        published.
+
+        Args:
+            scope: The rows.
+            approved: The id of a verdict whose warnings a person has approved. The data has to be what that verdict judged.
+
+        Returns:
+            The result of the repair.
+
+        Raises:
+            GateFailedError: If an expectation of critical severity fails. Nothing was published.
+            ApprovalNeededError: If the gate has warnings, and this verdict was not approved. Nothing was published.
+            ReleaseError: As `plan`.
+            UnderWayError: If workers do not hold in time, or a run is under way.
+            VersionConflictError: If another process changes the release meanwhile.
+        """
+        plan, release = self.plan(scope), self._settled()
+        release = self._registry.write(replace(release, mark=None, repaired=f"{scope}: begun"))
+        version, versions = self._version(scope, release.live)
+        live, repaired = versions.releasable(release.live), versions.staged(version)
+        self._discard_others(versions, repaired)
+        if not repaired.committed(plan.range.ranges):  # otherwise it continues after a crash
+            self._admin.alter_offsets(repaired.id, plan.range.start.offsets)
+        wanted = resolve(repaired, COMMITTED, str(plan.range.end))
+        run(repaired, wanted, self._spark, build_topology)
+        self._corrections.read_ahead(repaired)
+        switch = Switch(self._config.name, versions, self._registry)
+        marked = switch.marks.take(release, [live, repaired])
+        try:
+            point = Point(marked.vector, self._gate(versions).ends(repaired))
+            done = self._publish(plan, scope, (live, repaired, versions), (marked.release, point), approved)
+        except BaseException:
+            switch.marks.give_up(marked.release)
+            raise
+        self._registry.write(replace(marked.release, mark=None, repaired=done.note))
+        versions.discard(repaired)
+        return done
+
+    def _publish(
+        self,
+        plan: RepairPlan,
+        scope: Scope,
+        applications: tuple[ConnectedApplication, ConnectedApplication, Versions],
+        held: tuple[Release, Point],
+        approved: str,
+    ) -> Repair:
+        """Judge and publish while nothing else writes."""
+        (live, repaired, versions), (release, point) = applications, held
+        found = self._differing(repaired, scope, plan, point)
+        if not found.count:
+            return Repair(plan.app, plan.live, plan.scope)
+        verdict = self._judged(versions, live, repaired, scope, point, found)
+        self._require_approved(verdict, found, approved)
+        count = self._corrections.publish(repaired, replace(release, switch=f"repair-{verdict.id}"), scope)
+        return Repair(plan.app, plan.live, plan.scope, count, verdict, found.rows)
+
+    def _judged(
+        self,
+        versions: Versions,
+        live: ConnectedApplication,
+        repaired: ConnectedApplication,
+        scope: Scope,
+        point: Point,
+        found: _Found,
+    ) -> GateVerdict:
+        judged = self._gate(versions).judge(live, repaired, point, replace(scope, topics=found.topics))
+        suite = suite_digest(declared(self._config.quality))
+        digests = {live.version: live.topology.fingerprint()}
+        told = repr((str(scope), found.digest, suite, sorted(digests.items()), sorted(judged.outcomes.items())))
+        name = hashlib.sha256(told.encode()).hexdigest()[:8]
+        return GateVerdict(
+            id=name,
+            at=str(point.vector),
+            suite=suite,
+            digests=digests,
+            outcomes=dict(judged.outcomes),
+            critical=judged.critical,
+            warnings=judged.warnings,
+        )
+
+    def _require_approved(self, verdict: GateVerdict, found: _Found, approved: str) -> None:
+        rows = "; ".join(map(str, found.rows[:3]))
+        if verdict.critical:
+            failures = "; ".join(f"{name}: {verdict.outcomes[name]}" for name in verdict.critical)
+            message = f"{self._config.name}: the repair does not pass: {failures}. It would change {rows}"
+            raise GateFailedError(
+                message, hint="Nothing was published. Correct the code or the input, and repair again."
+            )
+        if verdict.needs_approval and verdict.id != approved:
+            message = (
+                f"{self._config.name}: the repair has warnings: {', '.join(verdict.warnings)}. It would change {rows}"
+            )
+            hint = f"Nothing was published. Look at them, then repeat the command with --approve {verdict.id}"
+            raise ApprovalNeededError(message, hint=hint)
+
+    def _differing(self, repaired: ConnectedApplication, scope: Scope, plan: RepairPlan, point: Point) -> _Found:
+        count, digest, topics, rows = 0, 0, set[str](), list[DifferentRow]()
+        for topic in plan.tables:
+            sink = repaired.topology.sink_of(topic)
+            if sink is None:
+                continue
+            staging, covers = staging_name(repaired.id, topic), scope.covers(sink, topic)
+            with Differ.of(repaired, topic) as differ:
+                differ.advance(point.of(topic), point.of(staging))
+                more, their_digest = _summed(topic, filter(covers, differ.differences()))
+                count, digest = count + more, (digest + their_digest) & _WHOLE
+                topics.update([topic] if more else [])
+                pairs = filter(covers, differ.differences())
+                read = difference_rows(pairs, sink, sink, staging, lambda: None)
+                rows += [row_of(topic, row) for row in islice(read, _SHOWN - len(rows))]
+        return _Found(count, frozenset(topics), digest, tuple(rows))
+
+    def _range(self, live: ConnectedApplication, scope: Scope, reach: Reach) -> RunRange:
+        """Return the range to process: from the first record of the scope's time up to the live version's position."""
+        partitions = live.resolved().partitions
+        tps = [TopicPartition(topic, n) for topic, count in partitions.items() for n in range(count)]
+        self._require_all_kept(tps)
+        first = self._admin.beginning_offsets(tps)
+        reached = {tp: found.offset for tp, found in live.committed(tps).items()}
+        if not reached:
+            message = f"{live.id} has never run: there is nothing to repair"
+            raise RangeError(message, hint=f"Run it first: riverrun run {self._config.name}")
+        whole = {tp: OffsetRange(first[tp], max(first[tp], reached.get(tp, 0))) for tp in tps}
+        starts = offsets_at_time(self._admin, whole, scope.start_ms - reach.kept_ms)
+        lost = next((tp for tp, each in whole.items() if each.start and starts[tp] == each.start), None)
+        if lost is not None:
+            message = f"{lost} begins at offset {first[lost]}: earlier records of the range may have been deleted"
+            raise RangeError(message, hint="Repair a range that begins later than the first record that is left.")
+        if reach.grace_ms is not None:
+            self._require_closed(live, whole, scope.end_ms + reach.grace_ms + 1)
+        return RunRange({tp: OffsetRange(starts[tp], each.end) for tp, each in sorted(whole.items())})
+
+    def _require_closed(
+        self, live: ConnectedApplication, whole: Mapping[TopicPartition, OffsetRange], at_ms: int
+    ) -> None:
+        """Make sure that no window of the scope may change any more: the live version would publish it again."""
+        closing = offsets_at_time(self._admin, whole, at_ms)
+        still = next((tp for tp, each in whole.items() if each.size and closing[tp] == each.end), None)
+        if still is not None:
+            message = (
+                f"{live.id} has no record of {still} yet that closes the last window of the range: it may still change"
+            )
+            raise ReleaseError(message, hint="Repair a range that ends earlier, or wait for later records.")
+
+    def _require_all_kept(self, tps: Iterable[TopicPartition]) -> None:
+        for topic in sorted({tp.topic for tp in tps}):
+            if "compact" in self._admin.topic_config(topic)["cleanup.policy"]:
+                message = f"{topic} is compacted: it does not keep what the rows of that time were made of"
+                raise ReleaseError(message, hint="A new version computes all rows from what is left.")
+
+    def _require_same_code(self, release: Release, live: ConnectedApplication) -> None:
+        """Make sure that the live version's code is the code that computed its rows, if that is known."""
+        known = release.digests.get(live.version)
+        if known and known != live.topology.fingerprint():
+            message = f"{release.app}: the code of {live.version} has changed since it was released"
+            raise ReleaseError(message, hint="Give the new code a version of its own, and release that.")
+
+    def _settled(self) -> Release:
+        release = known_release(self._registry, self._config, self._admin)
+        if release.step not in SETTLED:
+            message = f"{release.app}: {release.candidate} is being released; {release.stands}"
+            raise ReleaseError(message, hint="Complete the release, or give it up: riverrun release abort.")
+        require_declared(self._config, release.live, "live")
+        return release
+
+    def _version(self, scope: Scope, live: str) -> tuple[str, Versions]:
+        """Declare a version that computes the rows. Its name is a hash of its work, so that it continues after a crash."""
+        application = self._versions().releasable(live)
+        told = repr((scope.start_ms, live, application.topology.fingerprint()))
+        name = _VERSION + hashlib.sha256(told.encode()).hexdigest()[:8]
+        declared = replace(self._config, versions={**self._config.versions, name: self._config.topology_of(live)})
+        project = replace(self._project, apps={**self._project.apps, declared.name: declared})
+        return name, Versions(project, declared.name, self._admin, self._spark)
+
+    def _versions(self) -> Versions:
+        return Versions(self._project, self._config.name, self._admin, self._spark)
+
+    def _gate(self, versions: Versions) -> Gate:
+        return Gate(self._config.quality, versions, self._spark)
+
+    def _discard_others(self, versions: Versions, repaired: ConnectedApplication) -> None:
+        """Delete what other repairs have left, which will never be completed."""
+        of_repairs = re.compile(re.escape(self._config.application_id(_VERSION)) + "[0-9a-f]{8}")
+        found = {match[0] for topic in self._admin.list_topics() if (match := of_repairs.match(topic))}
+        for left in found - {repaired.id}:
+            version = left.removeprefix(f"{self._config.name}-")
+            versions.discard(replace(repaired, application=replace(repaired.application, version=version)))
+
+
+def _summed(topic: str, pairs: Iterable[Pair]) -> tuple[int, int]:
+    """Count rows that differ, and sum numbers that represent them: the sum does not depend on their order."""
+    count = total = 0
+    for pair in pairs:
+        values = tuple(None if row is None else row.value for row in (pair.old, pair.new))
+        told = repr((topic, pair.partition, pair.key, values)).encode()
+        total = (total + int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big")) & _WHOLE
+        count += 1
+    return count, total

@@ -1,0 +1,155 @@
+"""The record being processed, and the rest of a task's state that changes with every record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from riverrun.processor.metrics import Measurement, StreamsMetrics, metric_config
+from riverrun.records import RecordMetadata, TaskId
+from riverrun.runtime.times.lateness import Lateness
+from riverrun.runtime.times.punctuation import Punctuations
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from riverrun.processor.drops import DropReason
+    from riverrun.records import Headers, RawRecord
+    from riverrun.runtime.ports import Clock
+    from riverrun.state.api import Place
+
+KEPT_BYTES = 10 * 1024 * 1024
+"""Smallest allowance of a store for decoded values, bytes: enough for about 18,000 small values."""
+
+NO_RECORD = (None, -1, -1)
+"""Topic, partition and offset of records that were not read from a topic."""
+
+GLOBAL_TASK = TaskId(-1, -1)
+"""Stands for the task in errors and contexts of global processors (`GlobalStateUpdateTask`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The application around a task, as far as processors may know it.
+
+    Args:
+        configs: The application's settings by their dotted names.
+        directory: Directory of the task's local state; None if it has none.
+    """
+
+    configs: Mapping[str, Any] = field(default_factory=dict)
+    directory: Path = Path()
+
+
+class Sources:
+    """Input records as they were read, by place, until the next commit.
+
+    Records of a pack share one place. The first one is found by the place, the others by the object made for each of them.
+    """
+
+    def __init__(self) -> None:
+        """Start without records."""
+        self._by_place: dict[RecordMetadata, RawRecord | None] = {}
+        self._of_packs: dict[int, tuple[RecordMetadata, RawRecord | None]] = {}
+
+    def keep(self, metadata: RecordMetadata, source: RawRecord | None) -> None:
+        """Remember where a record came from."""
+        if self._by_place.setdefault(metadata, source) is not source:
+            self._of_packs[id(metadata)] = metadata, source  # as long as the object is kept, no other one has its id
+
+    def of(self, metadata: Place | None) -> RawRecord | None:
+        """Return the record that came from a place; None if it is not known."""
+        if metadata is None:
+            return None
+        if id(metadata) in self._of_packs:
+            return self._of_packs[id(metadata)][1]
+        return self._by_place.get(cast("RecordMetadata", metadata))
+
+    def clear(self) -> None:
+        """Forget all records."""
+        self._by_place.clear()
+        self._of_packs.clear()
+
+
+@dataclass(slots=True)
+class TaskContext:
+    """The facts that change with every record of a task. Queues write them, stores read them.
+
+    Input records as they were read (`source`) are known only if a handler may ask for them. `sources` then keeps the input
+    records of updates that stores hold back until the commit.
+    """
+
+    clock: Clock
+    topic: str | None = None
+    partition: int = -1
+    offset: int = -1
+    timestamp: int = -1
+    headers: Headers = ()
+    stream_time: int = -1
+    advanced_to: int = -1
+    """Time to which stream time was moved without a record, ms; no input's highest time contains it."""
+    commit_requested: bool = False
+    kept_bytes: int = KEPT_BYTES
+    dropped: Counter[str] = field(default_factory=Counter)
+    lateness: Lateness = field(default_factory=Lateness)
+    has_skipped: bool = False
+    source: RawRecord | None = None
+    sources: Sources | None = None
+    processor_metadata: dict[str, int] = field(default_factory=dict)
+    stream_punctuations: Punctuations = field(default_factory=Punctuations)
+    wall_clock_punctuations: Punctuations = field(default_factory=Punctuations)
+    shared: dict[str, Any] = field(default_factory=dict)
+    environment: Environment = field(default_factory=Environment)
+    used_metrics: StreamsMetrics | None = None
+
+    def times(self) -> tuple[int, ...]:
+        """Return the times that cannot be derived from the inputs."""
+        return (self.advanced_to,)
+
+    def resume(self, times: Sequence[int]) -> None:
+        """Continue from earlier times; time does not go back."""
+        self.advanced_to = times[0]
+        self.stream_time = max(self.stream_time, self.advanced_to)
+
+    @property
+    def metrics(self) -> StreamsMetrics:
+        """Return the sensors of the task's processors, made on first use."""
+        if self.used_metrics is None:
+            self.used_metrics = StreamsMetrics(self.clock.now_ms, metric_config(self.environment.configs))
+        return self.used_metrics
+
+    def measured(self) -> tuple[Measurement, ...]:
+        """Return the measurements of these sensors."""
+        return self.used_metrics.measured() if self.used_metrics is not None else ()
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """Return the place that the current record came from; None within a punctuation."""
+        if self.topic is None:
+            return None
+        metadata = tuple.__new__(RecordMetadata, (self.topic, self.partition, self.offset))  # half the time of a call
+        if self.sources is not None:
+            self.sources.keep(metadata, self.source)
+        return metadata
+
+    @property
+    def keeps_sources(self) -> bool:
+        """Return whether `sources` is kept."""
+        return self.sources is not None
+
+    def enter(self, metadata: Place | None, timestamp: int, headers: Headers) -> None:
+        """Make another record the current one, or none for a punctuation or an update that a cache held back."""
+        self.topic, self.partition, self.offset = metadata or NO_RECORD
+        self.timestamp = timestamp
+        self.headers = headers
+        self.source = None if self.sources is None else self.sources.of(metadata)
+
+    def came_late(self, behind: Sequence[int]) -> None:
+        """Note records whose times lie behind stream time, by so many ms each."""
+        self.lateness.add(behind, self.clock.now_ms())
+
+    def drop(self, reason: DropReason) -> None:
+        """Count a record that is not processed further."""
+        self.dropped[reason.value] += 1

@@ -1,0 +1,347 @@
+"""Handles records that cannot be read, processed or written: asks the handlers once per failure."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import contextmanager
+from traceback import walk_stack, walk_tb
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from riverrun.errors import (
+    USER_ERRORS,
+    BrokerError,
+    CorruptStateError,
+    DeserializationError,
+    ProcessingError,
+    RecordError,
+    RefusedRecordError,
+    SerializationError,
+    StreamsError,
+    TaskError,
+    as_exception,
+)
+from riverrun.operators.process import UserFixedKeyProcessor, UserProcessor
+from riverrun.processor.drops import DropReason
+from riverrun.processor.handlers import ErrorHandlerContext, Response, Result
+from riverrun.records import ConsumerRecord, Record
+from riverrun.runtime.context import GLOBAL_TASK
+from riverrun.serde.api import hint_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from riverrun.processor.handlers import ErrorHandlers, Handler, ProducerRecord, SerializationExceptionOrigin
+    from riverrun.records import Headers, RawRecord, Send, TaskId, TopicPartition
+    from riverrun.runtime.context import TaskContext
+
+    Forward = Callable[[Any, Any, int, Headers], None]
+
+log = logging.getLogger(__name__)
+
+_NO_RECORD = "Correct it and start again. No handler is asked about what concerns no record."
+_PROCESSORS = {UserProcessor.process.__code__, UserFixedKeyProcessor.process.__code__}
+"""The code that calls a user's processor."""
+_MOST_CALLS = 10
+"""A processor takes at most about so many nested calls to forward a record; more of them are the processor's own."""
+_NOT_THE_USERS = (TaskError, BrokerError, CorruptStateError)
+"""Errors that the host must handle: dropping a record because of them would lose it."""
+
+
+class Failures:
+    """Asks a task's handlers, sends their dead letters, and counts dropped records or raises errors as they decide.
+
+    Kafka Streams does this in `ProcessorNode.process`, `StreamTask.punctuate`, `RecordDeserializer` and `RecordCollectorImpl`.
+
+    Args:
+        handlers: The handlers.
+        context: The task's current record and counters.
+        task_id: The task.
+        send: Sends dead letters.
+    """
+
+    def __init__(self, handlers: ErrorHandlers, context: TaskContext, task_id: TaskId, send: Send) -> None:
+        self._handlers = handlers
+        self._context = context
+        self._task_id = task_id
+        self._send = self._send_anywhere = send
+        self._decided: Exception | None = None
+
+    def keep_letters_in(self, topic: str | None) -> None:
+        """Send all dead letters to one topic from now on; with None, to the topics that the handlers name."""
+        self._send = self._send_anywhere if topic is None else _to_topic(self._send_anywhere, topic)
+
+    @property
+    def needs_sources(self) -> bool:
+        """Return whether a handler may need the input record, as it was read, of a later failure."""
+        return self._handlers.processing is not None or self._handlers.production is not None
+
+    @property
+    def asks_what_to_skip(self) -> bool:
+        """Return whether a handler decides about records that cannot be decoded."""
+        return self._handlers.deserialization is not None
+
+    def guarded(self, process: Forward, node: str) -> Forward:
+        """Return the function with its failures passed to the handler; without a handler, the function itself."""
+        if self._handlers.processing is None:
+            return process
+
+        def guard(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            try:
+                process(key, value, timestamp, headers)
+            except _NOT_THE_USERS:
+                raise
+            except USER_ERRORS as error:
+                if error is self._decided:  # a node below has failed, and its handler was asked
+                    raise
+                self._processing(node, (key, value, timestamp, headers), as_exception(error))
+
+        return guard
+
+    def punctuate(self, punctuator: Callable[[int], None], now_ms: int, node: str) -> None:
+        """Call a punctuator.
+
+        Raises:
+            ProcessingError: If it fails, and the handler does not continue.
+        """
+        try:
+            punctuator(now_ms)
+        except _NOT_THE_USERS:
+            raise
+        except USER_ERRORS as error:
+            if error is self._decided:
+                raise
+            if self._handlers.processing is None:
+                self._fail(f"Punctuation of {node}", as_exception(error))
+            self._processing(node, None, as_exception(error))
+
+    def undecodable(
+        self, node: str, tp: TopicPartition, raw: RawRecord, error: Exception, message: str, advice: str | None = None
+    ) -> None:
+        """Handle a record that a source cannot decode, or whose event time cannot be found.
+
+        Args:
+            node: The source.
+            tp: The partition it reads.
+            raw: The record as it was read.
+            error: The cause.
+            message: Describes the failure.
+            advice: Describes an alternative to skipping the record.
+
+        Raises:
+            DeserializationError: If the handler does not continue.
+        """
+        handler = self._handlers.deserialization
+        if handler is not None:
+            where = ErrorHandlerContext(
+                topic=tp.topic,
+                partition=tp.partition,
+                offset=raw.offset,
+                headers=raw.headers,
+                processor_node_id=node,
+                task_id=self._task_id,
+                timestamp=raw.timestamp,
+                source_raw_key=raw.key,
+                source_raw_value=raw.value,
+            )
+            record = ConsumerRecord(raw.key, raw.value, raw.timestamp, raw.headers, *tp, raw.offset)
+            asked = "deserialization"
+            if self._goes_on(self._ask(handler, where, record, error, asked), DropReason.UNDECODABLE):
+                return
+        place: dict[str, str | int] = {
+            "task": str(self._task_id),
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "offset": raw.offset,
+        }
+        hint = "Set deserialization.exception.handler = continue to skip such records."
+        failed = DeserializationError(message, hint=f"{advice} {hint}" if advice else hint)
+        raise (failed.at(**place) if self._task_id == GLOBAL_TASK else _located(failed, place)) from error
+
+    def unserializable(
+        self, node: str, record: ProducerRecord, origin: SerializationExceptionOrigin, error: Exception, message: str
+    ) -> None:
+        """Handle a record whose key or value a sink cannot serialise.
+
+        Raises:
+            SerializationError: If the handler does not continue.
+        """
+        if not self._production_goes_on(node, record, error, origin):
+            raise SerializationError(message, hint=hint_of(error)) from error
+
+    def without_partition(self, topic: str) -> None:
+        """Drop a record that a partitioner sends to no partition (`RecordCollectorImpl.send`)."""
+        log.warning("a record is dropped: the partitioner named no partition of %s", topic)
+        self._context.drop(DropReason.NO_PARTITION)
+
+    def refused(self, node: str, record: ProducerRecord, error: BrokerError) -> None:
+        """Handle a record that the client refused before it was sent.
+
+        Raises:
+            BrokerError: The error itself, if the handler does not continue.
+        """
+        if not self._production_goes_on(node, record, error):
+            raise error
+
+    def _processing(self, node: str, record: tuple[Any, Any, int, Headers] | None, error: Exception) -> None:
+        handler = self._handlers.processing
+        assert handler is not None, "only guarded nodes ask"  # noqa: S101 - see `guarded`
+        context = self._context
+        timestamp, headers = (context.timestamp, context.headers) if record is None else record[2:]
+        where = self._where(node, timestamp, headers)
+        given = None if record is None or timestamp < 0 else Record(*record)
+        if not self._goes_on(self._ask(handler, where, given, error, "processing"), DropReason.PROCESSING_FAILED):
+            self._fail("Processing" if record is not None else f"Punctuation of {node}", error)
+
+    def _production_goes_on(
+        self,
+        node: str,
+        record: ProducerRecord,
+        error: Exception,
+        origin: SerializationExceptionOrigin | None = None,
+    ) -> bool:
+        handler = self._handlers.production
+        if handler is None:
+            return False
+        where = self._where(node, record.timestamp, record.headers, origin)
+        return self._goes_on(self._ask(handler, where, record, error, "production"), DropReason.PRODUCTION_FAILED)
+
+    def _where(
+        self, node: str, timestamp: int, headers: Headers, origin: SerializationExceptionOrigin | None = None
+    ) -> ErrorHandlerContext:
+        context, source = self._context, self._context.source
+        key, value = (None, None) if source is None else (source.key, source.value)
+        return ErrorHandlerContext(
+            topic=context.topic,
+            partition=context.partition,
+            offset=context.offset,
+            headers=headers,
+            processor_node_id=node,
+            task_id=self._task_id,
+            timestamp=timestamp,
+            source_raw_key=key,
+            source_raw_value=value,
+            serialization_origin=origin,
+        )
+
+    def _ask(self, handler: Handler, where: ErrorHandlerContext, record: Any, error: Exception, asked: str) -> Response:
+        """Return the handler's answer; its dead letters are sent in any case."""
+        try:
+            response = handler(where, record, error)
+        except USER_ERRORS as error_of_it:  # the handler is user code, too
+            fatal = as_exception(error_of_it)
+            self._give_up(f"Fatal user code error in {asked} error callback: {type(fatal).__name__}: {fatal}", fatal)
+        if not isinstance(response, Response):
+            self._give_up(f"The {asked} exception handler gave {response!r}, not a Response", error)
+        for letter in response.dead_letter_queue_records:
+            self._send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)
+        return response
+
+    def _goes_on(self, response: Response, reason: DropReason) -> bool:
+        if response.result is Result.RESUME:
+            self._context.drop(reason)
+            return True
+        return False
+
+    def _give_up(self, message: str, cause: Exception) -> NoReturn:
+        self._decided = ProcessingError(message)
+        raise self._decided from cause
+
+    def _fail(self, what: str, error: Exception) -> NoReturn:
+        """Stop the task; nodes above do not ask their handlers about this failure again."""
+        if isinstance(error, StreamsError):
+            self._decided = error
+            raise error
+        self._decided = _processing_error(what, error)
+        raise self._decided from error
+
+
+def fail_at(error: Exception | SystemExit, what: str = "Processing", **coordinates: str | int) -> NoReturn:
+    """Raise a caught failure with the place where it happened; errors of user code become errors of this project.
+
+    Args:
+        error: The failure.
+        what: Names the user code that failed.
+        coordinates: `task`, `topic`, `partition` and `offset`, as far as they are known.
+
+    Raises:
+        RecordError: If the failure is one already, or comes from user code.
+        StreamsError: Any other failure unchanged, because it concerns no record.
+    """
+    if isinstance(error, RecordError):
+        raise _located(error, coordinates) from error
+    if isinstance(error, RefusedRecordError):
+        where = ", ".join(f"{name} {value}" for name, value in coordinates.items())
+        message = f"{error.message} ({where})"
+        raise RefusedRecordError(message, hint=error.hint) from error
+    if isinstance(error, StreamsError):
+        raise error
+    failure = as_exception(error)
+    raise _located(_processing_error(what, failure), coordinates) from failure
+
+
+@contextmanager
+def user_code(what: str, task: TaskId) -> Iterator[None]:
+    """Convert failures of user code that processes no record, so that no handler is asked about them.
+
+    Args:
+        what: Names the user code, as the subject of "... failed".
+        task: The task that calls it.
+
+    Raises:
+        ProcessingError: If it raises or exits.
+        StreamsError: If it raises one, unchanged.
+    """
+    try:
+        yield
+    except StreamsError:
+        raise
+    except USER_ERRORS as error:
+        failure = as_exception(error)
+        message = f"{what} failed: {type(failure).__name__}: {failure}"
+        raise ProcessingError(message, hint=_NO_RECORD, task=str(task)) from failure
+
+
+def _processing_error(what: str, error: Exception) -> ProcessingError:
+    """Convert an error of user code."""
+    if isinstance(error, RecursionError):
+        frames = (*walk_stack(None), *walk_tb(error.__traceback__))  # a handler is asked within the chain
+        passed = sum(frame.f_code in _PROCESSORS for frame, _ in frames)
+        if passed > sys.getrecursionlimit() // _MOST_CALLS:
+            return _too_long_a_chain(what, passed)
+    message = f"{what} failed: {type(error).__name__}: {error}"
+    return ProcessingError(message, hint="Set processing.exception.handler = continue to skip such records.")
+
+
+def _too_long_a_chain(what: str, passed: int) -> ProcessingError:
+    """Explain that processors which forward to each other are nested calls."""
+    limit = sys.getrecursionlimit()
+    message = f"{what} failed: after {passed} processors in a row, Python's limit of {limit} nested calls was reached"
+    return ProcessingError(
+        message, hint="Do the work of several processors in one, or put a repartition() between them."
+    )
+
+
+def _located(error: RecordError, coordinates: Mapping[str, str | int]) -> RecordError:
+    """Return an error with the place where it happened; for a single record, also with how to skip it."""
+    found = error.at(**coordinates)
+    if "offset" in coordinates and "riverrun skip" not in (found.hint or ""):
+        place = "{topic}-{partition}@{offset}".format_map(found.coordinates)
+        found.hint = " ".join(filter(None, (found.hint, f"To skip this one alone: riverrun skip APP {place}.")))
+    return found
+
+
+def _to_topic(send: Send, topic: str) -> Send:
+    """Return a function that sends every dead letter to this topic, and to the partition that belongs to its key."""
+
+    def send_there(
+        _topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        _partition: int | None,
+    ) -> None:
+        send(topic, key, value, timestamp, headers, None)
+
+    return send_there

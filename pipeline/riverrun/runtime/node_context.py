@@ -1,0 +1,204 @@
+"""The task as an operator sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from riverrun.errors import InvalidStateStoreError, TopologyError
+from riverrun.processor.api import PunctuationType
+from riverrun.records import Change
+from riverrun.runtime.context import GLOBAL_TASK
+from riverrun.runtime.times.punctuation import KeptSchedules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import timedelta
+    from pathlib import Path
+
+    from riverrun.processor.drops import DropReason
+    from riverrun.processor.metrics import StreamsMetrics
+    from riverrun.records import Headers, RecordMetadata, TaskId
+    from riverrun.runtime.context import TaskContext
+    from riverrun.runtime.failures import Failures
+    from riverrun.runtime.ports import Watch
+    from riverrun.runtime.times.punctuation import Schedule
+    from riverrun.state.api import CachedUpdate, Place
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class NodeContext:
+    """An `OperatorContext`: one node's view of its task."""
+
+    node: str
+    application_id: str
+    task_id: TaskId
+    task: TaskContext
+    forward: Callable[[Any, Any, int, Headers], None]
+    children: Mapping[str, Callable[[Any, Any, int, Headers], None]]
+    stores: Mapping[str, Any]
+    failures: Failures
+    watch: Watch | None = None
+    flush: Callable[[Sequence[CachedUpdate], Callable[[Any], Any]], None] | None = None
+    """Forwards many updates without a call for each, if there is such a function (`Fusion.flush`)."""
+    opened: list[Callable[[], None]] = field(default_factory=list)
+    starting: bool = False
+    """Whether the node is being initialised."""
+    schedules: KeptSchedules = field(default_factory=KeptSchedules)
+
+    @property
+    def headers(self) -> Headers:
+        """Return the headers of the current record."""
+        return self.task.headers
+
+    @property
+    def timestamp(self) -> int:
+        """Return the event time of the current record, ms."""
+        return self.task.timestamp
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """Return the place that the current record came from."""
+        return self.task.record_metadata
+
+    def forward_to(self, child: str) -> Callable[[Any, Any, int, Headers], None]:
+        """Return the function that forwards to one child."""
+        if child not in self.children:
+            message = f"Unknown downstream node: {child} either does not exist or is not connected to {self.node}"
+            raise TopologyError(message)
+        return self.children[child]
+
+    def forward_as(
+        self,
+        metadata: Place | None,
+        key: Any,
+        value: Any,
+        timestamp: int,
+        headers: Headers,
+    ) -> None:
+        """Forward as if another record were the current one, then restore the current one."""
+        task = self.task
+        before = task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source
+        task.enter(metadata, timestamp, headers)
+        self.forward(key, value, timestamp, headers)  # if it fails, so does the task, and nothing needs restoring
+        task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source = before
+
+    def forward_flushed(self, updates: Sequence[CachedUpdate], key_of: Callable[[Any], Any]) -> None:
+        """Forward the updates that a cache held back, then restore the current record."""
+        if self.flush is None:
+            for key, new, old, timestamp, headers, place in updates:
+                self.forward_as(place, key_of(key), Change(new, old), timestamp, headers)
+            return
+        task = self.task
+        before = task.topic, task.partition, task.offset, task.timestamp, task.headers
+        self.flush(updates, key_of)
+        task.topic, task.partition, task.offset, task.timestamp, task.headers = before
+
+    def get_state_store(self, name: str) -> Any:
+        """Return a store of this node, or a global one."""
+        if name not in self.stores:
+            message = f"Processor {self.node} has no access to StateStore {name} as the store is not connected to it"
+            raise InvalidStateStoreError(
+                message, hint="Name the store when the processor is added, or connect them afterwards."
+            )
+        return self.stores[name]
+
+    @property
+    def state_dir(self) -> Path:
+        """Return the directory of the task's local state."""
+        return self.task.environment.directory
+
+    @property
+    def metrics(self) -> StreamsMetrics:
+        """Return the sensors of the task's processors."""
+        return self.task.metrics
+
+    def app_configs(self) -> dict[str, Any]:
+        """Return the application's settings."""
+        return dict(self.task.environment.configs)
+
+    def app_configs_with_prefix(self, prefix: str) -> dict[str, Any]:
+        """Return the settings that begin with the prefix, without it."""
+        configs = self.task.environment.configs
+        return {key.removeprefix(prefix): value for key, value in configs.items() if key.startswith(prefix)}
+
+    def schedule(
+        self,
+        interval: timedelta,
+        punctuation_type: PunctuationType,
+        punctuator: Callable[[int], None],
+        *,
+        start_ms: int | None = None,
+    ) -> Schedule:
+        """Schedule calls, the first at `start_ms`, else with the first record (stream time) or after one interval (wall clock).
+
+        A schedule by stream time that is made while the node is initialised continues where a predecessor stopped.
+        """
+        if self.task_id == GLOBAL_TASK:
+            message = f"schedule() not supported in global processor context: {self.node} fills a global store"
+            raise TopologyError(message)
+
+        called = punctuator if self.watch is None else self._watched(punctuator, self.watch)
+
+        def punctuate(now_ms: int) -> None:
+            self.task.enter(None, now_ms, ())
+            self.failures.punctuate(called, now_ms, self.node)
+
+        if punctuation_type is PunctuationType.STREAM_TIME:
+            clock, now_ms, first_ms = self.task.stream_punctuations, self.task.stream_time, 0
+        else:
+            clock, now_ms = self.task.wall_clock_punctuations, self.task.clock.now_ms()
+            first_ms = now_ms + round(interval.total_seconds() * 1000)
+        if start_ms is None:
+            schedule = clock.schedule(first_ms, interval, punctuate)
+        else:
+            schedule = clock.schedule_from(start_ms, now_ms, interval, punctuate)
+        if self.starting and punctuation_type is PunctuationType.STREAM_TIME:
+            self.schedules.add(schedule)
+        return schedule
+
+    def _watched(self, punctuator: Callable[[int], None], watch: Watch) -> Callable[[int], None]:
+        """Return a punctuator that reports its calls to a watch."""
+
+        def look_on(now_ms: int) -> None:
+            call = watch.enter(self.node, None, None, None)
+            punctuator(now_ms)
+            watch.leave(call)
+
+        return look_on
+
+    def processor_metadata(self, key: str) -> int | None:
+        """Return a time that was kept with the committed offsets."""
+        return self.task.processor_metadata.get(key)
+
+    def set_processor_metadata(self, key: str, time_ms: int) -> None:
+        """Keep a time with the offsets of the next commit."""
+        self.task.processor_metadata[key] = time_ms
+
+    def shared(self, name: str, make: Callable[[], T]) -> T:
+        """Return an object that operators of the task share, made on first use."""
+        if name not in self.task.shared:
+            self.task.shared[name] = make()
+        return cast("T", self.task.shared[name])
+
+    def close_with(self, close: Callable[[], None]) -> None:
+        """Register a function to be called after the operator has been closed."""
+        self.opened.append(close)
+
+    def drop(self, reason: DropReason) -> None:
+        """Count a record that is not processed further."""
+        self.task.drop(reason)
+
+    def commit(self) -> None:
+        """Request a commit soon."""
+        self.task.commit_requested = True
+
+    def current_system_time_ms(self) -> int:
+        """Return the host's clock, ms."""
+        return self.task.clock.now_ms()
+
+    def current_stream_time_ms(self) -> int:
+        """Return the task's stream time, ms."""
+        return self.task.stream_time

@@ -1,0 +1,92 @@
+"""The interface of hosts that a task needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from riverrun.state.api import idle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from riverrun.records import Headers
+    from riverrun.state.api import StateBackend, StateStore, StoreBuilder
+
+
+class RecordCollector(Protocol):
+    """Takes a task's records to their topics."""
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        """Send one record.
+
+        Args:
+            topic: The topic's full name.
+            key: Key bytes.
+            value: Value bytes.
+            timestamp: Event time, ms.
+            headers: Headers.
+            partition: The partition, or None for Kafka's default (murmur2 of the key bytes).
+        """
+        ...
+
+    def partitions(self, topic: str) -> int:
+        """Return the number of partitions of a topic.
+
+        Raises:
+            TopicError: If there is no such topic.
+        """
+        ...
+
+
+class Clock(Protocol):
+    """The host's wall clock."""
+
+    def now_ms(self) -> int:
+        """Return the current time, in ms since the epoch."""
+        ...
+
+
+class Watch(Protocol):
+    """Observes calls of nodes and the stores, for hosts that run tests. Other hosts have none."""
+
+    def opened(self, builder: StoreBuilder, store: StateStore) -> None:
+        """Observe that a store was opened; it is not in use yet."""
+        ...
+
+    def enter(self, node: str, key: Any, value: Any, topic: str | None) -> int:
+        """Observe a call of a node with a key and a value, caused by a record of a topic; return the number of the call."""
+        ...
+
+    def leave(self, number: int) -> None:
+        """Observe the end of a call, and so of all calls within it; a call that fails does not report its end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The connections that a host hands to a task.
+
+    Args:
+        collector: Takes output records.
+        backend: Keeps state.
+        clock: The host's wall clock.
+        global_stores: The global stores by name, opened and filled by the host.
+        pause: Called now and then while a commit is prepared; meanwhile stores may be read by key, but not scanned.
+        watch: Observes the values that nodes receive; None if there is no observer.
+    """
+
+    collector: RecordCollector
+    backend: StateBackend
+    clock: Clock
+    global_stores: Mapping[str, Any] = field(default_factory=dict)
+    pause: Callable[[], None] = idle
+    watch: Watch | None = None

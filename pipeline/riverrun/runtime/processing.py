@@ -1,0 +1,123 @@
+"""Takes the records of a task through its operators, one by one or in loops, from one input or several."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from riverrun.errors import USER_ERRORS
+from riverrun.records import RAW_TIMESTAMP
+from riverrun.runtime.failures import fail_at
+from riverrun.windows import MAX_TIME_MS
+
+if TYPE_CHECKING:
+    from riverrun.records import TopicPartition
+    from riverrun.runtime.context import TaskContext
+    from riverrun.runtime.inputs.partition_group import PartitionGroup
+    from riverrun.runtime.inputs.queue import Loop, RecordQueue
+    from riverrun.runtime.task_spec import TaskSpec
+
+
+class Processing:
+    """Takes a task's records through its operators, lowest event time first. Failures name the record that they concern.
+
+    Args:
+        spec: The task.
+        context: The task's current record.
+        queues: The task's inputs; more may be added.
+    """
+
+    def __init__(self, spec: TaskSpec, context: TaskContext, queues: PartitionGroup) -> None:
+        self._spec = spec
+        self._context = context
+        self._queues = queues
+        self.latest_ms = MAX_TIME_MS
+        """Records of later event times wait, with all records behind them in their input; for hosts that align tasks."""
+
+    def is_ready(self) -> bool:
+        """Return whether the next record may be chosen now."""
+        return self._queues.is_ready(self._spec.max_task_idle_ms, self._context.clock.now_ms)
+
+    def process(self, limit: int) -> int:
+        """Process up to `limit` records, as far as they may be chosen now; return their number."""
+        only = self._queues.only()
+        if only is None:
+            return self._process_chosen(limit)
+        return self._process_run(only, limit) if self.latest_ms == MAX_TIME_MS else self._process_early(only, limit)
+
+    def process_all(self) -> int:
+        """Process all records that were added or can be fetched; return their number."""
+        only = self._queues.only()
+        if only is not None:
+            return self._process_run(only, sys.maxsize)
+        return sum(self._process_run(queue, sys.maxsize, last_time) for queue, last_time in self._queues.in_order())
+
+    def _process_chosen(self, limit: int) -> int:
+        """Process up to `limit` records of several inputs, always the next one by event time."""
+        done = 0
+        may_choose = self.is_ready()
+        while may_choose and done < limit:
+            found = self._queues.next_queue(self.latest_ms)
+            if found is None:
+                break
+            queue, last_time = found
+            done += self._process_run(queue, limit - done, last_time)
+            may_choose = queue.head() is not None or self.is_ready()
+        return done
+
+    def _process_early(self, queue: RecordQueue, limit: int) -> int:
+        """Process up to `limit` records of the only input, none later than `latest_ms`."""
+        done = 0
+        while done < limit and (head := queue.head()) is not None and head[RAW_TIMESTAMP] <= self.latest_ms:
+            done += self._process_run(queue, limit - done, self.latest_ms)
+        return done
+
+    def _process_run(self, queue: RecordQueue, limit: int, last_time: int | None = None) -> int:
+        """Process up to `limit` records of one input.
+
+        Args:
+            queue: The input.
+            limit: Greatest number of records.
+            last_time: The highest time (ms) up to which its records come before those of other inputs; at least that of its
+                first record. None if there are no others.
+        """
+        if queue.loop is None or (last_time is not None and queue.extractor is not None):
+            return self._process_records(queue, limit if last_time is None else min(limit, 1))
+        done = self._process_records(queue, 1) if queue.has_head and limit else 0
+        until = MAX_TIME_MS if last_time is None else last_time
+        while done < limit and queue.has_waiting() and queue.waiting[0][RAW_TIMESTAMP] <= until:
+            done += self._process_loop(queue, queue.loop, limit - done, until)  # fewer if some cannot be decoded
+        return done
+
+    def _process_loop(self, queue: RecordQueue, loop: Loop, limit: int, until: int) -> int:
+        """Process up to `limit` records that are at hand, none later than `until`, in one generated loop."""
+        try:
+            return loop(queue, limit, until)
+        except USER_ERRORS as error:
+            self._fail(error, queue.tp, queue.next_offset - 1)
+
+    def _process_records(self, queue: RecordQueue, limit: int) -> int:
+        """Process record by record; attributes that do not change are looked up once."""
+        context, punctuations = self._context, self._context.stream_punctuations
+        pop, enter, (topic, partition) = queue.pop, queue.enter, queue.tp
+        for done in range(limit):
+            record = pop()
+            if record is None:
+                return done
+            key, value, timestamp, offset, headers = record
+            context.topic, context.partition, context.offset = topic, partition, offset
+            context.timestamp, context.headers = timestamp, headers
+            if timestamp > context.stream_time:
+                context.stream_time = timestamp
+            elif timestamp < context.stream_time:
+                context.came_late((context.stream_time - timestamp,))
+            try:
+                enter(key, value, timestamp, headers)
+                if context.stream_time >= punctuations.next_due_ms:
+                    punctuations.fire(context.stream_time)
+            except USER_ERRORS as error:
+                self._fail(error, queue.tp, offset)
+        return limit
+
+    def _fail(self, error: Exception | SystemExit, tp: TopicPartition, offset: int) -> NoReturn:
+        fail_at(error, task=str(self._spec.id), topic=tp.topic, partition=tp.partition, offset=offset)

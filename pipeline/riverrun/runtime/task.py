@@ -1,0 +1,474 @@
+"""`Task`: the unit every host runs.
+
+A host feeds records and decides when to commit. The task does the rest, in one way on every host:
+
+1. `restore` each store from its changelog, then `start`.
+2. `add_records`, `process`, `punctuate_wall_clock`, as often as there is work.
+3. `prepare_commit` flushes caches, sends the changelog records and returns the offsets to commit.
+4. The host makes all of that durable (one transaction, or flush and commit).
+5. `post_commit` writes these changes to the local store. As nothing is written earlier, a store is always at a committed point.
+
+If step 4 fails, the task is discarded (`close`) and created again. Nothing of the attempt is in the local store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from riverrun.errors import USER_ERRORS, RefusedRecordError, StreamsError
+from riverrun.processor.drops import DropReason
+from riverrun.processor.operator import FollowsStreamTime
+from riverrun.runtime.context import Sources, TaskContext
+from riverrun.runtime.failures import Failures, fail_at
+from riverrun.runtime.generating.compile import compile_nodes
+from riverrun.runtime.inputs.holding import Hold, Holding
+from riverrun.runtime.inputs.packs import PackedInput
+from riverrun.runtime.inputs.partition_group import PartitionGroup
+from riverrun.runtime.inputs.queue import RecordQueue
+from riverrun.runtime.layout import full_name
+from riverrun.runtime.processing import Processing
+from riverrun.runtime.stores.state_manager import ProcessorStateManager
+from riverrun.runtime.times.observed_times import ObservedTimes
+from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.state.api import KeepsTimes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from riverrun.processor.metrics import Measurement
+    from riverrun.records import RawFields, TopicPartition
+    from riverrun.runtime.ports import Ports
+    from riverrun.runtime.task_spec import TaskSpec
+    from riverrun.runtime.times.lateness import Lateness
+    from riverrun.state.api import ChangelogBatch
+    from riverrun.topology.nodes import SourceNode
+
+
+class TaskState(Enum):
+    """The state of a task (`Task.State`)."""
+
+    CREATED = "created"
+    RESTORING = "restoring"
+    RUNNING = "running"
+    CLOSED = "closed"
+
+
+TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
+    TaskState.CREATED: frozenset({TaskState.RESTORING, TaskState.CLOSED}),
+    TaskState.RESTORING: frozenset({TaskState.RUNNING, TaskState.CLOSED}),
+    TaskState.RUNNING: frozenset({TaskState.CLOSED}),
+    TaskState.CLOSED: frozenset(),
+}
+"""The legal transitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCommit:
+    """The commit that a host has to make durable together with all records sent so far.
+
+    Args:
+        offsets: Per input partition the offset to continue from, and its metadata.
+        changelogs: The changelog partitions that were written since the last commit.
+    """
+
+    offsets: Mapping[TopicPartition, tuple[int, str]]
+    changelogs: tuple[TopicPartition, ...]
+
+
+class Task:
+    """Runs one sub-topology over one set of partitions."""
+
+    def __init__(self, spec: TaskSpec, ports: Ports) -> None:
+        """Open the stores and build the operators; nothing is processed before `start`."""
+        self.spec = spec
+        self.state = TaskState.CREATED
+        self._ports = ports
+        self._context = TaskContext(ports.clock, environment=spec.environment)
+        self._failures = Failures(spec.handlers, self._context, spec.id, ports.collector.send)
+        self._failures.keep_letters_in(spec.dead_letters)
+        if self._failures.needs_sources:
+            self._context.sources = Sources()
+        self._stores = ProcessorStateManager(spec, ports, self._context)
+        self._nodes = compile_nodes(
+            spec.sub_topology,
+            spec.application_id,
+            task_id=spec.id,
+            context=self._context,
+            collector=ports.collector,
+            stores=self._stores.stores,
+            global_stores=ports.global_stores,
+            failures=self._failures,
+            watch=ports.watch,
+        )
+        self._times = ObservedTimes(dict(self._keepers_of_times()))
+        self._sources = {
+            full_name(spec.sub_topology, spec.application_id, topic): source
+            for source in spec.sub_topology.sources
+            for topic in source.topics
+        }
+        self._queues = PartitionGroup()
+        self._packs: dict[TopicPartition, PackedInput] = {}
+        self._processing = Processing(spec, self._context, self._queues)
+        self._holding = Holding(self._queues, self._packs.__contains__)
+        for tp in spec.inputs:
+            self._queues.register(self._new_queue(tp))
+        self._has_progress = False
+        self._tells_next_times = False
+        self._prepared = TaskCommit({}, ())
+        self._begun: dict[TopicPartition, int] = {}
+
+    def stores(self) -> Mapping[str, Any]:
+        """Return the task's stores by name, for reading."""
+        return self._stores.stores
+
+    def let_keep(self, kept_bytes: int) -> None:
+        """Set the number of bytes of decoded values that each store may keep for the next read."""
+        self._context.kept_bytes = kept_bytes
+
+    def store(self, name: str) -> Any:
+        """Return one of the task's stores.
+
+        Raises:
+            InvalidStateStoreError: If the task has no such store.
+        """
+        return self._stores.store(name)
+
+    def measured(self) -> tuple[Measurement, ...]:
+        """Return the measurements of its processors' sensors."""
+        return self._context.measured()
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Return the number of records that were not processed, by reason (`DropReason`)."""
+        return self._context.dropped + Counter({DropReason.EXPIRED_WINDOW.value: self._stores.expired_puts()})
+
+    @property
+    def lateness(self) -> Lateness:
+        """Return how late its records were."""
+        return self._context.lateness
+
+    @property
+    def stream_time(self) -> int:
+        """Return the highest event time so far, ms; -1 before the first record."""
+        return self._context.stream_time
+
+    @property
+    def changelogs(self) -> Mapping[str, TopicPartition]:
+        """Return changelog partitions by store name, including inputs from which read-only stores are restored."""
+        return self._stores.changelogs
+
+    def restore_starts(self) -> dict[TopicPartition, int]:
+        """Return the start of each changelog's restore: after the local store's position, else at 0."""
+        self._move_to(TaskState.RESTORING)
+        return self._stores.restore_starts()
+
+    def restore(self, changelog: TopicPartition, batch: ChangelogBatch, next_offset: int) -> None:
+        """Apply changelog records, which have keys and precede `next_offset`, to the store they belong to."""
+        self._stores.restore(changelog, batch, next_offset)
+
+    def start(self, committed: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Continue from committed offsets: take over their times, initialise the processors."""
+        if self.state is TaskState.CREATED:
+            self._move_to(TaskState.RESTORING)
+        for queue in self._queues.all():
+            if queue.tp in committed:
+                offset, metadata = committed[queue.tp]
+                queue.next_offset = self._begun[queue.tp] = offset
+                known = OffsetMetadata.decode(metadata)
+                queue.partition_time = known.partition_time
+                if queue.tp in self._packs:
+                    self._packs[queue.tp].begin(offset, known.taken)
+                self._take_over(known)
+                self._context.stream_time = max(self._context.stream_time, queue.partition_time)
+        self._times.resume()
+        self._context.enter(None, self._ports.clock.now_ms(), ())  # the time of records written during the start
+        self._nodes.init()
+        self._move_to(TaskState.RUNNING)
+
+    def _keepers_of_times(self) -> Iterator[tuple[str, KeepsTimes]]:
+        yield "stream time", self._context
+        for name, store in self._stores.stores.items():
+            if isinstance(store, KeepsTimes):
+                yield f"store {name}", store
+        for name, operator in self._nodes.operators.items():
+            yield f"punctuations {name}", self._nodes.contexts[name].schedules
+            if isinstance(operator, KeepsTimes):
+                yield f"node {name}", operator
+
+    def _take_over(self, committed: OffsetMetadata) -> None:
+        """Take over kept times; every input has its own copy, and the latest counts (`ProcessorMetadata.update`)."""
+        known = self._context.processor_metadata
+        for key, time_ms in committed.processor_metadata.items():
+            known[key] = max(time_ms, known.get(key, time_ms))
+        self._times.learn(committed.times)
+
+    def add_records(self, tp: TopicPartition, records: Sequence[RawFields]) -> int:
+        """Append records of an input after those already added; return their number, with the content of packs counted.
+
+        Raises:
+            DeserializationError: If a pack that a bounded run left in a repartition topic is damaged.
+        """
+        queue, packs = self._queue(tp), self._packs.get(tp)
+        opened = records if packs is None else packs.open(records)
+        queue.add(opened)
+        return len(opened)
+
+    def taken(self, tp: TopicPartition) -> int:
+        """Return how many records of the pack at an input's first offset have been processed before."""
+        return self._packs[tp].begun if tp in self._packs else 0
+
+    def add_batches(self, tp: TopicPartition, batches: Iterator[Iterable[RawFields]]) -> None:
+        """Append records of an input that are fetched batch by batch, when `process_all` needs them.
+
+        Args:
+            tp: One of the task's inputs. Packs must have been taken apart.
+            batches: The records that follow those already added.
+        """
+        self._queue(tp).add_batches(batches)
+
+    def reached_end(self, tp: TopicPartition, offset: int) -> None:
+        """Note that all records of an input before `offset` have been added, and there are no more at present."""
+        queue = self._queues.of(tp)
+        if queue is not None:
+            before = queue.committable_offset()
+            queue.reached_end(offset)
+            self._has_progress |= queue.committable_offset() != before
+
+    def buffered(self, tp: TopicPartition) -> int:
+        """Return the number of waiting records of an input."""
+        queue = self._queues.of(tp)
+        return queue.buffered() if queue is not None else 0
+
+    def position(self, tp: TopicPartition) -> int:
+        """Return the next offset of an input that has not been processed; -1 if it was never read."""
+        queue = self._queues.of(tp)
+        return queue.committable_offset() if queue is not None else -1
+
+    def advance(self, tp: TopicPartition, offset: int) -> None:
+        """Note that all of an input before `offset` has been processed, even offsets without records."""
+        queue = self._queues.of(tp)
+        if queue is not None:
+            queue.next_offset = max(queue.next_offset, offset)
+        self._has_progress = True
+
+    def process_until(self, latest_ms: int) -> None:
+        """Let records of later event times (ms) wait, with all records behind them in their input."""
+        self._processing.latest_ms = latest_ms
+
+    def hold(self, hold: Hold | None) -> None:
+        """Hold for a mark, or continue. Must not be called while a commit is under way.
+
+        Meanwhile wall-clock punctuations do not fire, and commits report which phase of the mark the task has reached.
+
+        Args:
+            hold: The demand of the mark; None to continue.
+        """
+        self._holding.obey(hold)
+
+    def keep_letters_in(self, topic: str | None) -> None:
+        """Send all dead letters to one topic from now on; with None, to the topics that the handlers name."""
+        self._failures.keep_letters_in(topic)
+
+    @property
+    def holds(self) -> Hold | None:
+        """Return the mark that the task holds for; None if it runs freely."""
+        return self._holding.hold
+
+    def has_news_of_hold(self) -> bool:
+        """Return whether the task has reached a phase of the mark that no commit has reported yet."""
+        return self._holding.has_news()
+
+    def tell_next_times(self, *, tells: bool) -> None:
+        """Set whether commits report, with each offset, to which event time the next record brings the input."""
+        self._tells_next_times = tells
+
+    def next_times(self) -> dict[TopicPartition, int]:
+        """Return, per input with a record at hand, the event time (ms) to which that record brings it."""
+        times = {tp: self._queue(tp).next_time() for tp in self.spec.inputs}
+        return {tp: time_ms for tp, time_ms in times.items() if time_ms >= 0}
+
+    def request_commit(self) -> None:
+        """Let the next commit come at once, even if nothing was processed."""
+        self._has_progress = self._context.commit_requested = True
+
+    def is_ready(self) -> bool:
+        """Return whether the next record may be chosen now."""
+        return self._processing.is_ready()
+
+    @property
+    def waiting(self) -> tuple[int, tuple[TopicPartition, ...]] | None:
+        """Return since when (ms) records wait for empty inputs (`max.task.idle.ms`), and for which; None if they do not."""
+        return self._queues.waiting
+
+    def process(self, limit: int) -> int:
+        """Process up to `limit` records, lowest event time first; return their number.
+
+        Raises:
+            DeserializationError: If a record cannot be decoded, and is not to be skipped.
+            ProcessingError: If user code raises, and the record is not to be skipped.
+        """
+        done = self._processing.process(limit)
+        self._has_progress |= done > 0
+        self._stores.forget_reads()  # the next commit may be far off
+        return done
+
+    def process_all(self) -> int:
+        """Process all records that were added or can be fetched, for hosts with all inputs at hand, lowest event time first."""
+        done = self._processing.process_all()
+        self._has_progress |= done > 0
+        return done
+
+    def punctuate_wall_clock(self) -> int:
+        """Call the wall-clock punctuations that are due, unless the task holds; return the number of calls."""
+        now_ms = self._ports.clock.now_ms()
+        if self._holding.hold is not None or now_ms < self._context.wall_clock_punctuations.next_due_ms:
+            return 0
+        try:
+            fired = self._context.wall_clock_punctuations.fire(now_ms)
+        except USER_ERRORS as error:
+            fail_at(error, task=str(self.spec.id))
+        self._has_progress |= fired > 0
+        return fired
+
+    @property
+    def schedules_wall_clock(self) -> bool:
+        """Return whether a processor has scheduled a wall-clock punctuation."""
+        return not self._context.wall_clock_punctuations.is_empty
+
+    def punctuate_wall_clock_once(self) -> int:
+        """Call every wall-clock punctuation, due or not, for hosts that do not run in real time; return the number of calls."""
+        fired = self._context.wall_clock_punctuations.fire_all(self._ports.clock.now_ms())
+        self._has_progress |= fired > 0
+        return fired
+
+    def advance_stream_time(self, time_ms: int) -> None:
+        """Advance event time without a record: windows close, and the results that waited for that are forwarded.
+
+        Updates that caches hold back are forwarded first, so that they are not late. Kafka Streams has no such call: its time
+        advances with records only, and users write records for this purpose.
+        """
+        self._stores.flush()
+        context = self._context
+        context.advanced_to = max(context.advanced_to, time_ms)
+        context.stream_time = max(context.stream_time, time_ms)
+        for operator in self._nodes.operators.values():
+            if isinstance(operator, FollowsStreamTime):
+                context.enter(None, time_ms, ())
+                operator.advance_stream_time(time_ms)
+        if context.stream_time >= context.stream_punctuations.next_due_ms:
+            context.stream_punctuations.fire(context.stream_time)
+        self._has_progress = True
+
+    @property
+    def needs_commit(self) -> bool:
+        """Return whether anything has happened since the last commit."""
+        return self._has_progress or self._context.has_skipped
+
+    @property
+    def commit_requested(self) -> bool:
+        """Return whether a processor has asked for a commit."""
+        return self._context.commit_requested
+
+    def held_back_bytes(self) -> int:
+        """Return the estimated size of the stores' uncommitted changes, bytes."""
+        return self._stores.held_back_bytes()
+
+    def prepare_commit(self) -> TaskCommit:
+        """Flush caches, which may forward records, then send the changelog records."""
+        try:
+            self._stores.flush()
+        except USER_ERRORS as error:
+            fail_at(error, task=str(self.spec.id))
+        written = self._stores.send_changes(self._fail_to_log)
+        self._prepared = TaskCommit(dict(self._committable()), written)
+        self._has_progress = self._context.has_skipped = self._context.commit_requested = False
+        if self._context.sources is not None:
+            self._context.sources.clear()
+        return self._prepared
+
+    def _fail_to_log(self, store: str, error: RefusedRecordError) -> NoReturn:
+        """Name the records that may have caused a change that cannot be logged; the exact one is unknown."""
+        begun = {tp: offset for tp, (offset, _metadata) in self._prepared.offsets.items()} or self._begun
+        read = ((tp, begun.get(tp, 0), offset) for tp, (offset, _metadata) in self._committable())
+        ranges = ", ".join(f"{tp}@{first} to {last - 1}" for tp, first, last in read if first < last)
+        message = f"{error.message} (task {self.spec.id}, store {store}, from one of {ranges or 'no record'})"
+        raise RefusedRecordError(message, hint=error.hint) from error
+
+    def post_commit(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Bring the local store to the point of the commit, which is durable now.
+
+        Records may have been added since the commit was prepared, but none processed.
+
+        Args:
+            positions: Per changelog partition that was written, the offset after its last record.
+        """
+        self._stores.write(positions, self._prepared.offsets, self.stream_time)
+
+    @property
+    def forgotten(self) -> Mapping[TopicPartition, int]:
+        """Return, per changelog with retention, the event time (ms) before which all was forgotten at the last commit."""
+        return self._stores.forgotten
+
+    def close(self) -> None:
+        """Stop, and forget uncommitted changes. The host closes the backend. Idempotent.
+
+        Raises:
+            ProcessingError: If user code fails when it is closed; everything is closed in any case.
+        """
+        if self.state is TaskState.CLOSED:
+            return
+        before, self.state = self.state, TaskState.CLOSED
+        if before is TaskState.RUNNING:
+            self._nodes.close()
+
+    def _committable(self) -> Iterator[tuple[TopicPartition, tuple[int, str]]]:
+        kept, times, mark = self._context.processor_metadata, self._times.current(), self._holding.say()
+        for tp in self.spec.inputs:
+            queue = self._queue(tp)
+            next_time = queue.next_time() if self._tells_next_times else -1  # skips undecodable records
+            offset = queue.committable_offset()
+            if offset >= 0:
+                taken = self._packs[tp].taken(offset, queue.waiting_at(offset)) if tp in self._packs else 0
+                metadata = OffsetMetadata(queue.partition_time, kept, taken, times, next_time, mark)
+                yield tp, (offset, metadata.encode())
+
+    def _queue(self, tp: TopicPartition) -> RecordQueue:
+        queue = self._queues.of(tp)
+        if queue is None:
+            queue = self._new_queue(tp)
+            self._queues.register(queue)
+        return queue
+
+    def _new_queue(self, tp: TopicPartition) -> RecordQueue:
+        node = self._sources.get(tp.topic) or self._matching_source(tp.topic)
+        sub = self.spec.sub_topology
+        own = {full_name(sub, self.spec.application_id, topic) for topic in sub.repartition_topics}
+        if tp.topic in own:
+            self._packs[tp] = PackedInput(tp)
+        extractor = None if tp.topic in own else self.spec.timestamp_extractor
+        enter = self._nodes.entries[node.name]
+        has_extractor = (node.timestamp_extractor or extractor) is not None
+        loop = None if self._failures.needs_sources else self._nodes.fusion.loop(node, has_extractor=has_extractor)
+        return RecordQueue(
+            tp=tp,
+            node=node,
+            enter=enter,
+            context=self._context,
+            failures=self._failures,
+            extractor=extractor,
+            loop=loop,
+        )
+
+    def _matching_source(self, topic: str) -> SourceNode:
+        """Return the source whose pattern matches a topic unknown when the task was made (for the test driver)."""
+        sources = self.spec.sub_topology.sources
+        return next(s for s in sources if s.pattern is not None and s.pattern.fullmatch(topic))
+
+    def _move_to(self, state: TaskState) -> None:
+        if state not in TRANSITIONS[self.state]:
+            message = f"Task {self.spec.id} cannot go from {self.state.value} to {state.value}"
+            raise StreamsError(message)
+        self.state = state

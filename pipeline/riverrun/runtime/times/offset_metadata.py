@@ -1,0 +1,115 @@
+"""Kafka Streams' metadata of a committed offset: the partition's highest event time, and processors' own times.
+
+Facts that Kafka Streams does not know are stored among the processors' times, which it reads and ignores:
+
+- how much of a pack (`runtime.packs`) has been processed
+- the times from which operators and stores continue (`runtime.observed_times`)
+- the time of the next record, by which tasks are aligned
+- the mark for which a task holds
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_VERSION_1 = 1
+_VERSION_2 = 2
+_UNKNOWN = -1
+_TAKEN = "__riverrun.taken"
+_TIMES = "__riverrun.time "
+_NEXT_TIME = "__riverrun.next-time"
+_MARK = "__riverrun.mark "
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMetadata:
+    """The times that a task needs to continue where another one stopped (`TopicPartitionMetadata`).
+
+    >>> OffsetMetadata(100).encode()
+    'AgAAAAAAAABk'
+    >>> OffsetMetadata.decode("AgAAAAAAAABk").partition_time
+    100
+
+    Args:
+        partition_time: Highest event time of the partition so far, ms; -1 if unknown.
+        processor_metadata: Times that processors keep, by key.
+        taken: How many records of the pack at the offset have been processed.
+        times: Times from which operators and stores continue, by short names without spaces. Brokers take at most 4 KiB of
+            metadata, and most of these times are equal: names that share a time are written as one key.
+        next_time: Event time to which the next record brings the partition, ms; -1 if unknown.
+        mark: Id of the mark for which the task holds, and the phase that it has reached; None if it does not hold.
+    """
+
+    partition_time: int
+    processor_metadata: Mapping[str, int] = field(default_factory=dict)
+    taken: int = 0
+    times: Mapping[str, int] = field(default_factory=dict)
+    next_time: int = _UNKNOWN
+    mark: tuple[str, int] | None = None
+
+    def encode(self) -> str:
+        """Return the Base64 text of Kafka Streams' version 2 layout."""
+        data = struct.pack(">bq", _VERSION_2, self.partition_time)
+        kept = {**self.processor_metadata, **_grouped(self.times)}
+        if self.taken:
+            kept[_TAKEN] = self.taken
+        if self.next_time >= 0:
+            kept[_NEXT_TIME] = self.next_time
+        if self.mark is not None:
+            kept[_MARK + self.mark[0]] = self.mark[1]
+        if kept:
+            data += struct.pack(">i", len(kept))
+            for key, value in kept.items():
+                name = key.encode()
+                data += struct.pack(">i", len(name)) + name + struct.pack(">q", value)
+        return base64.b64encode(data).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> OffsetMetadata:
+        """Decode the text; unreadable text means that nothing is known, as in Kafka Streams."""
+        try:
+            data = base64.b64decode(text, validate=True)
+            version, partition_time = struct.unpack_from(">bq", data)
+            if version not in {_VERSION_1, _VERSION_2}:
+                return cls(_UNKNOWN)
+            kept = dict(_processor_metadata(data))
+            taken, next_time, times = kept.pop(_TAKEN, 0), kept.pop(_NEXT_TIME, _UNKNOWN), _ungrouped(kept)
+            mark = next(((key[len(_MARK) :], phase) for key, phase in kept.items() if key.startswith(_MARK)), None)
+            own = {key: value for key, value in kept.items() if not key.startswith((_TIMES, _MARK))}
+            return cls(partition_time, own, taken, times, next_time, mark)
+        except (binascii.Error, struct.error, UnicodeDecodeError):
+            return cls(_UNKNOWN)
+
+
+def _grouped(times: Mapping[str, int]) -> dict[str, int]:
+    names: dict[int, list[str]] = {}
+    for name in sorted(times):
+        names.setdefault(times[name], []).append(name)
+    return {_TIMES + " ".join(group): time for time, group in names.items()}
+
+
+def _ungrouped(kept: Mapping[str, int]) -> dict[str, int]:
+    return {name: kept[key] for key in kept if key.startswith(_TIMES) for name in key[len(_TIMES) :].split(" ")}
+
+
+def _processor_metadata(data: bytes) -> list[tuple[str, int]]:
+    at = struct.calcsize(">bq")
+    if len(data) == at:
+        return []
+    (count,) = struct.unpack_from(">i", data, at)
+    at += 4
+    entries = []
+    for _ in range(count):
+        (length,) = struct.unpack_from(">i", data, at)
+        name = data[at + 4 : at + 4 + length].decode()
+        (value,) = struct.unpack_from(">q", data, at + 4 + length)
+        entries.append((name, value))
+        at += 12 + length
+    return entries

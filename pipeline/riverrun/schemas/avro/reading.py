@@ -1,0 +1,449 @@
+"""Generates functions that read Avro: the lines of one function per writer's schema, without a call per field.
+
+Bytes that such a function does not expect go to a plain reader, whose errors describe them: truncated or corrupt ones, and
+layouts that are rarely written, such as arrays in blocks with sizes. `tests/unit/schemas/test_avro_reading.py` compares both.
+"""
+
+from __future__ import annotations
+
+import struct
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from textwrap import indent
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from riverrun.decoders import converter
+from riverrun.generated import generated
+from riverrun.schemas.avro.lines import Lines
+from riverrun.schemas.framed import HEAD_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from riverrun.schemas.framed import Read
+
+_DEEPEST = 6
+"""Greatest depth of nested arrays and maps, two loops each; Python allows 20 blocks."""
+_MOST_RECORDS = 30
+"""Greatest depth of nested records; Python allows 100 levels of indentation."""
+_MOST_LINES = 2_000
+_READ = """\
+def read(data):
+    try:
+        p = {head}
+{lines}
+        if {all_read}:
+            return {value}
+    except Exception:  # the plain reader's errors describe the bytes
+        pass
+    return plain(data)
+"""
+_LONG = """\
+n = data[p]
+if n < 128:
+    p += 1
+elif (b := data[p + 1]) < 128:
+    n += (b << 7) - 128
+    p += 2
+elif (c := data[p + 2]) < 128:
+    n += (b << 7) + (c << 14) - 16512
+    p += 3
+else:
+    n, p = long_at(data, p)
+{name} = ~(n >> 1) if n & 1 else n >> 1"""
+_SIZE = """\
+n = data[p]
+if n & 129:  # more than one byte, or negative
+    n, p = size_at(data, p)
+"""
+_LOOP = """\
+while True:
+{size}
+    p += 1
+    if n == 0:
+        break
+    if n >> 1 > len(data):
+        return plain(data)
+    for _ in range(n >> 1):
+{item}"""
+_PROMOTED = {
+    ("int", "long"): "{0}",
+    ("int", "float"): "float({0})",
+    ("int", "double"): "float({0})",
+    ("long", "float"): "float({0})",
+    ("long", "double"): "float({0})",
+    ("float", "double"): "{0}",
+    ("string", "bytes"): "{0}.encode()",
+    ("bytes", "string"): "{0}.decode()",
+}
+_NAMED = frozenset({"enum", "fixed", "record"})
+_FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+_MOST_BITS = 64
+
+
+class NotGenerated(Exception):  # noqa: N818 - no error: values are read another way
+    """A schema for which no function is generated, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A field of a record that is made, or a column of a row.
+
+    Args:
+        argument: The keyword that it is passed by, or its name in a dict; None for its place.
+        made: How the records in it are made; None for dicts.
+        type_: Its type.
+        convert: Converts its value; None if it is used as it is.
+    """
+
+    argument: str | None
+    made: Made | None
+    type_: Any
+    convert: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """How a record is made, if not as a dict of all its fields. Fields that it does not name are skipped.
+
+    Args:
+        make: A class that is called with the values; or `tuple` or `dict`, which have None for parts without a field.
+        parts: Its parts by the names of the schema's fields.
+    """
+
+    make: Callable[..., Any]
+    parts: Mapping[str, Part]
+
+
+def generated_reader(written: Any, wanted: Any, made: Made | None, plain: Read) -> Read:
+    """Return a function that reads a value after the magic byte and the schema's id.
+
+    Args:
+        written: The writer's schema, as the library parses it.
+        wanted: The reader's schema; None if it is the writer's.
+        made: How records are made; None for dicts.
+        plain: Reads values that the function does not cover, or raises the error that describes them.
+
+    Raises:
+        NotGenerated: If the schemas are not covered.
+    """
+    reader = _Reader(definitions(written), definitions(wanted))
+    value, code = reader.value(written, wanted, made), reader.code
+    if len(code.written) > _MOST_LINES:
+        message = "it would be too long"
+        raise NotGenerated(message)
+    lines = indent("\n".join(code.written), " " * 8)
+    all_read = "True" if reader.touches_end else "p <= len(data)"
+    text = _READ.format(head=HEAD_BYTES, lines=lines, all_read=all_read, value=value)
+    return generated(f"avro reader of {_label(written)}", text, code.names | {"plain": plain})
+
+
+def kind_of(schema: Any) -> str:
+    """Return the type of a schema that is no union: the name of a primitive or complex type, or of a named schema."""
+    kind = schema if isinstance(schema, str) else schema["type"]
+    if not isinstance(kind, str):
+        message = "a type is nested in a type"
+        raise NotGenerated(message)
+    return kind
+
+
+def definition_of(schema: Any, defined: Mapping[str, Any]) -> Any:
+    """Return the definition of a schema that may be a name."""
+    return defined.get(schema, schema) if isinstance(schema, str) else schema
+
+
+def definitions(schema: Any) -> dict[str, Any]:
+    """Return named schemas by full name; the library has completed the names."""
+    if isinstance(schema, list):
+        return {name: made for each in schema for name, made in definitions(each).items()}
+    if not isinstance(schema, dict):
+        return {}
+    own = {schema["name"]: schema} if schema["type"] in _NAMED else {}
+    parts = [each["type"] for each in schema.get("fields", ())]
+    parts += [schema[part] for part in ("items", "values") if part in schema]
+    return own | {name: made for each in parts for name, made in definitions(each).items()}
+
+
+def _label(schema: Any) -> str:
+    return str(schema["name"]) if isinstance(schema, dict) and "name" in schema else "a value"
+
+
+def _long_at(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number at a position, still in zigzag, and the position after it."""
+    found = shift = 0
+    while (byte := data[at]) > 127:  # noqa: PLR2004 - seven bits and one that says that more follow
+        found |= (byte & 127) << shift
+        shift += 7
+        at += 1
+    found |= byte << shift
+    if found >> _MOST_BITS:
+        raise OverflowError
+    return found, at + 1
+
+
+def _size_at(data: bytes, at: int) -> tuple[int, int]:
+    """Return a size at a position, doubled by zigzag, and the position of its last byte."""
+    found, end = _long_at(data, at)
+    if found & 1:  # negative
+        raise ValueError
+    return found, end - 1
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Writes the lines of one function.
+
+    Args:
+        written: Named schemas of the writer.
+        wanted: Named schemas of the reader.
+    """
+
+    written: Mapping[str, Any]
+    wanted: Mapping[str, Any]
+    code: Lines = field(default_factory=lambda: Lines({"long_at": _long_at, "size_at": _size_at}))
+    open: list[str] = field(default_factory=list)
+    """Records whose fields are being written; one within itself would not end."""
+    depth: int = 0
+    touches_end: bool = False
+    """Whether the last byte so far was read by its position, so that reading behind the end fails; slices end silently."""
+
+    def value(self, written: Any, wanted: Any, made: Made | None) -> str:
+        """Write the lines that read a value, and return the name of the variable, or an expression of such names."""
+        written, wanted = definition_of(written, self.written), definition_of(wanted, self.wanted)
+        if isinstance(written, list):
+            return self._union(written, wanted, made)
+        if wanted is not None:
+            wanted = self._resolved(written, wanted)
+            if wanted is None:
+                message = "the schemas differ"
+                raise NotGenerated(message)
+        kind = kind_of(written)
+        value = self._read(kind, written, wanted, made)
+        logical = self._logical(kind, written)
+        if logical is not None:
+            return self.code.assigned(
+                f"{self.code.named(logical)}({value}, {self.code.named(written)}, {self.code.named(wanted)})"
+            )
+        promoted = _PROMOTED.get((kind, kind_of(wanted))) if wanted is not None else None
+        return value if promoted is None else self.code.assigned(promoted.format(value))
+
+    def _read(self, kind: str, written: Any, wanted: Any, made: Made | None) -> str:
+        match kind:
+            case "record":
+                return self._record(written, wanted, made)
+            case "array" | "map":
+                return self._many(kind, written, wanted, made)
+            case "enum":
+                return self._enum(written, wanted)
+            case "null":
+                return "None"
+            case "boolean":
+                name = self.code.assigned("data[p] != 0")
+                self.code.add("p += 1")
+                self.touches_end = True
+                return name
+            case "int" | "long":
+                name = self.code.new()
+                self.touches_end = True
+                self.code.add(_LONG.format(name=name))
+                return name
+        return self._bytes(kind, written)
+
+    def _bytes(self, kind: str, written: Any) -> str:
+        self.touches_end = kind in {"float", "double"}
+        match kind:
+            case "string" | "bytes":
+                self.code.add(_SIZE)
+                found = "data[p + 1 : (p := p + 1 + (n >> 1))]"
+                return self.code.assigned(f"{found}.decode()" if kind == "string" else found)
+            case "fixed":
+                return self.code.assigned(f"data[p : (p := p + {int(written['size'])})]")
+            case "float" | "double":
+                size, form = (4, "<f") if kind == "float" else (8, "<d")
+                self.code.names |= {f"unpack_{kind}": struct.Struct(form).unpack_from}
+                name = self.code.assigned(f"unpack_{kind}(data, p)[0]")
+                self.code.add(f"p += {size}")
+                return name
+        message = f"there is no type {kind}"
+        raise NotGenerated(message)
+
+    def _enum(self, written: Any, wanted: Any) -> str:
+        symbols = written["symbols"]
+        if wanted is not None and not set(symbols) <= set(wanted["symbols"]):
+            message = "the reader lacks symbols"
+            raise NotGenerated(message)
+        self.code.add(f"{_SIZE}p += 1")
+        self.touches_end = True
+        return self.code.assigned(f"{self.code.named(tuple(symbols))}[n >> 1]")
+
+    def _many(self, kind: str, written: Any, wanted: Any, made: Made | None) -> str:
+        part, empty = ("items", "[]") if kind == "array" else ("values", "{}")
+        name = self.code.assigned(empty)
+        with self._loop():
+            key = self._bytes("string", "string") if kind == "map" else ""
+            value = self.value(written[part], None if wanted is None else wanted[part], made)
+            self.code.add(f"{name}[{key}] = {value}" if kind == "map" else f"{name}.append({value})")
+        return name
+
+    def _union(self, written: list[Any], wanted: Any, made: Made | None) -> str:
+        name = self.code.new()
+
+        def read(branch: Any) -> None:
+            resolved = None if wanted is None else self._resolved(branch, wanted)
+            if wanted is not None and resolved is None:
+                self.code.add("return plain(data)")
+            else:
+                self.code.add(f"{name} = {self.value(branch, resolved, made)}")
+
+        self._branches(written, read)
+        return name
+
+    def _record(self, written: Any, wanted: Any, made: Made | None) -> str:
+        if wanted is not None and any("aliases" in each for each in (wanted, *wanted["fields"])):
+            message = "the reader's schema has aliases"
+            raise NotGenerated(message)
+        resolved = None if wanted is None else {each["name"]: each for each in wanted["fields"]}
+        values: dict[str, str] = {}
+        with self._within(written["name"]):
+            for each in written["fields"]:
+                name = each["name"]
+                if (resolved is not None and name not in resolved) or (made is not None and name not in made.parts):
+                    self.skip(each["type"])
+                    continue
+                part = None if made is None else made.parts[name]
+                resolved_type = None if resolved is None else resolved[name]["type"]
+                value = self.value(each["type"], resolved_type, None if part is None else part.made)
+                values[name] = value if part is None else self._converted(value, part)
+        for name, each in (resolved or {}).items():
+            if name not in {one["name"] for one in written["fields"]}:
+                values |= self._default(name, each, made)
+        return self._made(values, made)
+
+    def _default(self, name: str, wanted: Any, made: Made | None) -> dict[str, str]:
+        if "default" not in wanted or isinstance(wanted["default"], list | dict):
+            message = f"the writer has no field {name}"
+            raise NotGenerated(message)
+        if made is None:
+            return {name: self.code.named(wanted["default"])}
+        if name not in made.parts:
+            return {}
+        try:
+            return {name: self.code.named(converter(made.parts[name].type_)(wanted["default"]))}
+        except msgspec.ValidationError as error:
+            raise NotGenerated(str(error)) from error
+
+    def _converted(self, value: str, part: Part) -> str:
+        return value if part.convert is None else self.code.assigned(f"{self.code.named(part.convert)}({value})")
+
+    def _made(self, values: Mapping[str, str], made: Made | None) -> str:
+        if made is None:
+            return self.code.assigned(f"{{{', '.join(f'{name!r}: {value}' for name, value in values.items())}}}")
+        given = [(part.argument, values.get(name)) for name, part in made.parts.items()]
+        if made.make is tuple:
+            return self.code.assigned(f"({''.join(f'{value}, ' for _, value in given)})")
+        if made.make is dict:
+            return self.code.assigned(f"{{{', '.join(f'{name!r}: {value}' for name, value in given)}}}")
+        arguments = (
+            value if keyword is None else f"{keyword}={value}" for keyword, value in given if value is not None
+        )
+        return self.code.assigned(f"{self.code.named(made.make)}({', '.join(arguments)})")
+
+    def skip(self, written: Any) -> None:
+        """Write the lines that pass over a value."""
+        written = definition_of(written, self.written)
+        if isinstance(written, list):
+            self._branches(written, self.skip)
+            return
+        kind = kind_of(written)
+        if kind != "null":
+            self.touches_end = kind in {"int", "long", "enum"}
+        if kind in _FIXED_SIZES or kind == "fixed":
+            self.code.add(f"p += {_FIXED_SIZES[kind] if kind in _FIXED_SIZES else int(written['size'])}")
+        elif kind in {"int", "long", "enum"}:
+            self.code.add("while data[p] > 127:\n    p += 1\np += 1")
+        elif kind in {"string", "bytes"}:
+            self.code.add(f"{_SIZE}p += 1 + (n >> 1)")
+        else:
+            self._skip_parts(kind, written)
+
+    def _skip_parts(self, kind: str, written: Any) -> None:
+        if kind == "record":
+            with self._within(written["name"]):
+                for each in written["fields"]:
+                    self.skip(each["type"])
+        elif kind in {"array", "map"}:
+            with self._loop():
+                if kind == "map":
+                    self.skip("string")
+                self.skip(written["items" if kind == "array" else "values"])
+        else:
+            message = f"{kind} cannot be skipped"
+            raise NotGenerated(message)
+
+    def _branches(self, written: list[Any], write: Callable[[Any], None]) -> None:
+        """Write a branch for each member of a union."""
+        self.code.add("n = data[p]\np += 1")
+        for number, branch in enumerate(written):
+            self.code.add(f"{'if' if number == 0 else 'elif'} n == {number * 2}:")
+            with self.code.indented():
+                write(branch)
+                self.code.add("pass")
+        self.code.add("else:\n    return plain(data)")
+        self.touches_end = False  # a branch may end with a slice
+
+    @contextmanager
+    def _within(self, record: str) -> Iterator[None]:
+        """Write the fields of a record."""
+        if record in self.open or len(self.open) == _MOST_RECORDS:
+            message = "a record contains itself, or many others"
+            raise NotGenerated(message)
+        self.open.append(record)
+        yield
+        self.open.pop()
+
+    @contextmanager
+    def _loop(self) -> Iterator[None]:
+        """Write a loop over the blocks of an array or a map around lines for one item."""
+        if self.depth == _DEEPEST:
+            message = "it is nested too deeply"
+            raise NotGenerated(message)
+        self.depth += 1
+        with self.code.aside() as lines:
+            yield
+        item = indent("\n".join([*lines, "pass"]), " " * 8)
+        self.code.add(_LOOP.format(size=indent(_SIZE.rstrip(), " " * 4), item=item))
+        self.touches_end = True
+        self.depth -= 1
+
+    def _matches(self, written: Any, wanted: Any) -> bool:
+        """Return whether a value of one schema resolves to another; neither is a union."""
+        written, wanted = definition_of(written, self.written), definition_of(wanted, self.wanted)
+        if isinstance(written, list) or isinstance(wanted, list):
+            return True  # each branch is resolved for itself
+        one, other = kind_of(written), kind_of(wanted)
+        if one != other:
+            return (one, other) in _PROMOTED
+        if one in {"array", "map"}:
+            part = "items" if one == "array" else "values"
+            return self._matches(written[part], wanted[part])
+        if one not in _NAMED:
+            return True
+        if one == "fixed" and written["size"] != wanted["size"]:
+            return False
+        return bool(written["name"].rpartition(".")[2] == wanted["name"].rpartition(".")[2])
+
+    def _resolved(self, written: Any, wanted: Any) -> Any:
+        """Return the schema, or the first member of the union, to which a value resolves; None if there is none."""
+        members = wanted if isinstance(wanted, list) else [wanted]
+        found = next((each for each in members if self._matches(written, each)), None)
+        return definition_of(found, self.wanted)
+
+    def _logical(self, kind: str, written: Any) -> Callable[..., Any] | None:
+        from fastavro.read import LOGICAL_READERS  # noqa: PLC0415 - of an extra
+
+        if not isinstance(written, dict) or "logicalType" not in written:
+            return None
+        found: Callable[..., Any] | None = LOGICAL_READERS.get(f"{kind}-{written['logicalType']}")
+        return found

@@ -1,0 +1,291 @@
+"""Generates functions that write Avro: the lines of one function per schema, without a call per field.
+
+Values that such a function does not expect go to a plain writer, which converts them, or whose errors describe them: of other
+classes than the schema's own, out of range, or incomplete. `tests/unit/schemas/test_avro_writing.py` compares both.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from textwrap import indent
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from riverrun.generated import generated
+from riverrun.schemas.avro.lines import Lines
+from riverrun.schemas.avro.reading import NotGenerated, definition_of, definitions, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from riverrun.schemas.avro.reading import Made
+    from riverrun.schemas.framed import Write
+
+_DEEPEST = 6
+"""Greatest depth of nested arrays, maps and unions."""
+_MOST_LINES = 2_000
+_WRITE = """\
+def write(value):
+    try:
+{lines}
+        return join(({parts}))
+    except Exception:  # the plain writer converts the value, or its error describes it
+        pass
+    return plain(value)
+"""
+_LONG = """\
+if {value}.__class__ is not int:
+    return plain(value)
+n = {value} << 1 if {value} >= 0 else ~({value} << 1)
+{name} = small[n] if n < 16384 else {large}(n)"""
+_SIZED = """\
+n = len({value})
+{name} = small[n << 1] if n < 8192 else long_bytes(n << 1)"""
+_CLASSES = {
+    "boolean": "bool",
+    "bytes": "bytes",
+    "double": "float",
+    "float": "float",
+    "int": "int",
+    "long": "int",
+    "null": "None.__class__",
+    "string": "str",
+}
+_BITS, _MASK = 14, 16383
+_INT_BITS, _LONG_BITS = 32, 64
+
+
+def plain_writer(schema: Any, head: bytes) -> Write:
+    """Return a function that writes plain values, whose records are dicts: a generated one, unless the schema is not covered.
+
+    Args:
+        schema: The schema, as the library parses it.
+        head: The magic byte and the id.
+    """
+    from fastavro import schemaless_writer  # noqa: PLC0415 - of an extra
+
+    buffer = io.BytesIO
+
+    def write(value: Any) -> bytes:
+        out = buffer()
+        out.write(head)
+        schemaless_writer(out, schema, value)
+        return out.getvalue()
+
+    try:
+        return generated_writer(schema, None, head, write)
+    except NotGenerated:
+        return write
+
+
+def generated_writer(schema: Any, made: Made | None, head: bytes, plain: Write) -> Write:
+    """Return a function that writes a value after the magic byte and the schema's id.
+
+    Args:
+        schema: The schema, as the library parses it.
+        made: The classes of records, as `struct_of` finds them; None for dicts.
+        head: The magic byte and the id.
+        plain: Writes values that the function does not cover, with the head, or raises the error that describes them.
+
+    Raises:
+        NotGenerated: If the schema is not covered.
+    """
+    small, _ = _varints()
+    known = {"long_bytes": _long_bytes, "int_bytes": _int_bytes, "small": small, "join": b"".join, "plain": plain}
+    code = Lines(known)
+    parts = [code.named(head), *_Writer(definitions(schema), code).value("value", schema, made)]
+    if len(code.written) > _MOST_LINES:
+        message = "it would be too long"
+        raise NotGenerated(message)
+    lines = indent("\n".join(code.written or ["pass"]), " " * 8)
+    name = schema["name"] if isinstance(schema, dict) and "name" in schema else "a value"
+    return generated(f"avro writer of {name}", _WRITE.format(lines=lines, parts=f"{', '.join(parts)},"), code.names)
+
+
+@cache
+def _varints() -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """Return the bytes of numbers of up to 14 bits: as whole numbers, and as the lower bits of larger ones."""
+    whole = (bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(_MASK + 1))  # noqa: PLR2004
+    return tuple(whole), tuple(bytes((n & 127 | 128, n >> 7 | 128)) for n in range(_MASK + 1))
+
+
+def _long_bytes(number: int) -> bytes:
+    """Return the bytes of a number in zigzag."""
+    if number >> _LONG_BITS:
+        raise OverflowError
+    small, lower = _varints()
+    found = b""
+    while number > _MASK:
+        found += lower[number & _MASK]
+        number >>= _BITS
+    return found + small[number]
+
+
+def _int_bytes(number: int) -> bytes:
+    if number >> _INT_BITS:
+        raise OverflowError
+    return _long_bytes(number)
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes the lines of one function.
+
+    Args:
+        defined: Named schemas.
+        code: The lines.
+    """
+
+    defined: Mapping[str, Any]
+    code: Lines
+    open: list[str] = field(default_factory=list)
+    """Records whose fields are being written; one within itself would not end."""
+    depth: int = 0
+
+    def value(self, value: str, schema: Any, made: Made | None) -> list[str]:
+        """Write the lines for a value, which is a name, and return expressions of its bytes."""
+        schema = definition_of(schema, self.defined)
+        if isinstance(schema, list):
+            return [self._union(value, schema, made)]
+        kind = kind_of(schema)
+        prepare = _prepare(kind, schema)
+        if prepare is not None:
+            value = self.code.assigned(f"{self.code.named(prepare)}({value}, {self.code.named(schema)})")
+        match kind:
+            case "record":
+                return self._record(value, schema, made)
+            case "array" | "map":
+                return [self._many(kind, value, schema, made)]
+            case "enum":
+                symbols = {symbol: _long_bytes(n << 1) for n, symbol in enumerate(schema["symbols"])}
+                return [self.code.assigned(f"{self.code.named(symbols)}[{value}]")]
+            case "fixed":
+                self._refuse_unless(f"{value}.__class__ is bytes and len({value}) == {int(schema['size'])}")
+                return [value]
+        return self._simple(kind, value)
+
+    def _simple(self, kind: str, value: str) -> list[str]:
+        match kind:
+            case "int" | "long":
+                name = self.code.new()
+                self.code.add(_LONG.format(value=value, name=name, large=f"{kind}_bytes"))
+                return [name]
+            case "string":
+                self._refuse_unless(f"{value}.__class__ is str")
+                encoded = self.code.assigned(f"{value}.encode()")
+                return [self._sized(encoded), encoded]
+            case "bytes":
+                self._refuse_unless(f"{value}.__class__ is bytes")
+                return [self._sized(value), value]
+            case "boolean":
+                self._refuse_unless(f"{value}.__class__ is bool")
+                return [self.code.assigned(rf"b'\1' if {value} else b'\0'")]
+            case "float" | "double":
+                self.code.names |= {f"pack_{kind}": struct.Struct("<f" if kind == "float" else "<d").pack}
+                self._refuse_unless(f"{value}.__class__ is float")
+                return [self.code.assigned(f"pack_{kind}({value})")]
+            case "null":
+                self._refuse_unless(f"{value} is None")
+                return []
+        message = f"there is no type {kind}"
+        raise NotGenerated(message)
+
+    def _record(self, value: str, schema: Any, made: Made | None) -> list[str]:
+        if schema["name"] in self.open:
+            message = "a record contains itself"
+            raise NotGenerated(message)
+        attributes: dict[str, str] = {}
+        if made is not None:
+            cls: Any = made.make
+            attributes = {each.encode_name: each.name for each in msgspec.structs.fields(cls)}
+            has_all = {each["name"] for each in schema["fields"]} <= attributes.keys()
+            if not has_all or cls.__struct_config__.omit_defaults:
+                message = f"{made.make} has not all fields"
+                raise NotGenerated(message)
+        self._refuse_unless(f"{value}.__class__ is {'dict' if made is None else self.code.named(made.make)}")
+        self.open.append(schema["name"])
+        parts = []
+        for each in schema["fields"]:
+            name = each["name"]
+            own = self.code.assigned(f"{value}[{name!r}]" if made is None else f"{value}.{attributes[name]}")
+            parts += self.value(own, each["type"], None if made is None else made.parts[name].made)
+        self.open.pop()
+        return parts
+
+    def _many(self, kind: str, value: str, schema: Any, made: Made | None) -> str:
+        """Write a loop over the items of an array or a map: one block of them, if there are any, and an end."""
+        self._refuse_unless(f"{value}.__class__ is {'list' if kind == 'array' else 'dict'}")
+        found, item = self.code.assigned("[]"), self.code.new()
+        key = self.code.new() if kind == "map" else ""
+        self.code.add(f"if {value}:")
+        with self._indented():
+            self.code.add(f"{found}.append({self._sized(value)})")
+            self.code.add(f"for {key}, {item} in {value}.items():" if key else f"for {item} in {value}:")
+            with self._indented():
+                parts = self._simple("string", key) if key else []
+                parts += self.value(item, schema["values" if key else "items"], made)
+                self.code.add(f"{found} += ({''.join(f'{part}, ' for part in parts)})")
+        return self.code.assigned(rf"join({found}) + b'\0'")
+
+    def _union(self, value: str, schema: list[Any], made: Made | None) -> str:
+        """Write a branch for each member. The library takes the first one that a value belongs to."""
+        branches = [definition_of(each, self.defined) for each in schema]
+        tests = self._tests(value, branches)
+        found = self.code.new()
+        for number, (test, branch) in enumerate(zip(tests, branches, strict=True)):
+            self.code.add(f"{'if' if number == 0 else 'elif'} {test}:")
+            with self._indented():
+                if made is None and branch != "null" and kind_of(branch) == "record":  # a dict may name its record
+                    self._refuse_unless(f"'-type' not in {value}")
+                index = f"b'\\x{number << 1:02x}'"
+                parts = self.value(value, branch, made)
+                self.code.add(f"{found} = join(({', '.join([index, *parts])},))")
+        self.code.add("else:\n    return plain(value)")
+        return found
+
+    def _tests(self, value: str, branches: list[Any]) -> list[str]:
+        """Return the conditions of a union's members.
+
+        Raises:
+            NotGenerated: If the class of a value does not say to which member it belongs.
+        """
+        if len(branches) == 2 and "null" in branches:  # noqa: PLR2004 - a value, or none
+            return [f"{value} is {'' if each == 'null' else 'not '}None" for each in branches]
+        classes = [_CLASSES.get(each) if isinstance(each, str) else None for each in branches]
+        takes_integers = "float" in classes and "int" in classes[classes.index("float") :]
+        if None in classes or len(set(classes)) < len(classes) or takes_integers:
+            message = "several types of a union take a value"
+            raise NotGenerated(message)
+        return [f"{value}.__class__ is {each}" for each in classes]
+
+    def _sized(self, value: str) -> str:
+        name = self.code.new()
+        self.code.add(_SIZED.format(value=value, name=name))
+        return name
+
+    def _refuse_unless(self, condition: str) -> None:
+        self.code.add(f"if not ({condition}):\n    return plain(value)")
+
+    @contextmanager
+    def _indented(self) -> Iterator[None]:
+        if self.depth == 2 * _DEEPEST:
+            message = "it is nested too deeply"
+            raise NotGenerated(message)
+        self.depth += 1
+        with self.code.indented():
+            yield
+        self.depth -= 1
+
+
+def _prepare(kind: str, schema: Any) -> Any:
+    """Return the library's function that makes a value of a logical type one of its plain type; None for plain types."""
+    from fastavro.write import LOGICAL_WRITERS  # noqa: PLC0415 - of an extra
+
+    if not isinstance(schema, dict) or "logicalType" not in schema:
+        return None
+    return LOGICAL_WRITERS.get(f"{kind}-{schema['logicalType']}")

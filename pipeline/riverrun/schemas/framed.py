@@ -1,0 +1,243 @@
+"""Confluent's wire format: a 0 byte, the schema's id in four bytes (big-endian), and the payload of the format.
+
+In a topology, a serde has no registry yet. Before use it is `placed`, which binds it to a registry and a topic. The
+first record of a schema asks the registry; all further records need a dict look-up.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from riverrun.errors import ConfigError, SchemaError
+from riverrun.schemas.registry import Registry, registry_of
+from riverrun.schemas.subjects import Registration, check_settings
+from riverrun.serde.api import Serde, SerdePlace, placed, reading_framed
+from riverrun.serde.immutable import immutable_types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Write: TypeAlias = "Callable[[Any], bytes]"
+    Read: TypeAlias = "Callable[[bytes], Any]"
+
+_HEAD = struct.Struct(">bI")
+HEAD_BYTES = _HEAD.size
+MAGIC = 0
+_NO_HEAD = b"\xff"
+_MOST_TURNS = 8
+"""Number of changes of the schema up to which generated functions follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """How payloads are read, whatever their schema.
+
+    Args:
+        read: Reads a payload, and refuses bytes that begin with a zero byte.
+        begins_at: Returns the position of the payload in a value, which has been read before.
+    """
+
+    read: Read
+    begins_at: Callable[[bytes], int]
+
+
+class SchemaFormat(Protocol):
+    """The operations of Avro, Protobuf or JSON Schema, with the arguments of a serde."""
+
+    @property
+    def form(self) -> str | None:
+        """Return the form in which the registry hands out schemas; None for the registered form."""
+        ...
+
+    def record_name(self, schema: Any) -> str | None:
+        """The full name of a schema's records; None if they have none."""
+        ...
+
+    def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:
+        """Return the schema to write with (`Schema`), after registering the schemas that it references, or None."""
+        ...
+
+    def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
+        """Return the function that writes values with a schema, after the magic byte and the id."""
+        ...
+
+    def reader(self, schema: Any, registry: Registry) -> Read:
+        """Return the function that reads values written with a schema; its input includes the magic byte and the id."""
+        ...
+
+    @property
+    def payload(self) -> Payload | None:
+        """Return how payloads of all schemas are read; None if a payload cannot be read without its schema."""
+        ...
+
+
+def framed(
+    name: str,
+    made_of: SchemaFormat,
+    settings: Mapping[str, Any],
+    remake: tuple[Callable[..., Any], tuple[Any, ...]],
+    value_type: Any,
+    plain: Callable[[Any], Any] | None = None,
+) -> Serde[Any]:
+    """Return a serde for a topology, which gets its registry when an application starts.
+
+    Args:
+        name: Its name.
+        made_of: The format.
+        settings: Its own settings, which override those of `[schema_registry]`.
+        remake: Creates it again in another process.
+        value_type: Type of the values, for columns.
+        plain: Converts a value to `value_type`, if values have another type.
+
+    Raises:
+        ConfigError: If a setting is unknown.
+    """
+    check_settings(name, settings)
+    latest: list[Serde[Any]] = []
+    immutable = immutable_types(value_type) if plain is None else frozenset[type]()
+
+    def somewhere() -> Serde[Any]:
+        if not latest:
+            message = f"Serde {name} is used outside an application, where it has no schema registry"
+            raise ConfigError(message, hint="Applications and the test driver provide one.")
+        return latest[-1]
+
+    def serialize(value: Any) -> bytes:
+        return somewhere().serialize(value)
+
+    def deserialize(data: bytes) -> Any:
+        return somewhere().deserialize(data)
+
+    def place(at: SerdePlace) -> Serde[Any]:
+        use = _Use(made_of, at, {**at.registry, **settings})
+        own = (placed, (unplaced, at))
+        made: Serde[Any] = Serde(
+            name=name,
+            serialize=use.serializer(),
+            deserialize=use.deserializer(),
+            partition_key=None,
+            remake=own,
+            value_type=value_type,
+            immutable_types=immutable,
+            exact=True,
+            plain=plain,
+        )
+        latest[:] = [made]  # bytes outside topics, such as a join's hash, are written for the latest place
+        return made
+
+    unplaced: Serde[Any] = Serde(
+        name=name,
+        serialize=serialize,
+        deserialize=deserialize,
+        partition_key=None,
+        remake=remake,
+        value_type=value_type,
+        immutable_types=immutable,
+        exact=True,
+        place=place,
+        plain=plain,
+    )
+    return unplaced
+
+
+class _Frame:
+    """Lets generated functions read values of one schema, the latest, without a call of `deserialize` (`ReadsFramed`).
+
+    If schemas keep changing, it stays with the function for all of them.
+
+    Args:
+        made_of: The format.
+        known: A head that no value has, and the function that reads any.
+    """
+
+    def __init__(self, made_of: SchemaFormat, known: tuple[bytes, Read]) -> None:
+        self.known = self._any = known
+        self.schema = b""
+        self._payload = made_of.payload
+        self._turns = 0
+
+    @property
+    def compared_bytes(self) -> int | None:
+        """Return the length of the magic byte and the id; None for formats that read payloads of any schema."""
+        return HEAD_BYTES if self._payload is None else None
+
+    def turn(self, schema: bytes, data: bytes, read: Read) -> None:
+        """Know another schema, of which a value has been read, from now on.
+
+        Args:
+            schema: The magic byte and the id.
+            data: The value.
+            read: Reads values of the schema.
+        """
+        self._turns += 1
+        if self._turns > _MOST_TURNS:
+            self.known = self._any
+        elif self._payload is None:
+            self.known = schema, read
+        else:
+            self.known = data[: self._payload.begins_at(data)], self._payload.read
+        self.schema = schema
+
+
+class _Use:
+    """A serde in one place, with its registry and its caches."""
+
+    def __init__(self, made_of: SchemaFormat, place: SerdePlace, settings: Mapping[str, Any]) -> None:
+        self._format = made_of
+        self._place = place
+        self._settings = settings
+
+    def serializer(self) -> Write:
+        write: Write | None = None
+
+        def serialize(value: Any) -> bytes:
+            nonlocal write
+            if write is None:
+                write = self._writer()
+            return write(value)
+
+        return serialize
+
+    def deserializer(self) -> Read:
+        readers: dict[bytes, Read] = {}
+        known = readers.get
+
+        def deserialize(data: bytes) -> Any:
+            head = data[:5]
+            read = known(head)
+            if read is None:
+                read = readers[head] = self._reader(data)
+            value = read(data)
+            if head != frame.schema:
+                frame.turn(head, data, read)
+            return value
+
+        frame = _Frame(self._format, (_NO_HEAD, deserialize))
+        return reading_framed(deserialize, frame)
+
+    def _writer(self) -> Write:
+        registry, registration = registry_of(self._place.registry), Registration.of(self._settings)
+        schema = self._format.prepared(registry, self._place, registration)
+        if schema is None and not registration.use_latest:
+            message = "A serde without a schema can read, but not write"
+            raise SchemaError(message, hint="Pass a type or schema=, or set use.latest.version.")
+        subject = registration.subject(self._place, None if schema is None else self._format.record_name(schema))
+        if registration.use_latest:
+            latest = registry.latest(subject)
+            schema, schema_id = latest.schema, latest.schema_id
+        elif registration.auto_register:
+            schema_id = registry.registered(subject, schema, normalize=registration.normalize)
+        else:
+            schema_id = registry.known(subject, schema, normalize=registration.normalize).schema_id
+        return self._format.writer(schema, _HEAD.pack(MAGIC, schema_id), registry)
+
+    def _reader(self, data: bytes) -> Read:
+        if len(data) < HEAD_BYTES or data[0] != MAGIC:
+            begin = data[:HEAD_BYTES].hex() or "nothing"
+            message = f"a value with a schema begins with 00 and the schema's id, four bytes, not with {begin}"
+            raise ValueError(message)
+        registry = registry_of(self._place.registry)
+        _, schema_id = _HEAD.unpack_from(data)
+        return self._format.reader(registry.schema(schema_id, self._format.form), registry)

@@ -1,0 +1,46 @@
+"""Schemas as text: from what users write, and to what the registry's client takes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from riverrun.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from riverrun.schemas.subjects import Reference
+
+
+def json_text(schema: str | Mapping[str, Any] | Sequence[Any] | None, kind: str) -> str | None:
+    """Return a schema as JSON text; None for no schema.
+
+    Args:
+        schema: JSON as text, or the value that it stands for.
+        kind: The kind of schema, for the error.
+
+    Raises:
+        ConfigError: If text is not JSON.
+    """
+    if schema is None or not isinstance(schema, str):
+        return None if schema is None else json.dumps(schema)
+    try:
+        json.loads(schema)
+    except ValueError as error:
+        message = f"{kind} must be JSON: {error}"
+        raise ConfigError(message) from error
+    return schema
+
+
+def client_schema(text: str | None, type_: str, references: Sequence[Reference]) -> Any:
+    """Return a schema as the registry's client takes it (`Schema`); None for no text.
+
+    Args:
+        text: The schema.
+        type_: The registry's name of its kind.
+        references: Schemas that it uses.
+    """
+    from confluent_kafka.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - of an extra
+
+    return None if text is None else Schema(text, type_, [SchemaReference(*each) for each in references])

@@ -1,0 +1,116 @@
+"""How serdes use the registry: naming subjects, and registering or looking up schemas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from riverrun.config.checks import nearest
+from riverrun.config.sections.schema_registry import SERDE_SETTINGS
+from riverrun.errors import ConfigError, SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from riverrun.serde.api import SerdePlace
+
+    Strategy: TypeAlias = "Callable[[Any, str | None], str | None]"
+
+_JAVA_NAMES = {
+    "TopicNameStrategy": "topic_subject_name_strategy",
+    "RecordNameStrategy": "record_subject_name_strategy",
+    "TopicRecordNameStrategy": "topic_record_subject_name_strategy",
+}
+_TOPIC = "topic_subject_name_strategy"
+
+
+class Reference(NamedTuple):
+    """A reference to another schema: its name there, and its subject and version."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """How a serde finds the schema to write values with.
+
+    Args:
+        auto_register: Whether to register it (`auto.register.schemas`).
+        use_latest: Whether to write with the latest version of the subject instead (`use.latest.version`).
+        normalize: Whether the registry normalizes it (`normalize.schemas`).
+        strategy: Names the subject (`subject.name.strategy`).
+    """
+
+    auto_register: bool
+    use_latest: bool
+    normalize: bool
+    strategy: Strategy
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Registration:
+        """Read the settings of a serde.
+
+        Raises:
+            ConfigError: If they contradict each other, or the strategy is unknown.
+        """
+        auto_register = settings.get("auto.register.schemas", True)
+        use_latest = settings.get("use.latest.version", False)
+        if auto_register and use_latest:
+            message = "use.latest.version needs auto.register.schemas = false"
+            raise ConfigError(
+                message, hint="Serdes that write with the latest version of a subject do not register schemas."
+            )
+        normalize = settings.get("normalize.schemas", False)
+        return cls(auto_register, use_latest, normalize, _strategy(settings.get("subject.name.strategy", _TOPIC)))
+
+    def subject(self, place: SerdePlace, record_name: str | None) -> str:
+        """Return the subject of a schema.
+
+        Raises:
+            SchemaError: If the strategy names none.
+        """
+        from confluent_kafka.serialization import MessageField, SerializationContext  # noqa: PLC0415 - of an extra
+
+        field = MessageField.KEY if place.is_key else MessageField.VALUE
+        try:
+            subject = self.strategy(SerializationContext(place.topic, field), record_name)
+        except TypeError:  # Confluent's strategies append None as text
+            subject = None
+        if subject is None:
+            message = f"subject.name.strategy names no subject for {record_name or 'a schema without a name'}"
+            hint = "If topics are chosen per record, use record_subject_name_strategy, which needs schemas with names."
+            raise SchemaError(message, hint=hint)
+        return subject
+
+
+def check_settings(serde: str, settings: Mapping[str, Any]) -> None:
+    """Check that a serde has settings of serdes only.
+
+    Raises:
+        ConfigError: If a setting is unknown, or has another type.
+    """
+    for key, value in settings.items():
+        if key not in SERDE_SETTINGS:
+            message = f"{serde} has no setting {key}"
+            raise ConfigError(
+                message, hint=f"{nearest(key, SERDE_SETTINGS)} Settings of clients belong in [schema_registry]."
+            )
+        if not isinstance(value, SERDE_SETTINGS[key].kind) and not (key == "subject.name.strategy" and callable(value)):
+            message = f"{serde}: {key} cannot be {value!r}"
+            raise ConfigError(message)
+
+
+def _strategy(given: str | Strategy) -> Strategy:
+    if not isinstance(given, str):
+        return given
+    from confluent_kafka import schema_registry  # noqa: PLC0415 - of an extra
+
+    known = {*_JAVA_NAMES, *_JAVA_NAMES.values()}
+    name = given.rpartition(".")[2]
+    if name not in known:
+        message = f"subject.name.strategy is {given!r}"
+        raise ConfigError(message, hint=f"Allowed: {', '.join(sorted(known))}, or your own function.")
+    found: Strategy = getattr(schema_registry, _JAVA_NAMES.get(name, name))
+    return found

@@ -1,0 +1,244 @@
+"""A serde: two functions and a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from riverrun.errors import StreamsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+T = TypeVar("T")
+
+ITEM = "riverrun_item"
+"""Names the attribute of a serde's function that reads or writes tuples of one item: the function of that item."""
+
+
+FIELDS = "riverrun_fields"
+"""Names the attribute of a serde's function that reads or writes tuples: the `ReadsFields` or `WritesFields` of objects."""
+
+
+class ReadsFields(Protocol):
+    """Reads bytes as objects with attributes, which generated functions make a tuple of without a call."""
+
+    @property
+    def known(self) -> Callable[[bytes], Any]:
+        """Return the reader of objects; it raises to leave bytes to the serde's function, whose calls may change it."""
+        ...
+
+    @property
+    def fields(self) -> Sequence[str | None]:
+        """The attribute of each item of the tuple; None for an item that is always None."""
+        ...
+
+    def holding(self, row: Sequence[Any] | None) -> Any:
+        """Return an object that has the items of a tuple as attributes; None for None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WritesFields:
+    """Writes tuples as objects, which generated functions make of the items without a tuple.
+
+    Args:
+        make: Returns the object of some items.
+        encode: Writes the object.
+    """
+
+    make: Callable[..., Any]
+    encode: Callable[[Any], bytes]
+
+
+FRAME = "riverrun_frame"
+"""Names the attribute of a serde's function that reads bytes behind a head: the `ReadsFramed` that does so."""
+
+
+class ReadsFramed(Protocol):
+    """Reads bytes behind a head, such as the id of a schema, so that generated functions need no call of Python's for it."""
+
+    @property
+    def known(self) -> tuple[bytes, Callable[[bytes], Any]]:
+        """Return a head, and the function that reads what begins with it; calls of the serde's function may change both."""
+        ...
+
+    @property
+    def compared_bytes(self) -> int | None:
+        """Number of bytes to compare with the head, before the function is called with all bytes.
+
+        None if the function takes bytes without their head, and refuses those that begin with a zero byte: another head.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SerdePlace:
+    """The place where a serde is used; serdes on a schema registry need it.
+
+    Args:
+        topic: The topic, or the changelog of a store, with the application's prefix; None if topics are chosen per record.
+        is_key: Whether the serde is for keys.
+        registry: Settings of the schema registry (`[schema_registry]`). Never printed: they may hold secrets.
+    """
+
+    topic: str | None
+    is_key: bool
+    registry: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Serde(Generic[T]):
+    """Converts between bytes and values (`org.apache.kafka.common.serialization.Serde`).
+
+    >>> upper = Serde("upper", lambda text: text.upper().encode(), bytes.decode)
+    >>> upper.deserialize(upper.serialize("abc"))
+    'ABC'
+
+    The two functions never see None: a null key or value is null bytes everywhere.
+
+    Args:
+        name: Shown in errors, and part of a topology's fingerprint.
+        serialize: Value to bytes. May raise anything; hosts turn it into `SerializationError`.
+        deserialize: Bytes to value. May raise anything; hosts turn it into `DeserializationError`.
+        partition_key: Returns the bytes from which a sink computes the partition, if not the serialized key. Windowed keys
+            hash their inner key only (Kafka Streams' `WindowedStreamPartitioner`).
+        remake: A function and its arguments that create an equal serde. Encoders cannot be pickled; `remake` lets topologies
+            with serdes travel to executors.
+        value_type: Type of the values, for hosts that build columns: a Python type that msgspec can inspect.
+            `Annotated[int, 16]` and the like stand for numbers of fewer than 64 bits, `Any` for any JSON. None if the type is
+            unknown: columns then hold the bytes.
+        immutable_types: Classes of immutable values that survive a round trip unchanged. A store hands out one object of such
+            a value many times; of other values it keeps the bytes, and deserializes them on each read.
+        exact: Whether stores refuse values that a round trip would change, such as a tuple that becomes a list.
+        plain: Converts a value to `value_type`, if values have another type, such as a message of Protobuf.
+        place: Returns the serde for one place, for serdes that depend on it; None for all others. See `placed`.
+    """
+
+    name: str
+    serialize: Callable[[T], bytes]
+    deserialize: Callable[[bytes], T]
+    partition_key: Callable[[T], bytes] | None = None
+    remake: tuple[Callable[..., Any], tuple[Any, ...]] | None = field(default=None, repr=False, compare=False)
+    value_type: Any = field(default=None, repr=False, compare=False)
+    immutable_types: frozenset[type] = field(default=frozenset(), repr=False, compare=False)
+    exact: bool = field(default=False, repr=False, compare=False)
+    plain: Callable[[T], Any] | None = field(default=None, repr=False, compare=False)
+    place: Callable[[SerdePlace], Serde[T]] | None = field(default=None, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Pickle by `remake`, or by the functions if they can be pickled."""
+        return self.remake or (
+            type(self),
+            (
+                self.name,
+                self.serialize,
+                self.deserialize,
+                self.partition_key,
+                None,
+                self.value_type,
+                self.immutable_types,
+                self.exact,
+                self.plain,
+                self.place,
+            ),
+        )
+
+
+def item_of(function: Any) -> Callable[[Any], Any] | None:
+    """Return the function of the only item, of a serde's function for tuples of one item; None for all others."""
+    found: Callable[[Any], Any] | None = getattr(function, "__dict__", {}).get(ITEM)
+    return found
+
+
+def reading_fields(function: Callable[[bytes], Any], reader: ReadsFields) -> Callable[[bytes], Any]:
+    """Return a serde's function that reads tuples, of which generated functions may take the items from objects."""
+    setattr(function, FIELDS, reader)
+    return function
+
+
+def fields_of(function: Any) -> ReadsFields | None:
+    """Return what reads the tuples of a serde's function as objects; None if it has to be called."""
+    found: ReadsFields | None = getattr(function, "__dict__", {}).get(FIELDS)
+    return found
+
+
+def writing_fields(function: Callable[[Any], bytes], writer: WritesFields) -> Callable[[Any], bytes]:
+    """Return a serde's function that writes tuples, which generated functions may write as objects."""
+    setattr(function, FIELDS, writer)
+    return function
+
+
+def written_fields_of(function: Any) -> WritesFields | None:
+    """Return what writes the tuples of a serde's function as objects; None if it has to be called."""
+    found: WritesFields | None = getattr(function, "__dict__", {}).get(FIELDS)
+    return found
+
+
+def reading_framed(function: Callable[[bytes], Any], frame: ReadsFramed) -> Callable[[bytes], Any]:
+    """Return a serde's function that reads bytes behind a head, which generated functions may compare themselves."""
+    setattr(function, FRAME, frame)
+    return function
+
+
+def frame_of(function: Any) -> ReadsFramed | None:
+    """Return what reads the bytes of a serde's function behind their head; None if it has to be called."""
+    found: ReadsFramed | None = getattr(function, "__dict__", {}).get(FRAME)
+    return found
+
+
+def plain_reader(serde: Serde[Any]) -> Callable[[bytes], Any]:
+    """Return the function that deserializes bytes to a value of `Serde.value_type`, for columns and for display."""
+    read, plain = serde.deserialize, serde.plain
+    return read if plain is None else lambda data: plain(read(data))
+
+
+def refusal(serde: Serde[Any], error: Exception) -> str:
+    """Describe why a serde cannot read or write something. Leaves out the error's hint (`hint_of`).
+
+    >>> refusal(Serde("upper", str.upper, bytes.decode), ValueError("no text"))
+    'serde upper refuses it (ValueError: no text)'
+    """
+    reason = error.message if isinstance(error, StreamsError) else error
+    return f"serde {serde.name} refuses it ({type(error).__name__}: {reason})"
+
+
+def hint_of(error: Exception) -> str | None:
+    """Return the hint of a serde's error, such as that of a schema registry; None if there is none."""
+    return error.hint if isinstance(error, StreamsError) else None
+
+
+def placed(serde: Serde[Any], place: SerdePlace) -> Serde[Any]:
+    """Return the serde for one place: unchanged unless the serde, or one inside it, depends on where it is used.
+
+    >>> upper = Serde("upper", lambda text: text.upper().encode(), bytes.decode)
+    >>> placed(upper, SerdePlace("words", is_key=True, registry={})) is upper
+    True
+
+    Args:
+        serde: The serde of a topology, which belongs to no application yet.
+        place: Where it is used. Each part of a composite serde, such as one side of a join, gets its own place.
+    """
+    if serde.place is not None:
+        return serde.place(place)
+    function, arguments = serde.remake or (None, ())
+    inner = [part for part in arguments if isinstance(part, Serde)]
+    if function is None or not needs_place(serde):
+        return serde
+    places = iter([place] if len(inner) == 1 else [_part_of(place, number) for number in range(len(inner))])
+    made: Serde[Any] = function(
+        *(placed(part, next(places)) if isinstance(part, Serde) else part for part in arguments)
+    )
+    return made
+
+
+def needs_place(serde: Serde[Any]) -> bool:
+    """Return whether a serde, or one inside it, depends on where it is used."""
+    function, parts = serde.remake or (None, ())
+    if function is placed:  # it has its place already
+        return False
+    return serde.place is not None or any(isinstance(part, Serde) and needs_place(part) for part in parts)
+
+
+def _part_of(place: SerdePlace, number: int) -> SerdePlace:
+    return replace(place, topic=None if place.topic is None else f"{place.topic}-{number}")

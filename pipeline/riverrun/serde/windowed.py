@@ -1,0 +1,144 @@
+"""Serdes of windowed keys that other applications can read (`TimeWindowedSerializer`, `SessionWindowedSerializer`)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from riverrun.arguments import DURATION, SERDE, optional, takes
+from riverrun.serde.api import Serde
+from riverrun.windows import Window, Windowed, end_of, millis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+K = TypeVar("K")
+
+_START = struct.Struct(">q")
+_END_AND_START = struct.Struct(">qq")
+NO_END_MS = 2**63 - 1
+"""End of windows of unknown size."""
+
+
+@takes(inner=SERDE, size=optional(DURATION))
+def windowed(inner: Serde[K], size: timedelta | None = None) -> Serde[Windowed[K]]:
+    """Return the serde of time-windowed keys: the inner key, then the window's start (8 bytes, big-endian).
+
+    The inner key alone selects the partition, so that all windows of a key stay together.
+
+    >>> from riverrun.serde.primitives import STRING
+    >>> windowed(STRING).serialize(Windowed("A", Window(60000, 120000))).hex()
+    '41000000000000ea60'
+
+    Args:
+        inner: Serde of the inner key.
+        size: Length of the windows. The bytes do not contain it: reading needs it, writing does not.
+    """
+    return windowed_of_size_ms(inner, millis(size, "window size") if size is not None else None)
+
+
+def windowed_of_size_ms(inner: Serde[K], size_ms: int | None) -> Serde[Windowed[K]]:
+    """Return the serde for a size in ms, since windows without end are longer than any `timedelta`."""
+    encode, decode, start_bytes = inner.serialize, inner.deserialize, _START.pack
+
+    def serialize(key: Windowed[K]) -> bytes:
+        return encode(key[0]) + start_bytes(key[1][0])  # access by index takes half the time
+
+    def deserialize(data: bytes) -> Windowed[K]:
+        if size_ms is None:
+            message = f"windowed({inner.name}) needs the size of the windows to read keys"
+            raise ValueError(message)
+        if len(data) < _START.size:
+            message = f"a windowed key takes at least {_START.size} bytes, not {len(data)}"
+            raise ValueError(message)
+        (start,) = _START.unpack(data[-8:])
+        return Windowed(decode(data[:-8]), Window(start, end_of(start, size_ms)))
+
+    def partition_key(key: Windowed[K]) -> bytes:
+        return encode(key.key)
+
+    return Serde(
+        name=f"windowed[{inner.name}]",
+        serialize=serialize,
+        deserialize=deserialize,
+        partition_key=partition_key,
+        remake=(windowed_of_size_ms, (inner, size_ms)),
+        value_type=None if size_ms is None else _type_of(inner),
+        immutable_types=_immutable(inner),
+    )
+
+
+def windowed_until(inner: Serde[K], end: Callable[[int], int]) -> Serde[Windowed[K]]:
+    """Return the serde for windows of several sizes; `end(start)` returns the end of a window."""
+    fixed = windowed_of_size_ms(inner, 0)
+
+    def deserialize(data: bytes) -> Windowed[K]:
+        key, window = fixed.deserialize(data)
+        return Windowed(key, Window(window.start, end(window.start)))
+
+    return replace(fixed, deserialize=deserialize, remake=(windowed_until, (inner, end)))
+
+
+def of_any_size(serde: Serde[Any]) -> Serde[Any]:
+    """Return a serde that can read windowed keys without knowing the size: such windows have no end.
+
+    >>> from riverrun.serde.primitives import STRING
+    >>> sized_or_not = windowed(STRING)
+    >>> of_any_size(sized_or_not).deserialize(sized_or_not.serialize(Windowed("A", Window(60000, 120000)))).key
+    'A'
+    """
+    if serde.remake is None or serde.remake[0] is not windowed_of_size_ms or serde.remake[1][1] is not None:
+        return serde
+    return windowed_until(serde.remake[1][0], lambda _start: NO_END_MS)
+
+
+@takes(inner=SERDE)
+def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
+    """Return the serde of session-windowed keys: inner key, session's end, session's start (8 bytes each, big-endian).
+
+    The inner key alone selects the partition.
+
+    >>> from riverrun.serde.primitives import STRING
+    >>> session_windowed(STRING).serialize(Windowed("A", Window(10, 25))).hex()
+    '410000000000000019000000000000000a'
+
+    Args:
+        inner: Serde of the inner key.
+    """
+    encode, decode = inner.serialize, inner.deserialize
+
+    def serialize(key: Windowed[K]) -> bytes:
+        return encode(key.key) + _END_AND_START.pack(key.window.end, key.window.start)
+
+    def deserialize(data: bytes) -> Windowed[K]:
+        if len(data) < _END_AND_START.size:
+            message = f"a session key takes at least {_END_AND_START.size} bytes, not {len(data)}"
+            raise ValueError(message)
+        end, start = _END_AND_START.unpack(data[-16:])
+        return Windowed(decode(data[:-16]), Window(start, end))
+
+    def partition_key(key: Windowed[K]) -> bytes:
+        return encode(key.key)
+
+    return Serde(
+        name=f"session_windowed[{inner.name}]",
+        serialize=serialize,
+        deserialize=deserialize,
+        partition_key=partition_key,
+        remake=(session_windowed, (inner,)),
+        value_type=_type_of(inner),
+        immutable_types=_immutable(inner),
+    )
+
+
+def _type_of(inner: Serde[Any]) -> Any:
+    """Return the type of windowed keys; None if the type of inner keys is unknown."""
+    return None if inner.value_type is None else Windowed.__class_getitem__(inner.value_type)
+
+
+def _immutable(inner: Serde[Any]) -> frozenset[type]:
+    """Return the immutable classes of windowed keys: a windowed key is immutable if its inner key is."""
+    is_known = inner.value_type is not Any and bool(inner.immutable_types)
+    return frozenset({Windowed}) if is_known else frozenset()

@@ -1,0 +1,208 @@
+"""Admits or refuses callers of the HTTP interface. This check comes before all others."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+
+from riverrun.config.address import ServerAddress, is_loopback
+from riverrun.service.access.signatures import SIGNATURE
+from riverrun.service.console.files import PATHS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+    from collections.abc import Set as AbstractSet
+
+    from riverrun.runtime.ports import Clock
+    from riverrun.service.access.signatures import Signatures
+
+    Message = MutableMapping[str, Any]
+    Scope = MutableMapping[str, Any]
+    Receive = Callable[[], Awaitable[Message]]
+    Send = Callable[[Message], Awaitable[None]]
+    App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+OPEN_PATHS = frozenset({"/health", "/ready"}) | PATHS
+"""Paths that need no token, since they reveal no data. The console's files are equal everywhere."""
+_READING = frozenset({"GET", "HEAD"})
+QUERY_PATH = "/query"
+"""Path of SQL queries, which only read."""
+_BETWEEN_INSTANCES = "/stores/"
+"""Beginning of the paths that instances ask each other for."""
+_OF_OBSERVERS = frozenset({"/status", "/tasks"})
+"""Paths that consoles of projects and checks ask instances for."""
+_MAX_BODY_BYTES = 64 * 1024
+"""Maximum size of a request's body; only SQL queries have one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Decides which callers are admitted.
+
+    Args:
+        token: Shown by callers (`Authorization: Bearer`) to do everything. If it is empty, nobody can show it.
+        read_token: Shown by callers that only read; empty likewise. With neither token, all callers on this machine are
+            admitted.
+        signatures: Check questions of other instances; None without a token.
+        server: `host:port` as other instances know it.
+        hosts: Further names of this instance (`server.allowed.hosts`).
+    """
+
+    token: str = field(default="", repr=False)
+    read_token: str = field(default="", repr=False)
+    signatures: Signatures | None = None
+    server: str = ""
+    hosts: frozenset[str] = frozenset()
+
+    @property
+    def wants_token(self) -> bool:
+        """Whether callers without a token are refused."""
+        return bool(self.token or self.read_token)
+
+    def is_own_host(self, host: str) -> bool:
+        """Return whether `host`, or `host:port`, names this instance.
+
+        A name that somebody else has chosen and made an alias of this machine does not count: pages under that name could
+        ask.
+        """
+        if host in {self.server, *self.hosts}:
+            return True
+        name = _host_of(host)
+        return bool(name) and (is_loopback(name) or name in {*self.hosts, _host_of(self.server)})
+
+
+def _host_of(host: str) -> str:
+    """Return the host without a port; empty if there is none, or if the text has further parts."""
+    bare = host.endswith("]") or ":" not in host
+    try:
+        return ServerAddress.parse(f"{host}:0" if bare else host).host.lower()
+    except ValueError:
+        return ""
+
+
+class Admission:
+    """Passes admitted requests on to an application, and answers all others itself.
+
+    Args:
+        app: The application.
+        access: Decides which callers are admitted.
+        clock: Returns the time: questions of other instances are valid for some minutes.
+        open_paths: Paths that need no token.
+    """
+
+    def __init__(self, app: App, access: Access, clock: Clock, open_paths: AbstractSet[str] = OPEN_PATHS) -> None:
+        self._app = app
+        self._access = access
+        self._clock = clock
+        self._open_paths = open_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        question = headers.get(SIGNATURE, "")
+        signs = bool(question) and self._is_from_instance(question, scope)
+        refusal = (
+            _misfit(headers) or self._foreign(scope, headers) or (None if signs else self._stranger(scope, headers))
+        )
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        await self._app(scope, receive, self._signing(question, send) if signs else send)
+
+    def _is_from_instance(self, question: str, scope: Scope) -> bool:
+        signatures = self._access.signatures
+        may_ask = scope["path"].startswith(_BETWEEN_INSTANCES) or scope["path"] in _OF_OBSERVERS
+        if signatures is None or scope["method"] != "GET" or not may_ask:
+            return False
+        query = scope["query_string"]
+        target = scope["raw_path"] + (b"?" + query if query else b"")
+        return signatures.is_question(question, self._access.server, target, self._clock.now_ms())
+
+    def _foreign(self, scope: Scope, headers: Headers) -> Response | None:
+        """Refuse requests that a page of another origin makes a browser send."""
+        access, host = self._access, headers.get("Host", "")
+        if not access.wants_token and not access.is_own_host(host):
+            message = f"This instance is not called {host!r}; server.allowed.hosts may name it"
+            return refused("misdirected", message, 421)
+        origin = headers.get("Origin")
+        is_foreign = origin is not None and origin.partition("://")[2] not in {host, *access.hosts}
+        is_own = headers.get("Sec-Fetch-Site", "none") in {"none", "same-origin"}
+        if is_foreign or not (is_own or _follows_link(scope, headers)):
+            return refused("foreign-origin", "Pages of other sites may not ask this instance", 403)
+        return None
+
+    def _stranger(self, scope: Scope, headers: Headers) -> Response | None:
+        access = self._access
+        if not access.wants_token or scope["path"] in self._open_paths:
+            return None
+        scheme, _, shown = headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer":  # may be written in any way (RFC 9110, 11.1)
+            if _equal(shown, access.token):
+                return None
+            if _equal(shown, access.read_token):
+                if scope["method"] in _READING or scope["path"] == QUERY_PATH:
+                    return None
+                return refused("forbidden", "This token is for asking: server.token is needed here", 403)
+        wanted = {"WWW-Authenticate": "Bearer"}
+        return refused("unauthorized", "Show the token: Authorization: Bearer ...", 401, wanted)
+
+    def _signing(self, question: str, send: Send) -> Send:
+        """Hold an answer back until it is complete, then sign it."""
+        started: list[Message] = []
+        body = bytearray()
+
+        async def sign(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                started.append(message)
+                return
+            body.extend(message.get("body", b""))
+            if message.get("more_body", False):
+                return
+            (start,) = started
+            headers = MutableHeaders(scope=start)
+            signatures = self._access.signatures
+            assert signatures is not None, "it has checked the question"  # noqa: S101 - a mistake of ours
+            headers[SIGNATURE] = signatures.answer(question, start["status"], headers, bytes(body))
+            await send(start)
+            await send({"type": "http.response.body", "body": bytes(body)})
+
+        return sign
+
+
+def _follows_link(scope: Scope, headers: Headers) -> bool:
+    """Return whether a browser follows a link from elsewhere to the console, which has no data and stands in no frame."""
+    goes = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
+    return goes and scope["method"] == "GET" and scope["path"] == "/"
+
+
+def _equal(shown: str, token: str) -> bool:
+    return bool(token) and secrets.compare_digest(shown.strip(" ").encode(), token.encode())
+
+
+def _misfit(headers: Headers) -> Response | None:
+    """Return a refusal if a request's body cannot be a statement, so that it need not be read."""
+    length = headers.get("Content-Length", "0")
+    if "Transfer-Encoding" in headers or not length.isdecimal() or int(length[:10]) > _MAX_BODY_BYTES:
+        return refused("too-large", "Requests here have no body, or a short one", 413, {"Connection": "close"})
+    return None
+
+
+def refused(error: str, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a refusal in the form of all errors.
+
+    Args:
+        error: The kind of error, for programs.
+        message: The reason, for people.
+        status: The status.
+        headers: Further headers.
+    """
+    body = msgspec.json.encode({"error": error, "message": message})
+    return Response(body, status, headers, media_type="application/json")

@@ -1,0 +1,96 @@
+// The topology's picture, with figures next to its titles, topics and stores.
+import { ask, byId, number, setText, size, span } from "/page.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const MOST_BOXES = 3000; // a larger picture would keep a browser busy, and nobody could read it
+
+let places = [];
+
+function figure(x, y) {
+  const text = document.createElementNS(SVG, "text");
+  text.setAttribute("class", "figures");
+  text.setAttribute("x", x);
+  text.setAttribute("y", y);
+  return text;
+}
+
+function below(rect) {
+  const [x, y, width, height] = ["x", "y", "width", "height"].map((name) => Number(rect.getAttribute(name)));
+  return figure(x + width / 2 + 6, y + height + 13);
+}
+
+function above(rect) {
+  return figure(Number(rect.getAttribute("x")) + Number(rect.getAttribute("width")) / 2 + 6, Number(rect.getAttribute("y")) - 8);
+}
+
+// Stores that a node uses: the lines below its name, in brackets.
+function storesOf(rect) {
+  const found = [];
+  for (let next = rect.nextElementSibling; next?.localName === "text" && !next.classList.contains("title"); next = next.nextElementSibling) {
+    const named = /^\[(.*)\]$/.exec(next.textContent);
+    if (named) found.push(named[1]);
+  }
+  return found;
+}
+
+const flow = (known) => (known ? `${number(known.rate)}/s` : "");
+
+function placeOf(sub, rect) {
+  const [, kind, name] = /^(\w+) ([^]*)$/.exec(rect.dataset.key);
+  if (kind === "in") {
+    return [below(rect), (each) => (each.reads?.[name] ? `${flow(each.reads[name])}, lag ${number(each.reads[name].lag)}` : "")];
+  }
+  if (kind === "out") return [above(rect), (each) => flow(each.writes?.[name])];
+  const stores = storesOf(rect);
+  if (!stores.length) return null;
+  const isOnly = (each) => Object.keys(each.stores ?? {}).length <= 1;
+  return [below(rect), (each) => {
+    const rates = stores.map((store) => each.stores?.[store]?.rate).filter((rate) => rate !== undefined);
+    const parts = rates.length ? [`${number(rates.reduce((sum, rate) => sum + rate, 0))} updates/s`] : [];
+    if (each.state_bytes && isOnly(each)) parts.push(size(each.state_bytes));
+    return parts.join(", ");
+  }];
+}
+
+function findPlaces(picture) {
+  let sub = null;
+  const found = [];
+  for (const each of [...picture.children]) {
+    if (each.matches("text.title")) {
+      sub = /^Sub-topology (\d+)$/.exec(each.textContent)?.[1] ?? null;
+      if (sub === null) continue;
+      const text = figure(Number(each.getAttribute("x")), Number(each.getAttribute("y")) - 18);
+      each.before(text);
+      found.push({ sub, text, told: (known) => [flow(known), `lag ${number(known.lag)}`, span(known.latency_ms), size(known.state_bytes)]
+        .filter(Boolean).join(", ") });
+    } else if (sub !== null && each.dataset?.key !== undefined) {
+      const place = placeOf(sub, each);
+      if (place === null) continue;
+      picture.append(place[0]);
+      found.push({ sub, text: place[0], told: place[1] });
+    }
+  }
+  return found;
+}
+
+export async function drawGraph() {
+  places = [];
+  const topology = await (await ask("/topology")).json();
+  byId("description").textContent = topology.description;
+  const boxes = topology.picture.split("<rect").length - 1;
+  if (boxes > MOST_BOXES) {
+    byId("graph").textContent = `The topology has ${number(boxes)} parts: it is too large for a picture here. The text below shows it.`;
+    return;
+  }
+  const unstyled = topology.picture.replace(/<style>[^]*?<\/style>/, ""); // colours are those of the page
+  const picture = document.importNode(new DOMParser().parseFromString(unstyled, "image/svg+xml").documentElement, true);
+  picture.querySelectorAll(".edge").forEach((each) => each.setAttribute("marker-end", "url(#riverrun-head)"));
+  places = findPlaces(picture);
+  byId("graph").replaceChildren(picture);
+}
+
+const NOTHING = { rate: 0, lag: 0, latency_ms: null, state_bytes: 0 };
+
+export function showOnGraph(state) {
+  for (const { sub, text, told } of places) setText(text, told(state.sub_topologies[sub] ?? NOTHING));
+}

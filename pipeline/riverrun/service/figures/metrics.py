@@ -1,0 +1,191 @@
+"""Figures of an instance for Prometheus, under the names of Kafka Streams' metrics there.
+
+All figures come from the reports that stream threads send each second anyway, so a scrape costs the threads nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Protocol
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from riverrun.hosting.application import Application
+    from riverrun.worker.states import InstanceStatus
+    from riverrun.worker.stream_thread.protocol import Report
+
+_THREAD = "kafka_streams_stream_thread_metrics_"
+_TASK = "kafka_streams_stream_task_metrics_"
+_UPDATER = "kafka_streams_stream_state_updater_metrics_"
+_CLIENT = "kafka_streams_stream_metrics_"
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
+
+
+class Measured(Protocol):
+    """An instance, as seen by its metrics (`Supervisor`)."""
+
+    @property
+    def id(self) -> str:
+        """Identifies the instance."""
+        ...
+
+    @property
+    def application(self) -> Application:
+        """The application that it runs."""
+        ...
+
+    def status(self) -> InstanceStatus:
+        """Return the state of the instance."""
+        ...
+
+    def reports(self) -> Mapping[int, Report]:
+        """Return the last reports of its stream threads."""
+        ...
+
+
+def registry_of(host: Measured) -> CollectorRegistry:
+    """Return a registry with the figures of an instance, and those of its own process."""
+    registry = CollectorRegistry()
+    registry.register(_Figures(host))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+def families(host: Measured) -> Iterable[Metric]:
+    """Return all figures of an instance, with names, types and meanings, including those that have no values yet."""
+    return _Figures(host).collect()
+
+
+class _Figures(Collector):
+    def __init__(self, host: Measured) -> None:
+        self._host = host
+        self._client = f"{host.application.id}-{host.id}"
+
+    def collect(self) -> Iterable[Metric]:
+        reports = {f"{self._client}-StreamThread-{n}": report for n, report in self._host.reports().items()}
+        yield from self._of_client()
+        yield from _of_threads(reports)
+        yield from _of_tasks(reports)
+        yield from _of_progress(reports)
+        yield from _of_copies(reports)
+        yield from _of_sensors(reports)
+
+    def _of_client(self) -> Iterable[Metric]:
+        status = self._host.status()
+        state = GaugeMetricFamily(
+            f"{_CLIENT}state", "1 for the instance's current state.", labels=["client_id", "state"]
+        )
+        state.add_metric([self._client, status.state.value], 1)
+        yield state
+        threads = GaugeMetricFamily(f"{_CLIENT}alive_stream_threads", "Number of stream threads.", labels=["client_id"])
+        threads.add_metric([self._client], status.threads)
+        yield threads
+        version = GaugeMetricFamily(
+            f"{_CLIENT}application",
+            "Always 1; the labels name the application and its version.",
+            labels=["client_id", "application_id", "version"],
+        )
+        version.add_metric([self._client, self._host.application.id, self._host.application.version], 1)
+        yield version
+        if status.recovery_s is not None:
+            text = "Time from the last change of its tasks until all of them ran, s."
+            recovery = GaugeMetricFamily(f"{_CLIENT}recovery_seconds", text, labels=["client_id"])
+            recovery.add_metric([self._client], status.recovery_s)
+            yield recovery
+        if status.held_s is not None:
+            text = "Time that the instance has held for the last mark of a release, s. It publishes nothing meanwhile."
+            held = GaugeMetricFamily(f"{_CLIENT}hold_seconds", text, labels=["client_id"])
+            held.add_metric([self._client], status.held_s)
+            yield held
+
+
+def _of_threads(reports: Mapping[str, Report]) -> Iterable[Metric]:
+    processed = CounterMetricFamily(f"{_THREAD}process", "Records processed.", labels=["thread_id"])
+    commits = CounterMetricFamily(f"{_THREAD}commit", "Commits of tasks.", labels=["thread_id"])
+    spent = CounterMetricFamily(f"{_THREAD}commit_latency_ms", "Time spent committing, ms.", labels=["thread_id"])
+    longest = GaugeMetricFamily(f"{_THREAD}commit_latency_max", "Longest commit, ms.", labels=["thread_id"])
+    for thread, report in reports.items():
+        processed.add_metric([thread], report.summary.processed)
+        commits.add_metric([thread], report.summary.commits)
+        spent.add_metric([thread], report.commit_seconds[0] * 1000)
+        longest.add_metric([thread], report.commit_seconds[1] * 1000)
+    return processed, commits, spent, longest
+
+
+def _of_tasks(reports: Mapping[str, Report]) -> Iterable[Metric]:
+    processed = CounterMetricFamily(f"{_TASK}process", "Records processed.", labels=["thread_id", "task_id"])
+    labels = ["thread_id", "task_id", "reason"]
+    dropped = CounterMetricFamily(f"{_TASK}dropped_records", "Records dropped, by reason.", labels=labels)
+    text = "Time that the task has waited for tasks behind it in event time, s."
+    held_back = CounterMetricFamily(f"{_TASK}held_back_seconds", text, labels=["thread_id", "task_id"])
+    text = "Time since which a task with records has waited for an input or another task, s since the epoch."
+    labels = ["thread_id", "task_id", "waits_for"]
+    waiting = GaugeMetricFamily(f"{_TASK}waiting_since_seconds", text, labels=labels)
+    for thread, report in reports.items():
+        for task, figures in report.tasks.items():
+            if figures.waiting is not None:
+                for waited_for in (*figures.waiting.inputs, *figures.waiting.tasks):
+                    waiting.add_metric([thread, str(task), str(waited_for)], figures.waiting.since_ms / 1000)
+            held_back.add_metric([thread, str(task)], figures.held_back_s)
+            processed.add_metric([thread, str(task)], figures.processed)
+            for reason, count in figures.dropped.items():
+                dropped.add_metric([thread, str(task), reason], count)
+    return processed, dropped, held_back, waiting
+
+
+def _of_progress(reports: Mapping[str, Report]) -> Iterable[Metric]:
+    labels = ["thread_id", "task_id", "topic", "partition"]
+    lag = GaugeMetricFamily(
+        f"{_TASK}input_lag_records", "Offsets of an input that are still to be processed.", labels=labels
+    )
+    text = "Time from the newest record's event time to its commit, at the last commit, s."
+    latency = GaugeMetricFamily(f"{_TASK}record_e2e_latency_seconds", text, labels=["thread_id", "task_id"])
+    for thread, report in reports.items():
+        for task, figures in report.tasks.items():
+            for tp, progress in figures.inputs.items():
+                if progress.lag is not None:
+                    lag.add_metric([thread, str(task), tp.topic, str(tp.partition)], progress.lag)
+            last = figures.last_commit
+            if last is not None and last.latency_ms is not None:
+                latency.add_metric([thread, str(task)], last.latency_ms / 1000)
+    return lag, latency
+
+
+def _of_copies(reports: Mapping[str, Report]) -> Iterable[Metric]:
+    restored = CounterMetricFamily(f"{_UPDATER}restore_records", "Records restored.", labels=["thread_id"])
+    labels = ["thread_id", "task_id"]
+    remaining = GaugeMetricFamily(f"{_TASK}restore_remaining_records", "Records still to be restored.", labels=labels)
+    lag = GaugeMetricFamily(f"{_TASK}standby_lag_records", "Records by which a standby is behind.", labels=labels)
+    for thread, report in reports.items():
+        restored.add_metric([thread], report.summary.restored)
+        for task, missing in report.restoring.items():
+            remaining.add_metric([thread, str(task)], missing if missing is not None else float("nan"))
+        for task, count in report.lags.items():
+            lag.add_metric([thread, str(task)], count)
+    return restored, remaining, lag
+
+
+def _of_sensors(reports: Mapping[str, Report]) -> Iterable[Metric]:
+    """Return the figures of processors, each with its thread and task."""
+    families: dict[str, Metric] = {}
+    seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
+    for thread, report in reports.items():
+        for task, figures in report.tasks.items():
+            for metric, value, is_total in figures.measured:
+                name = _ILLEGAL.sub("_", f"kafka_streams_{metric.group}_{metric.name}")
+                tags = {_ILLEGAL.sub("_", tag): text for tag, text in metric.tags.items()}
+                labels = {**tags, "thread_id": thread, "task_id": str(task)}
+                family = name.removesuffix("_total") if is_total else name
+                sample = f"{family}_total" if is_total else name
+                if (sample, frozenset(labels.items())) in seen:
+                    continue  # names that differ in '.', '-' and '_' only
+                seen.add((sample, frozenset(labels.items())))
+                kind = "counter" if is_total else "gauge"
+                found = families.setdefault(family, Metric(family, metric.description or metric.name, kind))
+                found.add_sample(sample, labels, value)
+    return families.values()

@@ -1,0 +1,200 @@
+"""Finds the task that can answer a question about a store, and its instance."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from riverrun.partitioning import partition_for
+from riverrun.runtime.layout import full_name
+from riverrun.topology.nodes import SinkNode
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from riverrun.partitioning import Partitions, StreamPartitioner
+    from riverrun.records import TaskId
+    from riverrun.runtime.layout import Layout
+    from riverrun.state.api import StoreBuilder
+    from riverrun.topology.nodes import SubTopology
+    from riverrun.topology.topology import Topology
+    from riverrun.worker.group.protocol import Orders
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlace:
+    """A store, and the tasks that have its partitions.
+
+    Args:
+        builder: The store.
+        tasks: The task of each partition; empty for global stores, which every instance has.
+        topic: A topic that all its tasks read.
+        partitioner: Custom partitioning of that topic, if the topology writes it itself.
+    """
+
+    builder: StoreBuilder
+    tasks: tuple[TaskId, ...]
+    topic: str = ""
+    partitioner: StreamPartitioner | None = None
+
+    def task_of(self, key: bytes, partitioner: StreamPartitioner | None = None) -> TaskId | None:
+        """Return the task that has a key (`StreamsMetadataState.keyQueryMetadataForKey`); None for global stores.
+
+        Args:
+            key: The key's bytes.
+            partitioner: How the store's input is partitioned. By default, as in the topology or, for topics of others, by
+                Kafka's
+                default partitioner. It is called without a value.
+
+        Raises:
+            ValueError: If the partitioner fails, or does not name exactly one existing partition.
+        """
+        if not self.tasks:
+            return None
+        custom, serde = partitioner or self.partitioner, self.builder.key_serde
+        found: Partitions = None
+        if custom is not None:
+            found = self._chosen(custom, serde.deserialize(key))
+        if found is None:
+            inner = serde.partition_key
+            found = partition_for(key if inner is None else inner(serde.deserialize(key)), len(self.tasks))
+        if not isinstance(found, int):
+            if len(found) != 1:
+                message = f"The partitioner of {self.topic} must name one partition per key, not {found!r}"
+                raise ValueError(message)
+            (found,) = found
+        if found not in range(len(self.tasks)):
+            message = f"The partitioner of {self.topic} names partition {found}; there are {len(self.tasks)}"
+            raise ValueError(message)
+        return self.tasks[found]
+
+    def partitions_of(self, key: bytes | None) -> list[int]:
+        """Return the partitions to ask: the one that has the key, or all.
+
+        Also returns all if a custom partitioner cannot derive the partition from the key alone.
+
+        Args:
+            key: The key's bytes; None for all keys.
+        """
+        everywhere = list(range(max(len(self.tasks), 1)))
+        try:
+            task = self.task_of(key) if key is not None else None
+        except ValueError as error:
+            log.info("all parts of %s are asked: %s", self.builder.name, error)
+            return everywhere
+        return [task.partition] if task is not None else everywhere
+
+    def _chosen(self, partitioner: StreamPartitioner, key: object) -> Partitions:
+        try:
+            return partitioner(self.topic, key, None, len(self.tasks))
+        except Exception as error:
+            message = f"The partitioner of {self.topic} failed without a value: {type(error).__name__}: {error}"
+            raise ValueError(message) from error
+
+
+def store_places(topology: Topology, layout: Layout, application_id: str) -> dict[str, StorePlace]:
+    """Return all stores by name."""
+    tasks: dict[int, list[TaskId]] = {}
+    for task in sorted(layout.tasks):
+        tasks.setdefault(task.sub_topology, []).append(task)
+    places: dict[str, StorePlace] = {}
+    for sub in topology.sub_topologies():
+        topic, partitioner = _input(topology, sub, layout, application_id)
+        own = tuple(tasks.get(sub.id, ()))
+        places |= {store.name: StorePlace(store, own, topic, partitioner) for store in sub.stores}
+    return places | {declared.store.name: StorePlace(declared.store, ()) for declared in topology.global_stores}
+
+
+def _input(
+    topology: Topology, sub: SubTopology, layout: Layout, application_id: str
+) -> tuple[str, StreamPartitioner | None]:
+    """Return a topic that all tasks read, and the topology's partitioner for it; all such topics are partitioned alike."""
+    last = max((task for task in layout.tasks if task.sub_topology == sub.id), default=None)
+    read = () if last is None else tuple(tp.topic for tp in layout.tasks[last])
+    for node in topology.nodes.values():
+        if isinstance(node, SinkNode) and isinstance(node.topic, str) and node.partitioner is not None:
+            name = full_name(sub, application_id, node.topic)
+            if name in read:
+                return name, node.partitioner
+    return (read[0] if read else "", None)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyQueryMetadata:
+    """The place of a key (`org.apache.kafka.streams.KeyQueryMetadata`).
+
+    Args:
+        partition: The partition of the store that holds the key, if it is there; -1 for global stores.
+        active: `host:port` of the instance that has it; empty if no instance that answers queries is known.
+        standby: `host:port` of instances that have a copy.
+    """
+
+    partition: int
+    active: str
+    standby: tuple[str, ...] = ()
+
+
+def key_query_metadata(
+    place: StorePlace, task: TaskId | None, orders: Orders | None, own_server: str
+) -> KeyQueryMetadata:
+    """Return the place of a task's partition of a store.
+
+    Args:
+        place: The store.
+        task: The task; None for global stores.
+        orders: The leader's last orders, which say where all tasks are.
+        own_server: `host:port` of this instance.
+    """
+    if task is None:
+        return KeyQueryMetadata(-1, own_server)
+    if orders is None:
+        return KeyQueryMetadata(place.tasks.index(task), "")
+    name = str(task)
+    return KeyQueryMetadata(
+        place.tasks.index(task), orders.servers.get(name, ""), tuple(orders.standby_servers.get(name, ()))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """This instance can answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """Other instances can answer, each at `host:port`; the best one first."""
+
+    servers: tuple[str, ...]
+
+
+def route(
+    task: TaskId | None,
+    active: Collection[TaskId],
+    standby: Collection[TaskId],
+    orders: Orders | None,
+    *,
+    own_server: str,
+    allows_standby: bool,
+) -> Here | There:
+    """Return the instance to ask: one that runs the task or, if allowed, follows it. This instance is preferred.
+
+    If no such instance is known, returns this one: it knows the reason best.
+
+    Args:
+        task: The task that is asked about; None for global stores.
+        active: Tasks that run here.
+        standby: Tasks that are followed here.
+        orders: The leader's last orders, which say where all tasks are.
+        own_server: `host:port` of this instance.
+        allows_standby: Whether a standby's answer, which may be old, will do.
+    """
+    if task is None or task in active or (allows_standby and task in standby) or orders is None:
+        return Here()
+    servers = [orders.servers.get(str(task), "")]
+    if allows_standby:
+        servers += orders.standby_servers.get(str(task), [])
+    others = tuple(server for server in servers if server not in {"", own_server})
+    return There(others) if others else Here()

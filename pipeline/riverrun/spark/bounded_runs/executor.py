@@ -1,0 +1,302 @@
+"""Runs one task over its part of a slice, in one transaction. Imports no pyspark, so any process can run it.
+
+An attempt begins by fencing the task's earlier owners. An earlier attempt, or a speculative copy of Spark's, can then write
+nothing any more. The offsets committed by then tell whether the work is done already.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from riverrun.errors import BrokerError, RangeError, SnapshotError, StateInUseError, StreamsError, TaskError
+from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.garbage_collection import collect_rarely
+from riverrun.hosting.restoring.snapshots import has_snapshots
+from riverrun.hosting.restoring.task_directory import after_predecessor
+from riverrun.hosting.tasks.global_tables import open_global_state
+from riverrun.hosting.tasks.owned_task import OwnedTask
+from riverrun.hosting.tasks.purge import Purge
+from riverrun.kafka.producer import LONGEST_TRANSACTION_MS
+from riverrun.processor.metrics import totals
+from riverrun.runtime.layout import full_name
+from riverrun.spark.bounded_runs.packing import PACK_BYTES, Packing
+from riverrun.spark.ranges import AGAIN
+from riverrun.spark.tasks.absent_brokers import outlast
+from riverrun.spark.tasks.inputs import Inputs
+from riverrun.spark.tasks.reporting import reporting
+from riverrun.spark.tasks.wall_clock import check_wall_clock, punctuate_wall_clock
+from riverrun.spark.tasks.work import TaskResult, connected_here
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from riverrun.hosting.application import Application
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin
+    from riverrun.runtime.ports import RecordCollector
+    from riverrun.spark.tasks.work import Job, TaskWork
+    from riverrun.topology.topology import Topology
+
+_PREDECESSOR_SECONDS = 60.0
+"""Time that an earlier attempt on the same machine has to release the local state."""
+_RETRY_SECONDS = 0.5
+_ELSEWHERE = (
+    "If --from was not given, another run or a worker has gone on with the task meanwhile: riverrun runs and riverrun status"
+    f" show it. Wait for its end, or stop it, and start again without --from. {AGAIN}"
+)
+_DONE_BEFORE = (
+    "an attempt that died after its commit has processed a part of the range: what it has counted is in no figure"
+)
+
+
+def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
+    """Do one task's work, unless it is done. Retries for `task.timeout.ms` while brokers are away.
+
+    Args:
+        work: The work.
+        build: Builds the topology in this process.
+
+    Raises:
+        TaskMigratedError: If another attempt has taken over meanwhile.
+        RangeError: If the application stands neither at the start nor at the end of the range.
+        RecordError: If a record cannot be handled.
+        UnsupportedByHostError: If a processor schedules by the wall clock, and no setting says how to treat this.
+        BrokerError: If brokers do not answer.
+    """
+    collect_rarely()
+    connected = connected_here(work.job, build)
+    sent: list[_Done] = []
+    timeout_ms = connected.application.config.streams.task_timeout_ms
+    return outlast(lambda: _take_on(work, connected, sent), connected.admin, timeout_ms)
+
+
+def _take_on(work: TaskWork, connected: ConnectedApplication, sent: list[_Done]) -> TaskResult:
+    """Take the task over, and do its work unless it is done; `sent` holds the counts that earlier tries tried to commit."""
+    clock, application, admin = SystemClock(), connected.application, connected.admin
+    written = _handed_over(work, connected)
+    global_state = open_global_state(connected, clock, work.job.global_ends)
+    packing: list[Packing] = []
+
+    def decorate(collector: RecordCollector) -> RecordCollector:
+        if not written:
+            return collector
+        packing[:] = [Packing(collector, work.task_id, written, _pack_bytes(application))]
+        return packing[0]
+
+    owned = OwnedTask(
+        connected,
+        work.task_id,
+        clock,
+        global_state.stores,
+        transaction_timeout_ms=LONGEST_TRANSACTION_MS,  # a slice is one transaction
+        decorate=decorate,
+    )
+    began = time.monotonic()
+    try:
+        after_predecessor(lambda: _open(owned), within_s=_PREDECESSOR_SECONDS, retry_s=_RETRY_SECONDS)
+        restored = time.monotonic()
+        check_wall_clock(application, owned.task)
+        done = _Processing(work, connected, owned, packing).run(sent)
+        ended = time.monotonic()
+        snapshot, warnings = _snapshot(application, owned)
+        warnings += _purge(owned, admin, frozenset(topic.name for topic in connected.layout.repartition_topics))
+        return replace(
+            _result(owned, done),
+            restore_ms=round((restored - began) * 1000),
+            compute_ms=round((ended - restored) * 1000),
+            snapshot=snapshot,
+            warnings=(*_warnings(owned, done), *warnings),
+        )
+    finally:
+        owned.close()
+
+
+def _result(owned: OwnedTask, done: _Done) -> TaskResult:
+    return TaskResult(
+        str(owned.id),
+        done.processed,
+        owned.restored_records,
+        done.dropped,
+        read=done.read,
+        written=done.written,
+        published=done.published,
+        commits=done.commits,
+        totals=done.totals,
+    )
+
+
+def _warnings(owned: OwnedTask, done: _Done) -> Iterator[str]:
+    return (f"Task {owned.id}: {warning}" for warning in (*owned.warnings, *done.warnings))
+
+
+def _handed_over(work: TaskWork, connected: ConnectedApplication) -> dict[str, int]:
+    """Return the partition counts of the repartition topics that a task writes to."""
+    sub = connected.application.sub_topology(work.task_id.sub_topology)
+    names = {full_name(sub, connected.id, topic) for topic in sub.written_repartition_topics}
+    return {topic.name: topic.partitions for topic in connected.layout.repartition_topics if topic.name in names}
+
+
+def _pack_bytes(application: Application) -> int:
+    """Return the maximum size of a pack, bytes: a pack must fit into a message. The client refuses malformed numbers."""
+    largest = {**application.kafka, **application.config.streams.producer}.get("message.max.bytes", "")
+    return min(PACK_BYTES, int(largest) // 2) if largest.isdecimal() else PACK_BYTES
+
+
+def _open(owned: OwnedTask) -> None:
+    """Take the task over. A fenced attempt on the same machine may still have the local state open.
+
+    Raises:
+        StateInUseError: If another process has it open.
+    """
+    try:
+        owned.open()
+    except StateInUseError:
+        owned.close()
+        raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """Counts of the records processed and committed; fields as in `TaskResult`."""
+
+    read: int = 0
+    processed: int = 0
+    commits: int = 0
+    written: int = 0
+    published: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    totals: dict[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+class _Processing:
+    """The work of a task that this process has taken over.
+
+    Args:
+        work: The work.
+        connected: The application that the task belongs to.
+        owned: The task.
+        packing: The collectors that pack records for other levels; may be empty.
+    """
+
+    def __init__(
+        self,
+        work: TaskWork,
+        connected: ConnectedApplication,
+        owned: OwnedTask,
+        packing: Sequence[Packing],
+    ) -> None:
+        self._work = work
+        self._connected = connected
+        self._owned = owned
+        self._repartitions = frozenset(topic.name for topic in connected.layout.repartition_topics)
+        self._changelogs = frozenset(topic.name for topic in connected.layout.changelog_topics)
+        self._packing = packing
+
+    def run(self, sent: list[_Done]) -> _Done:
+        """Process the ranges, unless that is done, and then move event time, which is safe to repeat.
+
+        Args:
+            sent: Counts that earlier tries of this process tried to commit, without an answer; this try adds its own. If the
+                work turns out to be done, these tries, or another attempt at the same work, have done it.
+
+        Returns:
+            The counts of the processed records.
+        """
+        work, task = self._work, self._owned.task
+        is_done = _is_done(work, self._owned, self._connected.admin)
+        if is_done and work.advance_to_ms is None:
+            return sent[-1] if sent else _Done(warnings=(_DONE_BEFORE,) if work.size else ())
+        read = processed = 0
+        if not is_done:
+            with (
+                Inputs(self._connected, work.ranges, self._repartitions) as inputs,
+                reporting(self._connected.admin, work.job.progress, work.ranges, work.turn, lambda: inputs.handed),
+            ):
+                processed = self._process(inputs)
+            read = inputs.read
+            punctuate_wall_clock(self._connected.application, task)
+        if work.advance_to_ms is not None:
+            task.advance_stream_time(work.advance_to_ms)
+        for tp, wanted in work.ranges.items():
+            task.advance(tp, wanted.end)
+        self._owned.prepare_commit()
+        for packing in self._packing:
+            packing.flush()
+        if not (is_done and sent):
+            sent.append(self._done(read, processed))
+        self._owned.send_commit()
+        self._owned.finish_commit()
+        return sent[-1]
+
+    def _process(self, inputs: Inputs) -> int:
+        """Process all inputs. If records are gone, first check whether another owner has processed and deleted them.
+
+        Returns:
+            The number of records processed.
+
+        Raises:
+            TaskMigratedError: If another owner has continued the task.
+            RangeError: If records are lost.
+        """
+        try:
+            inputs.feed(self._owned.task)
+            return self._owned.task.process_all()
+        except RangeError:
+            self._owned.check_owner()
+            raise
+
+    def _done(self, read: int, processed: int) -> _Done:
+        sent = self._owned.sent()
+        for packing in self._packing:
+            sent |= packing.sent
+        written = {topic: count for topic, count in sent.items() if topic not in self._changelogs}
+        return _Done(
+            read=read,
+            processed=processed,
+            commits=1,
+            written=sum(written.values()),
+            published=sum(count for topic, count in written.items() if topic not in self._repartitions),
+            dropped=dict(self._owned.task.dropped),
+            totals=totals(self._owned.measured()),
+        )
+
+
+def _snapshot(application: Application, owned: OwnedTask) -> tuple[str | None, tuple[str, ...]]:
+    """Publish a snapshot of the committed state. A failure is a warning: the changelogs hold the whole state."""
+    if not has_snapshots(application, owned.id):
+        return None, ()
+    try:
+        return owned.publish_snapshot().name, ()
+    except (SnapshotError, BrokerError, TaskError) as error:
+        return None, (f"Task {owned.id}: {error.message}",)
+
+
+def _purge(owned: OwnedTask, admin: Admin, repartitions: frozenset[str]) -> tuple[str, ...]:
+    """Delete records that no task needs any more. A failure is a warning: the next run tries again."""
+    try:
+        Purge(admin).run([owned], repartitions)
+    except StreamsError as error:
+        return (f"Task {owned.id}: what is needed no more is not deleted: {error.message}",)
+    return ()
+
+
+def _is_done(work: TaskWork, owned: OwnedTask, admin: Admin) -> bool:
+    """Return whether an earlier attempt committed this slice; its transaction moved all inputs at once, or none.
+
+    Raises:
+        RangeError: If the task stands elsewhere. It may stand before the slice if no records are left in between.
+    """
+    starts = owned.starts()
+    if all(starts[tp] >= wanted.end for tp, wanted in work.ranges.items()):
+        return True
+    elsewhere = [tp for tp, wanted in work.ranges.items() if starts[tp] != wanted.start]
+    first = admin.beginning_offsets(elsewhere)
+    elsewhere = [tp for tp in elsewhere if not starts[tp] < work.ranges[tp].start <= first[tp]]
+    if elsewhere:
+        tp = elsewhere[0]
+        message = f"Task {work.task_id} stands at offset {starts[tp]} of {tp}; the run is to process {work.ranges[tp]}"
+        raise RangeError(message, hint=_ELSEWHERE)
+    return False

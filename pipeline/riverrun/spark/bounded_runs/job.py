@@ -1,0 +1,246 @@
+"""A bounded run: slices, levels of sub-topologies, and one Spark task per stream task."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from riverrun.errors import BrokerError, RangeError, UnderWayError
+from riverrun.hosting.inputs.narrow_times import warn_of_narrow_times
+from riverrun.hosting.ownership.alone import processing_alone
+from riverrun.hosting.ownership.fencing import fence_owners, settled_offsets
+from riverrun.hosting.ownership.sole_host import RUN
+from riverrun.hosting.progress import looked_at, tell
+from riverrun.records import OffsetRange, TopicPartition
+from riverrun.spark.bounded_runs.attempts import run_on_spark
+from riverrun.spark.bounded_runs.levels import Levels
+from riverrun.spark.bounded_runs.plan import plan_run
+from riverrun.spark.bounded_runs.progress import RunProgress
+from riverrun.spark.bounded_runs.summary import RunSummary, summary_of
+from riverrun.spark.planning.runs import RunLog, committed_at_end
+from riverrun.spark.planning.slices import MAX_RECORDS_PER_SLICE
+from riverrun.spark.planning.unfinished import left_of_cut
+from riverrun.spark.session import lazily
+from riverrun.spark.tasks.absent_brokers import outlast
+from riverrun.spark.tasks.reporting import Counts, new_group
+from riverrun.spark.tasks.work import job_of, total
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.hosting.ownership.sole_host import SoleHost
+    from riverrun.kafka.admin import CommittedOffset
+    from riverrun.spark.bounded_runs.plan import RunPlan
+    from riverrun.spark.planning.schedule import Slice, Step
+    from riverrun.spark.planning.unfinished import Begun
+    from riverrun.spark.ranges import RunRange
+    from riverrun.spark.tasks.work import Job, TaskResult, TaskWork
+    from riverrun.topology.topology import Topology
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def run(
+    connected: ConnectedApplication,
+    run_range: RunRange,
+    spark: Any,
+    build: Callable[[Job], Topology],
+    *,
+    max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
+    advance_to_ms: int | None = None,
+    by: str | None = None,
+    on_plan: Callable[[RunPlan], None] = lambda _plan: None,
+    check: Callable[[], None] = lambda: None,
+) -> RunSummary:
+    """Process a range. Work that an earlier attempt has committed is not repeated.
+
+    Args:
+        connected: The application to run.
+        run_range: The range to process.
+        spark: A Spark session, or a function that makes one, called when there is something to process.
+        build: Builds the topology on executors; must be picklable.
+        max_records_per_slice: Maximum number of records of a slice. A slice is one transaction per task: larger slices are
+            fewer, and need more memory.
+        advance_to_ms: Event time to which all tasks move after the last slice, ms since the epoch. Windows that end before,
+            grace included, are closed and forwarded. If left out, they stay open. Suppressed results then wait in the state
+            for records of the next run or of a worker.
+        by: The user, for the record of runs; this user on this machine if left out.
+        on_plan: Called with the plan before anything is done.
+        check: Called after the run is recorded, before anything is done; an error that it raises ends the run. It sees
+            everything written by a process that looks for runs after writing, and finds none.
+
+    Raises:
+        RangeError: If the application does not stand at the start of the range, or an interrupted run must be finished
+            first.
+        RecordError: If a record cannot be handled.
+        UnsupportedByHostError: If a processor schedules by the wall clock, and no setting says how to treat this.
+        UnderWayError: If another run, or a worker, of the application is alive.
+        BrokerError: If brokers do not answer.
+    """
+    try:
+        with processing_alone(connected, RUN, by) as host:
+            plan = plan_run(connected, run_range, max_records_per_slice)
+            on_plan(plan)
+            if not plan.is_over:
+                return _Run(connected, plan, lazily(spark), build).recorded(host, check, advance_to_ms)
+    except UnderWayError:
+        plan = plan_run(connected, run_range, max_records_per_slice)
+        if not plan.is_over:
+            raise
+        on_plan(plan)
+    _require_finished(advance_to_ms)
+    return RunSummary(plan.range, 0)
+
+
+def _require_finished(advance_to_ms: int | None) -> None:
+    """Refuse to move event time on: earlier records of an interrupted run are still to come."""
+    if advance_to_ms is not None:
+        message = "Event time cannot be moved on before a run that was interrupted is finished"
+        raise RangeError(message, hint="Finish that first: ask for an end such as latest.")
+
+
+class _Run:
+    """A plan, carried out by a host that processes alone.
+
+    Args:
+        connected: The application.
+        plan: The plan.
+        spark: Makes a Spark session.
+        build: Builds the topology on executors.
+    """
+
+    def __init__(
+        self,
+        connected: ConnectedApplication,
+        plan: RunPlan,
+        spark: Callable[[], Any],
+        build: Callable[[Job], Topology],
+    ) -> None:
+        self._connected = connected.reading({tp.topic for tp in plan.range.ranges})
+        self._plan = plan
+        self._spark = spark
+        self._build = build
+        self._runs = RunLog(connected.admin)
+        self._sources = frozenset(tp.topic for tp in plan.range.ranges)
+        self._progress = RunProgress(Counts(connected.admin, ""), plan.range.size)
+
+    def recorded(self, host: SoleHost, check: Callable[[], None], advance_to_ms: int | None) -> RunSummary:
+        """Carry out the plan, and record the run and its outcome."""
+        application, run_range = self._connected.application, self._plan.range
+        record = self._runs.started(application, run_range, host)
+        try:
+            check()
+            results = self._process(advance_to_ms)
+        except BaseException as error:
+            self._runs.failed(record, error)
+            raise
+        summary = summary_of(self._plan, results)
+        snapshots = {task.task_id: task.snapshot for task in summary.tasks if task.snapshot is not None}
+        committed = self._committed() if snapshots else {}
+        self._runs.ended(record, summary.slices, total(application.id, results), snapshots, committed)
+        return summary
+
+    def _process(self, advance_to_ms: int | None) -> list[TaskResult]:
+        known = self._prepare()
+        group = new_group(self._connected.id)
+        levels = Levels(job_of(self._connected, group), self._connected)
+        slices = self._slices_left(known)
+        everything = self._plan.range.size
+        left = sum(wanted.size for part in slices for wanted in part.values())
+        counts = Counts(self._connected.admin, group)
+        self._progress = RunProgress(counts, max(everything, left), max(0, everything - left))
+        with closing(counts), looked_at(self._connected.id, self._progress.look):
+            results = self._take_all(levels, slices, advance_to_ms)
+        tell(self._connected.id, everything, everything)
+        return results
+
+    def _take_all(self, levels: Levels, slices: Sequence[Slice], advance_to_ms: int | None) -> list[TaskResult]:
+        origin = _origin(slices[0], self._plan.begun)
+        if self._plan.begun is not None:
+            levels.know(self._plan.begun)
+        results: list[TaskResult] = []
+        for step in levels.steps(len(slices)):
+            results += self._take(step, levels, slices, origin)
+        if advance_to_ms is not None:
+            results += self._advance(levels, advance_to_ms)
+        return results
+
+    def _prepare(self) -> Mapping[TopicPartition, CommittedOffset]:
+        """Prepare topics, end open transactions of a run that died, and commit the offsets where partitions begin.
+
+        Returns:
+            The committed offsets.
+        """
+        connected, ranges = self._connected, self._plan.range.ranges
+        connected.prepare()
+        warn_of_narrow_times(connected)
+        if connected.admin.has_open_transactions(connected.inputs - ranges.keys()):
+            # Open transactions of a run that died would hide where repartition topics end.
+            fence_owners(connected.application, connected.layout.tasks)
+        known = settled_offsets(connected, connected.inputs)
+        # Partitions that begin behind their last record: the next run continues from there.
+        begun = {tp: r.start for tp, r in ranges.items() if r.size == 0 and r.start > 0 and tp not in known}
+        if begun:
+            connected.admin.alter_offsets(connected.id, begun)
+        return known
+
+    def _take(
+        self, step: Step, levels: Levels, slices: Sequence[Slice], origin: Mapping[TopicPartition, int]
+    ) -> list[TaskResult]:
+        """Process levels and slices that are independent of each other."""
+        results: list[TaskResult] = []
+        if self._connected.layout.repartition_topics:
+            begun = levels.begun(step, slices, origin)
+            self._outlasting(partial(self._runs.begin, self._connected.application, begun))
+        while works := self._outlasting(partial(levels.works, step, slices)):
+            results += self._on_spark(works)
+            if not levels.repeats(step):
+                break
+        self._outlasting(partial(levels.finish, step))
+        return results
+
+    def _advance(self, levels: Levels, advance_to_ms: int) -> list[TaskResult]:
+        """Move event time on in all tasks, level by level."""
+        end = {tp: OffsetRange(r.end, r.end) for tp, r in self._plan.range.ranges.items()}
+        results: list[TaskResult] = []
+        for level in range(len(self._plan.levels)):
+            works = [replace(work, advance_to_ms=advance_to_ms) for work in levels.last_works(level, end)]
+            results += self._on_spark(works)
+        return results
+
+    def _on_spark(self, works: Sequence[TaskWork]) -> list[TaskResult]:
+        works = self._progress.begin(works)
+        results = run_on_spark(self._spark(), works, self._build)
+        self._progress.end(works, results, self._sources)
+        return results
+
+    def _slices_left(self, known: Mapping[TopicPartition, CommittedOffset]) -> Sequence[Slice]:
+        """Return the slices that are not done; without records, one for the leftovers of a run that died."""
+        plan = self._plan
+        if plan.begun is not None:
+            return plan.slices
+        committed = {tp: known[tp].offset for tp in plan.range.ranges if tp in known}
+        return left_of_cut(plan.slices, committed) or [plan.range.ranges]
+
+    def _committed(self) -> dict[str, tuple[int, str]]:
+        """Return the committed offsets at the end; empty if brokers do not answer, as nothing else depends on them."""
+        try:
+            return committed_at_end(self._connected, self._plan.range)
+        except BrokerError as error:
+            log.warning("no store can be read from the end of this run on: %s", error.message)
+            return {}
+
+    def _outlasting(self, step: Callable[[], T]) -> T:
+        return outlast(step, self._connected.admin, self._connected.application.config.streams.task_timeout_ms)
+
+
+def _origin(first: Slice, begun: Begun | None) -> dict[TopicPartition, int]:
+    """Return where tasks stood before the unfinished work began, in this run or in interrupted ones before it."""
+    earlier = {} if begun is None else begun.whole.ranges
+    return {tp: min(r.start, earlier[tp].start if tp in earlier else r.start) for tp, r in first.items()}

@@ -1,0 +1,237 @@
+"""Columns of frames: the types of serdes' values, and the conversion of bytes to them. Imports no pyspark.
+
+Numbers, text, bytes and times have columns of their kind. Typed JSON (dataclasses, TypedDicts, `msgspec.Struct`s) is a struct.
+Parts without a type are JSON text, which `with_variants` turns into `VARIANT` columns. If a serde names no type
+(`Serde.value_type`), its bytes are kept.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+import msgspec
+import pyarrow as pa
+from msgspec import inspect
+
+from riverrun.errors import DeserializationError
+from riverrun.serde.api import plain_reader
+from riverrun.windows import Windowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from riverrun.serde.api import Serde
+
+KEY = "key"
+"""The column of keys; windowed keys have further columns."""
+TIME = pa.timestamp("us", "UTC")
+_LAST_MS = 253_402_300_799_999
+"""The last ms of the year 9999: neither Spark's functions nor Python have later times."""
+_KEPT = (bytes, dt.datetime, dt.date)
+_PLAIN: dict[type, pa.DataType] = {
+    inspect.BoolType: pa.bool_(),
+    inspect.IntType: pa.int64(),
+    inspect.FloatType: pa.float64(),
+    inspect.StrType: pa.string(),
+    inspect.UUIDType: pa.string(),
+    inspect.DecimalType: pa.string(),
+    inspect.BytesType: pa.binary(),
+    inspect.DateTimeType: TIME,
+    inspect.DateType: pa.date32(),
+}
+_NARROW = {(int, 16): pa.int16(), (int, 32): pa.int32(), (float, 32): pa.float32()}
+_RECORDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column.
+
+    Args:
+        name: Its name.
+        kind: Its type.
+        of: Makes its value from the value that `read` returns.
+        is_variant: Whether it holds JSON text of any shape.
+    """
+
+    name: str
+    kind: pa.DataType
+    of: Callable[[Any], Any] = _same
+    is_variant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of one serde's bytes: one or, for windowed keys, three.
+
+    Args:
+        columns: The columns.
+        read: Converts bytes to the value from which the columns are made.
+    """
+
+    columns: tuple[Column, ...]
+    read: Callable[[bytes], Any]
+
+    def arrays(self, data: Sequence[bytes | None], places: Callable[[int], dict[str, str | int]]) -> list[pa.Array]:
+        """Return the columns of some rows.
+
+        Args:
+            data: The bytes, row by row.
+            places: Returns a row's origin, for the message.
+
+        Raises:
+            DeserializationError: If the serde cannot read the bytes.
+        """
+        values = []
+        for number, each in enumerate(data):
+            try:
+                values.append(None if each is None else self.read(each))
+            except Exception as error:  # a serde may raise anything
+                message = f"cannot be read as {self.columns[0].name}: {error}"
+                raise DeserializationError(message).at(**places(number)) from error
+        return [array(column, values, places) for column in self.columns]
+
+
+def array(column: Column, values: Sequence[Any], places: Callable[[int], dict[str, str | int]]) -> pa.Array:
+    """Return one column of some rows.
+
+    Raises:
+        DeserializationError: If a value does not fit: a number of more than 64 bits.
+    """
+    made = [None if value is None else column.of(value) for value in values]
+    try:
+        return pa.array(made, column.kind)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        for number, value in enumerate(made):
+            try:
+                pa.array([value], column.kind)
+            except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+                message = f"{value!r} is no {column.kind} for the column {column.name}: {error}"
+                raise DeserializationError(message).at(**places(number)) from error
+        raise
+
+
+def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
+    """Return the columns of a key or a value.
+
+    >>> from riverrun.serde.primitives import LONG
+    >>> [(column.name, str(column.kind)) for column in columns_of("value", LONG).columns]
+    [('value', 'int64')]
+
+    Args:
+        name: Name of the column. For `key`, windowed keys have `window_start` and `window_end` as well.
+        serde: Its serde; None if not known.
+    """
+    if serde is None or serde.value_type is None:
+        return Columns((Column(name, pa.binary()),), _same)
+    if name == KEY and get_origin(serde.value_type) is Windowed:
+        (inner,) = get_args(serde.value_type)
+        key = column_of(name, inner)
+        start = Column("window_start", TIME, lambda windowed: micros(windowed.window.start))
+        end = Column("window_end", TIME, lambda windowed: micros(windowed.window.end))
+        own = Column(name, key.kind, lambda windowed: key.of(windowed.key), key.is_variant)
+        return Columns((own, start, end), serde.deserialize)
+    return Columns((column_of(name, serde.value_type),), plain_reader(serde))
+
+
+def column_of(name: str, value_type: Any) -> Column:
+    """Return the column for values of a type (`Serde.value_type`); None stands for bytes."""
+    if value_type is None:
+        return Column(name, pa.binary())
+    narrow = _NARROW.get(_bits(value_type))
+    if narrow is not None:
+        return Column(name, narrow)
+    kind, of = _shape(inspect.type_info(value_type), ())
+    if of is _text:
+        return Column(name, pa.string(), _text, is_variant=True)
+    return Column(name, kind, lambda value: of(msgspec.to_builtins(value, builtin_types=_KEPT)))
+
+
+def micros(time_ms: int) -> int | None:
+    """Return a time in ms as columns hold it, in µs; None after the year 9999, as for windows without an end.
+
+    >>> micros(1000), micros(2**63 - 1)
+    (1000000, None)
+    """
+    return time_ms * 1000 if time_ms <= _LAST_MS else None
+
+
+def with_variants(frame: Any, columns: Iterable[Column]) -> Any:
+    """Return the frame with `VARIANT`s in place of JSON text."""
+    from pyspark.sql import functions as f
+
+    for column in columns:
+        if column.is_variant:
+            frame = frame.withColumn(column.name, f.parse_json(column.name))
+    return frame
+
+
+def spark_schema(columns: Iterable[Column]) -> Any:
+    """Return the columns as Spark describes them."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(pa.schema([(column.name, column.kind) for column in columns]))
+
+
+def _bits(value_type: Any) -> tuple[Any, ...]:
+    """Return an annotated number's type and bits."""
+    return get_args(value_type)[:2] if hasattr(value_type, "__metadata__") else ()
+
+
+def _shape(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
+    """Return a msgspec type's Arrow type and a converter of built-in values to it; `within` holds the enclosing types."""
+    if isinstance(found, inspect.Metadata):
+        return _shape(found.type, within)
+    if isinstance(found, inspect.UnionType):
+        return _union(found, within)
+    if isinstance(found, _RECORDS) and found.cls not in within and not getattr(found, "array_like", False):
+        return _record(found, (*within, found.cls))
+    if isinstance(found, inspect.CollectionType):
+        item, of = _shape(found.item_type, within)
+        return pa.list_(item), lambda values: [None if value is None else of(value) for value in values]
+    if isinstance(found, inspect.DictType) and isinstance(found.key_type, inspect.StrType):
+        item, of = _shape(found.value_type, within)
+        return pa.map_(pa.string(), item), lambda values: [
+            (key, None if value is None else of(value)) for key, value in values.items()
+        ]
+    if isinstance(found, (inspect.LiteralType, inspect.EnumType)) and _is_of_text(found):
+        return pa.string(), _same
+    kind = _PLAIN.get(type(found))
+    return (pa.string(), _text) if kind is None else (kind, _same)
+
+
+def _union(found: inspect.UnionType, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
+    """Return an optional type as that type, mixed numbers as fractions, and every other union as JSON text."""
+    types = [each for each in found.types if not isinstance(each, inspect.NoneType)]
+    if len(types) == 1:
+        return _shape(types[0], within)
+    if {type(each) for each in types} == {inspect.IntType, inspect.FloatType}:
+        return pa.float64(), float
+    return pa.string(), _text
+
+
+def _record(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
+    fields = {each.encode_name: _shape(each.type, within) for each in found.fields}
+    if not fields:
+        return pa.string(), _text  # a struct has fields
+
+    def of(value: dict[str, Any]) -> dict[str, Any]:
+        known = ((name, make, value.get(name)) for name, (_, make) in fields.items())
+        return {name: None if each is None else make(each) for name, make, each in known}
+
+    return pa.struct([(name, kind) for name, (kind, _) in fields.items()]), of
+
+
+def _is_of_text(found: Any) -> bool:
+    values = found.values if isinstance(found, inspect.LiteralType) else [member.value for member in found.cls]
+    return all(isinstance(value, str) for value in values)

@@ -1,0 +1,128 @@
+"""Translates Spark's exceptions into errors that a person can act on.
+
+Executors hand over a `StreamsError` as one line of text within Spark's own error (`ExecutorError`); the driver finds it there
+and raises it again, with its type and its hint.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from riverrun.config.secrets import redacted
+from riverrun.errors import ConfigError, EngineError, StreamsError
+from riverrun.spark.engine.executor_errors import describe_error, rebuilt_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MARK = "riverrun-error: "
+_MARKED = re.compile(rf"{_MARK}(\[.*\])$", re.MULTILINE)
+_NO_DRIVER = "No suitable driver"
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
+_RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception)\b.*$", re.MULTILINE)
+_LONGEST = 500
+_DIED = "Python worker exited unexpectedly"
+_DIED_HINT = (
+    "Functions of the topology, or libraries that they call, may have ended it (os._exit), or the system, if it has no"
+    " memory left. The executor's standard error output may say more. Nothing that was committed is lost."
+)
+_FULL = re.compile("No space left on device|Disk quota exceeded")
+_CAUSES = (
+    re.compile(r"^Caused by: (.+)$", re.MULTILINE),
+    re.compile(r"^: (.+)$", re.MULTILINE),
+    re.compile(r"^([\w.]+(?:Error|Exception): .+)$", re.MULTILINE),
+)
+"""Lines in which a JVM, the bridge to it, and Python name an error; the last one is the cause of the others."""
+
+
+class ExecutorError(Exception):
+    """A `StreamsError` on its way from an executor to the driver.
+
+    Args:
+        error: The error.
+    """
+
+    def __init__(self, error: StreamsError) -> None:
+        """Keep the error as text, which is all that Spark transports."""
+        super().__init__(_MARK + describe_error(error))
+
+
+@contextmanager
+def on_executor() -> Iterator[None]:
+    """Raise a `StreamsError` of the body in the form in which the driver finds it."""
+    try:
+        yield
+    except StreamsError as error:
+        raise ExecutorError(error) from error
+
+
+@contextmanager
+def spark_failures(doing: str) -> Iterator[None]:
+    """Translate Spark's exceptions in the body, except for its `AnalysisException`.
+
+    Args:
+        doing: The work that Spark is asked to do, for the message: "write batch 3".
+
+    Raises:
+        StreamsError: The error of an executor.
+        EngineError: If Spark itself failed.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import AnalysisException, PySparkException
+
+    try:
+        yield
+    except AnalysisException:  # about the request itself: the caller knows more
+        raise
+    except (Py4JError, PySparkException) as error:
+        raise translated(str(error), doing) from error
+
+
+def translated(text: str, doing: str) -> StreamsError:
+    r"""Return the error that a text of Spark's stands for.
+
+    >>> translated("Py4JJavaError: ...\nCaused by: java.io.IOException: No space left on device\n", "write").message
+    'Cannot write: there is no space left on the disk of a Spark executor or of the target'
+    >>> translated("stage failed\nCaused by: java.sql.SQLException: no such table\n\tat x", "write batch 3").message
+    'Spark cannot write batch 3: java.sql.SQLException: no such table'
+    """
+    marked = _MARKED.search(text)
+    if marked is not None:
+        return rebuilt_error(marked[1])
+    missing = missing_module(text)
+    if missing is not None:
+        return missing
+    if _FULL.search(text):
+        message = f"Cannot {doing}: there is no space left on the disk of a Spark executor or of the target"
+        return EngineError(message, hint="Free space, or point spark.local.dir, TMPDIR or the target elsewhere.")
+    if _DIED in text:
+        return EngineError(f"A Python process of Spark has ended while it was to {doing}", hint=_DIED_HINT)
+    named = next((causes for each in _CAUSES if (causes := each.findall(text))), None)
+    essence = redacted((named[-1] if named else text.strip().partition("\n")[0]).strip())
+    hint = "Name the driver's library: --package group:name:version, and --option driver=its.class."
+    return EngineError(f"Spark cannot {doing}: {essence}", hint=hint if _NO_DRIVER in essence else None)
+
+
+def missing_module(text: str) -> ConfigError | None:
+    """Return an error with a hint if a job failed because executors lack a module; None if it failed otherwise."""
+    found = _MISSING.search(text)
+    if found is None:
+        return None
+    hint = (
+        "Install it on every node, or send it along: spark.submit.pyFiles or spark.archives in [spark] of streams.toml."
+    )
+    return ConfigError(f"Executors cannot import {found[1]!r}", hint=hint)
+
+
+def cause_of(error: BaseException) -> str:
+    """Return the line of a Spark exception that tells the cause: its text holds stack traces of two languages."""
+    lines = _RAISED.findall(str(error))
+    first = next(iter(str(error).strip().splitlines()), repr(error))
+    return redacted(lines[-1] if lines else first)[:_LONGEST]
+
+
+def complaint(error: Exception) -> str:
+    """Return Spark's complaint about a source or a target, without passwords of its address."""
+    return redacted(str(error).partition("\n")[0])

@@ -1,0 +1,216 @@
+"""The record of bounded runs: their users, times, ranges and outcomes, kept in a compacted topic."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from riverrun.decoders import json_decoder
+from riverrun.errors import BrokerError
+from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.control.control_topic import ControlTopic
+from riverrun.hosting.ownership.sole_host import group_of, hosts_in
+from riverrun.spark.planning.unfinished import Begun
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from riverrun.hosting.application import Application
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.hosting.ownership.sole_host import SoleHost
+    from riverrun.kafka.admin import Admin
+    from riverrun.spark.ranges import RunRange
+    from riverrun.spark.tasks.work import TaskResult
+
+log = logging.getLogger(__name__)
+
+RUNS_TOPIC = "riverrun-runs"
+RUNS_KEPT = 200
+"""Number of runs kept for each version of an application; older ones are deleted."""
+
+RUNNING, DONE, FAILED, DIED = "running", "done", "failed", "died"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One bounded run.
+
+    Args:
+        id: Identifies it; ids sort by time.
+        app: Name of the application.
+        version: Version of the application.
+        by: The user who started it.
+        started_ms: Start, ms since the epoch.
+        range: The range to process, as text; a run can be repeated with it.
+        state: `running`, `done`, `failed`, or `died` if it is no longer alive and never reported its end.
+        ended_ms: End, ms since the epoch; None while it runs.
+        slices: Number of slices.
+        records_in: Records read from the application's inputs.
+        records_out: Records written to public topics.
+        dropped: Records not processed, by reason.
+        restored: Records restored from changelogs.
+        totals: Totals of processors' sensors.
+        snapshots: Newest snapshot by task.
+        committed: Per input, repartition topics included, the offset and the metadata committed at its end. Empty if it left no
+            snapshots, or another host has continued.
+        error: The error that it failed with.
+    """
+
+    id: str
+    app: str
+    version: str
+    by: str
+    started_ms: int
+    range: str
+    state: str = RUNNING
+    ended_ms: int | None = None
+    slices: int = 0
+    records_in: int = 0
+    records_out: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    restored: int = 0
+    totals: dict[str, float] = field(default_factory=dict)
+    snapshots: dict[str, str] = field(default_factory=dict)
+    committed: dict[str, tuple[int, str]] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that the record is kept under."""
+        return f"{self.app}/{self.version}/{self.id}"
+
+
+class RunLog:
+    """Writes and lists the records of runs.
+
+    Args:
+        admin: Client for requests to the brokers.
+    """
+
+    def __init__(self, admin: Admin) -> None:
+        """Open the record of runs; its topic is created when the first run is recorded."""
+        self._admin = admin
+        self._topic = ControlTopic(admin, RUNS_TOPIC)
+
+    def runs(self, app: str | None = None) -> list[RunRecord]:
+        """Return the runs of an application, of all its versions, latest first.
+
+        Args:
+            app: Its name; left out, the runs of all applications are returned.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        named = ((name.partition("/")[0], value) for name, value in self._topic.read().items())
+        found = [_decoded(value) for name, value in named if name and app in {None, name}]
+        open_ids = {f"{run.app}-{run.version}" for run in found if run.state == RUNNING}
+        living = {host.id for open_id in open_ids for host in self._living(open_id)}
+        return [_with_end(run, living) for run in sorted(found, key=lambda run: run.id, reverse=True)]
+
+    def _living(self, application_id: str) -> tuple[SoleHost, ...]:
+        """Return the live hosts that process alone; one that died counts as alive for a session timeout."""
+        return hosts_in(self._admin.group(group_of(application_id)).members)
+
+    def started(self, application: Application, run_range: RunRange, host: SoleHost) -> RunRecord:
+        """Record the start of a run.
+
+        Args:
+            application: The application.
+            run_range: The range that it processes.
+            host: The place among hosts that the run occupies while it is alive.
+        """
+        name, version = application.config.name, application.version
+        run = RunRecord(host.id, name, version, host.by, host.since_ms, str(run_range))
+        self._put(run)
+        return run
+
+    def ended(
+        self,
+        run: RunRecord,
+        slices: int,
+        result: TaskResult,
+        snapshots: Mapping[str, str],
+        committed: Mapping[str, tuple[int, str]],
+    ) -> None:
+        """Record the results of a run, and delete the oldest records."""
+        self._end(
+            run,
+            state=DONE,
+            slices=slices,
+            records_in=result.read,
+            records_out=result.published,
+            dropped=dict(result.dropped),
+            restored=result.restored,
+            totals=dict(result.totals),
+            snapshots=dict(snapshots),
+            committed=dict(committed),
+        )
+
+    def failed(self, run: RunRecord, error: BaseException) -> None:
+        """Record the error that a run failed with."""
+        what = "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+        self._end(run, state=FAILED, error=what)
+
+    def begin(self, application: Application, begun: Begun) -> None:
+        """Note the work that a run is about to begin.
+
+        Raises:
+            BrokerError: If brokers refuse or do not answer.
+        """
+        self._topic.put({_begun_name(application.config.name, application.version): begun.encode()})
+
+    def begun(self, application: Application) -> Begun | None:
+        """Return the work begun since the last finished run; None if there is none.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        found = self._topic.read().get(_begun_name(application.config.name, application.version))
+        return None if found is None else Begun.decode(found)
+
+    def _end(self, run: RunRecord, **changes: object) -> None:
+        self._put(replace(run, ended_ms=SystemClock().now_ms(), **changes))  # type: ignore[arg-type] # fields of the record
+
+    def _put(self, run: RunRecord) -> None:
+        """Write a record. Errors are logged: a run does not fail because its record cannot be written."""
+        try:
+            values: dict[str, bytes | None] = {run.name: msgspec.json.encode(asdict(run))}
+            if run.state != RUNNING:
+                older = sorted(name for name in self._topic.read() if name.startswith(f"{run.app}/{run.version}/"))
+                values |= dict.fromkeys(older[:-RUNS_KEPT])
+            if run.state == DONE:
+                values[_begun_name(run.app, run.version)] = None
+            self._topic.put(values)
+        except BrokerError as error:
+            log.warning("the run of %s is not recorded: %s", run.app, error.message)
+
+
+def committed_at_end(connected: ConnectedApplication, run_range: RunRange) -> dict[str, tuple[int, str]]:
+    """Return the committed offset and metadata of all inputs at the end of a run; empty if another host has continued.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    committed = connected.committed()
+    for tp, wanted in run_range.ranges.items():
+        if (committed[tp].offset if tp in committed else 0) != wanted.end:
+            return {}
+    return {str(tp): (found.offset, found.metadata) for tp, found in committed.items()}
+
+
+def _begun_name(app: str, version: str) -> str:
+    """Return the name that begun work is kept under; no application's name begins like this."""
+    return f"/begun/{app}/{version}"
+
+
+def _with_end(run: RunRecord, living: Collection[str]) -> RunRecord:
+    """Return a run with its known state: one that is not alive and has not reported its end has died."""
+    return replace(run, state=DIED) if run.state == RUNNING and run.id not in living else run
+
+
+def _decoded(value: bytes) -> RunRecord:
+    """Decode a record; fields added by newer releases are ignored."""
+    return json_decoder(RunRecord).decode(value)

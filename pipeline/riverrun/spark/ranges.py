@@ -1,0 +1,233 @@
+"""Resolves the offsets that a bounded run processes: start and end of each partition."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from riverrun.errors import RangeError
+from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.inputs.offset_reset import reset_offsets
+from riverrun.hosting.ownership.fencing import settled_offsets
+from riverrun.kafka.ranges import check_ranges, offsets_at_time
+from riverrun.records import OffsetRange, OffsetVector, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from riverrun.hosting.connected import ConnectedApplication
+
+log = logging.getLogger(__name__)
+
+COMMITTED = "committed"
+EARLIEST = "earliest"
+LATEST = "latest"
+AGAIN = (
+    "To process records again, release a new version, which begins at the first record (riverrun release), or start over"
+    " (riverrun reset); --dry-run --from earliest only shows the results."
+)
+"""Hint about records that are processed already."""
+_SHORTER = (
+    "Ask again in a minute: a broker that has just started may not know its last records yet. If the topic was recreated,"
+    " release a new version, which begins at its first record."
+)
+_TIME_HINT = "Times are written as 2013-07-01T00:00:00+00:00."
+
+
+@dataclass(frozen=True, slots=True)
+class RunRange:
+    """The source partitions of a run, with the offsets to process of each.
+
+    Runs are stored and repeated by its text form: `orders-0@0..120,orders-1@5..90`.
+
+    >>> print(RunRange.parse("b-0@1..4,a-1@0..2"))
+    a-1@0..2,b-0@1..4
+    """
+
+    ranges: Mapping[TopicPartition, OffsetRange]
+
+    def __str__(self) -> str:
+        """Return the text form."""
+        return ",".join(f"{tp}@{r}" for tp, r in sorted(self.ranges.items()))
+
+    @classmethod
+    def parse(cls, text: str) -> RunRange:
+        """Read the text form.
+
+        Raises:
+            RangeError: If the text is malformed.
+        """
+        ranges: dict[TopicPartition, OffsetRange] = {}
+        for entry in filter(None, text.split(",")):
+            name, _, bounds = entry.strip().rpartition("@")
+            start, dots, end = bounds.partition("..")
+            if not (name and dots and start.isdecimal() and end.isdecimal()):
+                message = f"not a range: {entry!r}"
+                raise RangeError(message, hint="A range reads topic-partition@start..end.")
+            tp = TopicPartition.parse(name)
+            ranges[tp] = _range(tp, int(start), int(end))
+        return cls(ranges)
+
+    @property
+    def size(self) -> int:
+        """Number of offsets; an upper bound of the records."""
+        return sum(r.size for r in self.ranges.values())
+
+    @property
+    def start(self) -> OffsetVector:
+        """The vector at which it begins."""
+        return OffsetVector({tp: r.start for tp, r in self.ranges.items()})
+
+    @property
+    def end(self) -> OffsetVector:
+        """The vector at which it ends."""
+        return OffsetVector({tp: r.end for tp, r in self.ranges.items()})
+
+
+def resolve(connected: ConnectedApplication, start: str = COMMITTED, end: str = LATEST) -> RunRange:
+    """Turn a user's request into offsets.
+
+    Args:
+        connected: The application to run.
+        start: `committed` (where the application stands; if it never ran, where its sources say, or `auto.offset.reset`),
+            `earliest`, a vector, or a time.
+        end: `latest` (last stable offsets), a vector, or a time; a time means the first record at or after it. Partitions
+            processed beyond a time have nothing left, so the range of a day that is done is empty.
+
+    Raises:
+        RangeError: If the end lies before the start or beyond the log, or the start before the first existing record.
+        ConfigError: If it never ran, and its policy does not allow a choice of where to begin.
+        TopicError: If a source topic does not exist.
+    """
+    connected, admin = connected.resolved(), connected.admin
+    topics = connected.topology.source_topics
+    admin.require(topics, f"application {connected.id} reads")
+    tps = [TopicPartition(t, n) for t, count in admin.partitions(topics).items() for n in range(count)]
+    first = _bound(connected, tps, start)
+    last = _bound(connected, tps, end)
+    ends = _from_where_it_stands(connected, first, last, is_time=_is_time(end)) if start == COMMITTED else last
+    chosen = RunRange({tp: _range(tp, first[tp], ends[tp]) for tp in sorted(tps)})
+    check_ranges(admin, chosen.ranges)
+    return chosen
+
+
+def completed(connected: ConnectedApplication, run_range: RunRange) -> RunRange:
+    """Return a range with all partitions of its topics. Partitions that were added since stay where they stand.
+
+    Args:
+        connected: The application to run, with resolved patterns.
+        run_range: The range.
+
+    Raises:
+        ConfigError: If it never read a partition, and its policy does not allow a choice of where to begin.
+        BrokerError: If brokers do not answer.
+    """
+    counts = connected.admin.partitions(connected.topology.source_topics)
+    new = {TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)} - run_range.ranges.keys()
+    stands = _bound(connected, new, COMMITTED) if new else {}
+    return RunRange({**run_range.ranges, **{tp: OffsetRange(offset, offset) for tp, offset in sorted(stands.items())}})
+
+
+def _from_where_it_stands(
+    connected: ConnectedApplication,
+    stands: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    *,
+    is_time: bool,
+) -> Mapping[TopicPartition, int]:
+    """Return the ends; partitions processed beyond a time end where they stand, as asking for a finished day is no mistake.
+
+    Raises:
+        RangeError: If the requested offsets are processed already, or the processed records no longer exist.
+    """
+    beyond = sorted(tp for tp in stands if ends[tp] < stands[tp])
+    written = connected.admin.end_offsets(beyond)
+    for tp in beyond:
+        if written[tp] < stands[tp]:
+            message = f"{connected.id} stands at offset {stands[tp]} of {tp}, which ends at {written[tp]}"
+            raise RangeError(message, hint=_SHORTER)
+        if not is_time:
+            message = (
+                f"{connected.id} stands at offset {stands[tp]} of {tp}: {ends[tp]} as the end is processed already"
+            )
+            raise RangeError(message, hint=AGAIN)
+    if beyond and not any(stands[tp] < ends[tp] for tp in stands):
+        log.warning(
+            "%s stands at or behind the end that was asked for: all of it is processed already. %s",
+            connected.id,
+            AGAIN,
+        )
+    return {tp: max(end, stands[tp]) for tp, end in ends.items()}
+
+
+def _is_time(text: str) -> bool:
+    return text not in {COMMITTED, EARLIEST, LATEST} and "@" not in text
+
+
+def _bound(connected: ConnectedApplication, tps: Iterable[TopicPartition], text: str) -> dict[TopicPartition, int]:
+    admin, partitions = connected.admin, list(tps)
+    match text:
+        case "committed":
+            known = settled_offsets(connected, partitions)
+            missing = [tp for tp in partitions if tp not in known]
+            starts = reset_offsets(connected, missing, SystemClock().now_ms())
+            return starts | {tp: c.offset for tp, c in known.items()}
+        case "earliest":
+            return admin.beginning_offsets(partitions)
+        case "latest":
+            return admin.end_offsets(partitions)
+        case _ if "@" in text:
+            return _vector(connected, partitions, text)
+        case _:
+            time_ms, first, last = _bound_ms(text), admin.beginning_offsets(partitions), admin.end_offsets(partitions)
+            everything = {tp: OffsetRange(first[tp], last[tp]) for tp in partitions}
+            return offsets_at_time(admin, everything, time_ms)
+
+
+def _vector(connected: ConnectedApplication, partitions: list[TopicPartition], text: str) -> dict[TopicPartition, int]:
+    """Return the offsets of a vector; partitions that it leaves out keep their committed offsets."""
+    try:
+        given = OffsetVector.parse(text).offsets
+    except ValueError as error:
+        raise RangeError(str(error)) from error
+    unknown = sorted(set(given) - set(partitions))
+    if unknown:
+        message = f"{connected.id} does not read {', '.join(map(str, unknown))}"
+        raise RangeError(message, hint=f"It reads {', '.join(map(str, sorted(partitions)))}.")
+    left_out = [tp for tp in partitions if tp not in given]
+    return _bound(connected, left_out, COMMITTED) | dict(given)
+
+
+def time_ms(text: str) -> int:
+    """Return a time as ms since the epoch; without a zone it is UTC.
+
+    >>> time_ms("1970-01-01T00:01:00+00:00"), time_ms("1970-01-02")
+    (60000, 86400000)
+
+    Raises:
+        RangeError: If the text is no time.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        message = f"{text!r} is not a time"
+        raise RangeError(message, hint=_TIME_HINT) from error
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1000)
+
+
+def _bound_ms(text: str) -> int:
+    try:
+        return time_ms(text)
+    except RangeError as error:
+        message = f"{text!r} is neither committed, earliest, latest, a vector (topic-0@12,topic-1@7) nor a time"
+        raise RangeError(message, hint=_TIME_HINT) from error
+
+
+def _range(tp: TopicPartition, start: int, end: int) -> OffsetRange:
+    if end < start:
+        message = f"{tp}: the range ends at offset {end}, before its start {start}"
+        raise RangeError(message, hint="The end (--to) must not lie before the start (--from).")
+    return OffsetRange(start, end)

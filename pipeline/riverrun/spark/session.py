@@ -1,0 +1,208 @@
+"""Spark sessions: in this process, on a cluster, or of a Spark Connect server."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import threading
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from riverrun.config.secrets import is_secret
+from riverrun.errors import ConfigError
+from riverrun.extras import require_extra
+from riverrun.spark.engine.failures import spark_failures
+from riverrun.spark.engine.java_classes import archive_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+DEFAULT_MASTER = "local[2,4]"
+"""Two cores, and up to four attempts of a task: `local[2]` would never retry."""
+
+_CONNECT = "sc://"
+_MASTERS = re.compile(r"local(\[.+\])?|(sc|spark|k8s|local-cluster|yarn|mesos)\b.*")
+_OF_A_SESSION = "spark.sql."
+_PYTHON, _PY_FILES, _ARCHIVES = "spark.pyspark.python", "spark.submit.pyFiles", "spark.archives"
+_PACKAGES = "spark.jars.packages"
+_UTC = "-Duser.timezone=UTC"
+"""Database drivers read times without a zone in Java's own zone, whatever a session says."""
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_LOG_LEVEL = "spark.log.level"
+_TELLING_OF_TASKS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
+
+
+def lazily(spark: Any) -> Callable[[], Any]:
+    """Return a function that makes a session when needed: a start takes many seconds, and there may be nothing to do.
+
+    Args:
+        spark: A session, or a function that makes one; called at most once.
+    """
+    return cache(spark) if callable(spark) else lambda: spark
+
+
+def spark_session(
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    name: str = "riverrun",
+    packages: Sequence[str] = (),
+    archive: Path | None = None,
+    starting: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Any:
+    """Return a new session, or the existing one.
+
+    Args:
+        master: Spark's master URL, or that of a Spark Connect server (`sc://host:port`). If left out, `spark.remote` or
+            `spark.master` of the settings, or else two cores of this machine.
+        settings: Settings of Spark by its own names; they override those that are set here.
+        name: Name in Spark's pages.
+        packages: Maven coordinates of Java libraries that sources and targets need, as
+            `org.postgresql:postgresql:42.7.7`. Spark downloads them when the session begins, so an existing session ignores
+            them.
+        archive: An archive of Spark's classes (`classes_archive`), used on this machine if it exists.
+        starting: Context entered while Java starts in this process.
+
+    Raises:
+        ConfigError: If `master` is no master URL.
+        MissingExtraError: If Spark is not installed.
+        EngineError: If it does not start.
+    """
+    require_extra("spark")
+    given = dict(settings or {})
+    if packages:
+        given[_PACKAGES] = ",".join([*_listed(given, _PACKAGES), *packages])
+    remote, cluster = given.pop("spark.remote", None), given.pop("spark.master", None)
+    chosen = master or remote or cluster or DEFAULT_MASTER
+    if not _MASTERS.fullmatch(chosen):
+        message = f"{chosen!r} is no master of Spark"
+        raise ConfigError(
+            message, hint="local[2,4], spark://host:7077, yarn, k8s://..., or sc://host:15002 for Spark Connect."
+        )
+    with spark_failures(f"start with the master {chosen}"):
+        if chosen.startswith(_CONNECT):
+            return _connected(chosen, given)
+        with starting():
+            return _started(chosen, given, name, archive)
+
+
+def _started(master: str, given: Mapping[str, str], name: str, archive: Path | None) -> Any:
+    """Return a session whose driver is this process."""
+    from pyspark.sql import SparkSession
+
+    is_there = SparkSession.getActiveSession() is not None
+    # Spark's first call to Java imports its test tools, and pandas with them, to look for numpy. This takes a second of this
+    # process, which another thread spends while Java starts.
+    threading.Thread(target=import_module, args=("pyspark.testing.utils",), name="load-pyspark", daemon=True).start()
+    builder = SparkSession.builder.master(master).appName(name)
+    settings = {**_defaults(), **_virtual_machine(master, archive), **_interpreter(given), **given}
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with _ctrl_c_as_before():
+        if any(map(is_secret, settings)):
+            _launch({"spark.master": master, "spark.app.name": name, **settings})
+        session = builder.getOrCreate()
+    if _LOG_LEVEL not in given and not is_there:
+        _hush(session)
+    return session
+
+
+def _launch(settings: Mapping[str, str]) -> None:
+    """Start Java, unless it runs, without the secrets among settings: all users of this machine can read its arguments.
+
+    Settings made later reach it through the bridge.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    conf = SparkConf(loadDefaults=False)
+    for key, value in settings.items():
+        if not is_secret(key):
+            conf.set(key, value)
+    SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001 - its constructor starts Java with all settings as arguments
+
+
+def _hush(session: Any) -> None:
+    """Silence Java about each failed attempt of a task, with traces of two languages: relevant errors are raised."""
+    log4j = session._jvm.org.apache.logging.log4j  # noqa: SLF001 - the only way there
+    for name in _TELLING_OF_TASKS:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
+
+
+@contextmanager
+def _ctrl_c_as_before() -> Iterator[None]:
+    """Disable Spark's handling of Ctrl-C, also while Spark starts.
+
+    Its handler cancels jobs over the connection on which this thread waits for their results. That connection cannot be
+    entered twice, so the result is a connection error instead of a `KeyboardInterrupt`. Without the handler the command
+    ends, and Spark with it.
+    """
+    from pyspark.core import context
+
+    theirs: Any = context
+    signals, theirs.signal = theirs.signal, SimpleNamespace(SIGINT=signal.SIGINT, signal=lambda *_handler: None)
+    try:
+        yield
+    finally:
+        theirs.signal = signals
+
+
+def _defaults() -> dict[str, str]:
+    return {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "4",  # by default 200, each a Python task: that takes minutes
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",  # times without a zone mean the same on every machine
+        _LOG_LEVEL: "ERROR",
+    }
+
+
+def _virtual_machine(master: str, archive: Path | None) -> dict[str, str]:
+    """Return Java's options: UTC and, in this process, a quick start, as Java does little but hand tasks to Python.
+
+    The optimising compiler and the parallel collector take half of the CPU time of a session's start. On other machines, Java
+    runs as the cluster's settings say.
+    """
+    if not master.startswith("local"):
+        return {"spark.driver.defaultJavaOptions": _UTC, "spark.executor.defaultJavaOptions": _UTC}
+    return {"spark.driver.defaultJavaOptions": f"{_UTC} {_QUICK} {archive_options(archive)}".strip()}
+
+
+def _interpreter(given: Mapping[str, str]) -> dict[str, str]:
+    """Return settings by which executors run this interpreter with its modules, unless the settings name another one."""
+    if _PYTHON in given:
+        return {}
+    search_path = ":".join(entry for entry in sys.path if entry and Path(entry).is_dir())
+    return {
+        _PYTHON: sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.executorEnv.PYTHONPATH": search_path,
+    }
+
+
+def _connected(remote: str, given: Mapping[str, str]) -> Any:
+    """Return a session of a Spark Connect server. Modules of its executors are installed there, or sent to them from here.
+
+    A server refuses settings that do not belong to a session: they are its own.
+    """
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.remote(remote)
+    for key, value in {**_defaults(), **given}.items():
+        if key.startswith(_OF_A_SESSION):
+            builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    if files := _listed(given, _PY_FILES):
+        session.addArtifacts(*files, pyfile=True)
+    if archives := _listed(given, _ARCHIVES):
+        session.addArtifacts(*archives, archive=True)
+    return session
+
+
+def _listed(given: Mapping[str, str], key: str) -> list[str]:
+    return [path.strip() for path in given.get(key, "").split(",") if path.strip()]

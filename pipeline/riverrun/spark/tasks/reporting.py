@@ -1,0 +1,123 @@
+"""Reports of the number of records that running tasks have processed. Imports no pyspark.
+
+A task commits its count as an offset of its first input, in a group of the run's own without members. Executors and the
+driver both reach the brokers, also with Spark Connect. The task's transaction stays open for minutes, and shows no progress.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from riverrun.errors import StreamsError
+from riverrun.hosting.progress import is_followed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from riverrun.kafka.admin import Admin
+    from riverrun.kafka.group.group_progress import GroupProgress
+    from riverrun.records import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_EVERY_SECONDS = 1.0
+_LAST_SECONDS = 1.0
+"""Time to wait for a report that is being sent."""
+_COUNTS = 1 << 40
+"""A report is `turn * _COUNTS + count`: a report of an earlier turn does not count in the next one."""
+
+
+def place_of(inputs: Iterable[TopicPartition]) -> TopicPartition:
+    """Return the input for which a task commits its count; no other task reads it."""
+    return min(inputs)
+
+
+def new_group(application_id: str) -> str:
+    """Return the name of a group for the counts of a run; empty if nothing follows the progress."""
+    return f"{application_id}:progress-{uuid.uuid4().hex[:8]}" if is_followed() else ""
+
+
+def count_in(offset: int, turn: int) -> int:
+    """Return the count that a report holds for a turn.
+
+    >>> count_in(3 * _COUNTS + 700, turn=3), count_in(2 * _COUNTS + 700, turn=3)
+    (700, 0)
+    """
+    return offset % _COUNTS if offset // _COUNTS == turn else 0
+
+
+class Counts:
+    """Reads the counts that tasks report.
+
+    Args:
+        admin: Client for requests to the brokers.
+        group: The group in which tasks report; empty if they do not report.
+    """
+
+    def __init__(self, admin: Admin, group: str) -> None:
+        self._admin = admin
+        self._group = group
+        self._reader: GroupProgress | None = None
+
+    def of(self, places: Collection[TopicPartition], turn: int) -> int:
+        """Return the number of records that some tasks have processed in a turn.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        if not (self._group and places):
+            return 0
+        self._reader = self._reader or self._admin.progress_of(self._group)
+        return sum(count_in(offset, turn) for offset, _ in self._reader.committed(places).values())
+
+    def close(self) -> None:
+        """Delete the reports, if brokers agree."""
+        if self._reader is not None:
+            self._reader.close()
+            with suppress(StreamsError):
+                self._admin.delete_group(self._group)
+
+
+@contextmanager
+def reporting(
+    admin: Admin, group: str, inputs: Collection[TopicPartition], turn: int, count: Callable[[], int]
+) -> Iterator[None]:
+    """Report a count every second, from another thread, as long as the body runs.
+
+    Reports that brokers do not accept are dropped.
+
+    Args:
+        admin: Client for requests to the brokers.
+        group: The group in which to report; empty for no reports.
+        inputs: The task's inputs.
+        turn: Number of this turn of the run.
+        count: Returns the records processed so far.
+    """
+    if not (group and inputs):
+        yield
+        return
+    place, ended = place_of(inputs), threading.Event()
+
+    def report() -> None:
+        said = 0
+        while not ended.wait(_EVERY_SECONDS):
+            counted = count()
+            if counted == said:
+                continue
+            try:
+                admin.alter_offsets(group, {place: turn * _COUNTS + counted})
+                said = counted
+            except StreamsError as error:
+                log.debug("progress cannot be reported: %s", error)
+
+    thread = threading.Thread(target=report, name="reporting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_LAST_SECONDS)

@@ -1,0 +1,196 @@
+"""Messages between the driver and executors: plain values without open resources."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING
+
+from riverrun.errors import TopologyError
+from riverrun.hosting.application import Application
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.tasks.global_tables import global_partitions
+from riverrun.kafka.admin import Admin
+from riverrun.processor.metrics import added
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from riverrun.config import AppConfig
+    from riverrun.records import OffsetRange, TaskId, TopicPartition
+    from riverrun.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """The facts that all tasks of a run share. Executors build the topology again, and refuse one that differs.
+
+    Args:
+        config: The application's configuration.
+        version: The application's version.
+        kafka: Client properties.
+        state_directory: Directory of local state on executors.
+        fingerprint: Fingerprint of the driver's topology.
+        published: Replacement topics for outputs; None if the version publishes.
+        dead_letters: Replacement topic for dead letters; None leaves the topic to the handlers.
+        progress: The group in which tasks report their progress; empty if they do not report.
+        partitions: Partition counts of the external source topics.
+        global_ends: End offsets up to which global tables are read, shared by all tasks.
+    """
+
+    config: AppConfig
+    version: str
+    kafka: Mapping[str, str] = field(repr=False)
+    state_directory: Path
+    fingerprint: str
+    published: Mapping[str, str] | None
+    partitions: Mapping[str, int]
+    global_ends: Mapping[TopicPartition, int]
+    dead_letters: str | None = None
+    progress: str = ""
+
+
+def job_of(connected: ConnectedApplication, progress: str = "") -> Job:
+    """Return the job of an application, with the ends of its global tables as they are now.
+
+    Args:
+        connected: The application.
+        progress: The group in which tasks report their progress; empty if they do not report.
+    """
+    application = connected.application
+    return Job(
+        config=application.config,
+        version=application.version,
+        kafka=application.kafka,
+        state_directory=application.state_directory,
+        fingerprint=application.topology.fingerprint(),
+        published=application.published,
+        partitions=connected.partitions,
+        global_ends=connected.admin.end_offsets(global_partitions(connected)),
+        dead_letters=application.dead_letters,
+        progress=progress,
+    )
+
+
+def connected_here(job: Job, build: Callable[[Job], Topology]) -> ConnectedApplication:
+    """Return the application of a job, with the topology built in this process.
+
+    Args:
+        job: The job.
+        build: Builds the topology.
+
+    Raises:
+        TopologyError: If that topology is not the driver's.
+    """
+    topology = build(job).resolved(job.partitions)
+    if topology.fingerprint() != job.fingerprint:
+        message = f"The topology of {job.config.name} here is not the driver's"
+        raise TopologyError(message, hint="Driver and executors must run the same release of the application.")
+    application = Application(
+        config=job.config,
+        version=job.version,
+        topology=topology,
+        kafka=job.kafka,
+        state_directory=job.state_directory,
+        published=job.published,
+        dead_letters=job.dead_letters,
+    )
+    return ConnectedApplication(application, admin_here(job.kafka), job.partitions)
+
+
+def admin_here(kafka: Mapping[str, str]) -> Admin:
+    """Return the client that all tasks of this process share: each would open and close two connections otherwise."""
+    return _admin(tuple(sorted(kafka.items())))
+
+
+@cache
+def _admin(kafka: tuple[tuple[str, str], ...]) -> Admin:
+    return Admin(dict(kafka))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWork:
+    """One task's part of one slice: the ranges of all its inputs.
+
+    Args:
+        job: The run.
+        task_id: The task.
+        ranges: The range of each input.
+        advance_to_ms: Event time to which the task moves afterwards, ms; None leaves it where the records took it.
+        turn: Number of times that the run has submitted work to Spark.
+    """
+
+    job: Job
+    task_id: TaskId
+    ranges: Mapping[TopicPartition, OffsetRange]
+    advance_to_ms: int | None = None
+    turn: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of offsets to process; an upper bound of the records."""
+        return sum(wanted.size for wanted in self.ranges.values())
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """The outcome of one task.
+
+    Args:
+        task_id: The task, as text.
+        processed: Records processed; 0 if an earlier attempt had done all the work.
+        restored: Records restored from changelogs.
+        dropped: Records not processed, by reason.
+        error: The error that stopped it for good, as `describe_error` writes it; None if there was none.
+        read: Number of the processed records that came from external topics.
+        written: Records written, other than to changelogs.
+        published: Number of the written records that went to public topics.
+        commits: Transactions, one per slice.
+        restore_ms: Duration of taking over and restoring, ms.
+        compute_ms: Duration of reading, processing and committing, ms.
+        snapshot: Name of the snapshot of its state at the end; None if it was not published.
+        warnings: Failures that do not affect the results.
+        totals: Totals of processors' sensors, by the text of their names.
+    """
+
+    task_id: str
+    processed: int
+    restored: int
+    dropped: dict[str, int]
+    error: str | None = None
+    read: int = 0
+    written: int = 0
+    published: int = 0
+    commits: int = 0
+    restore_ms: int = 0
+    compute_ms: int = 0
+    snapshot: str | None = None
+    warnings: tuple[str, ...] = ()
+    totals: dict[str, float] = field(default_factory=dict)
+
+
+def total(name: str, results: Iterable[TaskResult]) -> TaskResult:
+    """Sum several results up as one.
+
+    >>> total("all", [TaskResult("0_0", 3, 0, {"late": 1}), TaskResult("0_1", 4, 2, {"late": 2})]).dropped
+    {'late': 3}
+    """
+    parts = list(results)
+    dropped = sum((Counter(part.dropped) for part in parts), Counter[str]())
+    return TaskResult(
+        name,
+        sum(part.processed for part in parts),
+        sum(part.restored for part in parts),
+        dict(dropped),
+        read=sum(part.read for part in parts),
+        written=sum(part.written for part in parts),
+        published=sum(part.published for part in parts),
+        commits=sum(part.commits for part in parts),
+        restore_ms=sum(part.restore_ms for part in parts),
+        compute_ms=sum(part.compute_ms for part in parts),
+        snapshot=parts[-1].snapshot if parts else None,
+        warnings=tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
+        totals=added(*(part.totals for part in parts)),
+    )

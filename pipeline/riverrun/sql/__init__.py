@@ -1,0 +1,11 @@
+"""Translates statements of ksqlDB's language into topologies, by calls of the DSL.
+
+May import the DSL, schemas and the layers below; knows neither tasks nor hosts. Only the command `run_case` runs a topology.
+"""
+
+from __future__ import annotations
+
+from riverrun.sql.functions import udaf, udf, udtf
+from riverrun.sql.planning.planner import build_sql
+
+__all__ = ["build_sql", "udaf", "udf", "udtf"]

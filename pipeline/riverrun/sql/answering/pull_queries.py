@@ -1,0 +1,251 @@
+"""Pull queries: SELECTs over a stored table, and the parts of its store that they read."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from riverrun.sql.compiling.coercion import TIMES
+from riverrun.sql.compiling.expressions import Compiler, Field, function_of, predicate_of, start_of
+from riverrun.sql.compiling.operators import cast, partial_timestamp, value_or_null
+from riverrun.sql.errors import SqlError
+from riverrun.sql.planning.queries import checked, outputs_of
+from riverrun.sql.planning.relations import Relation
+from riverrun.sql.shown_values import shown
+from riverrun.sql.types import Primitive
+from riverrun.windows import MAX_TIME_MS, Windowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from riverrun.sql.answering.commands import Select
+    from riverrun.sql.catalog import Catalog, Source
+    from riverrun.sql.grammar.statements import Query
+    from riverrun.sql.stored import StoredTable
+    from riverrun.sql.types import Columns, SqlType
+    from riverrun.windows import Window
+
+_MAX_KEYS = 1000
+"""Greatest number of keys to look up; with more, tables are scanned."""
+_MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+    exp.EQ: exp.EQ,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """The part of a store that can contain rows of a query.
+
+    Args:
+        keys: The keys; None for all keys between the bounds.
+        lower: First key, for keys that are texts; None if there is no lower bound.
+        upper: Last key, for keys that are texts; None if there is no upper bound.
+        time_from: Earliest start of a window, ms.
+        time_to: Latest start of a window, ms.
+    """
+
+    keys: tuple[tuple[Any, ...], ...] | None = None
+    lower: str | None = None
+    upper: str | None = None
+    time_from: int = 0
+    time_to: int = MAX_TIME_MS
+
+
+@dataclass(frozen=True, slots=True)
+class PullQuery:
+    """A SELECT over a stored table.
+
+    Args:
+        table: The table in its store.
+        columns: Names and types of its rows.
+        sought: The part of the store to read.
+        limit: Greatest number of rows.
+    """
+
+    table: StoredTable
+    columns: Columns
+    sought: Sought
+    limit: int | None
+    _passes: Callable[[Any, Any], bool] = field(repr=False)
+    _make: Callable[[Any], Any] = field(repr=False)
+
+    def row(self, key: Any, value: Any, timestamp: int | None, window: Window | None) -> tuple[Any, ...] | None:
+        """Return a row of the result as JSON shows it; None if the entry of the store is no row of the result.
+
+        Args:
+            key: A key of the store.
+            value: The stored value.
+            timestamp: Time of its last update, ms.
+            window: Its window, if it has one that is not in the key.
+        """
+        if isinstance(key, Windowed):
+            key, window = key
+        row = self.table.row_of(key if window is None else Windowed(key, window), value)
+        if row is None:
+            return None
+        whole = (*row, *key, *(window or ()), timestamp)
+        if not self._passes(None, whole):
+            return None
+        types = (type_ for _, type_ in self.columns)
+        return tuple(shown(each, type_) for each, type_ in zip(self._make(whole), types, strict=True))
+
+
+def is_pull(select: Select, catalog: Catalog) -> bool:
+    """Return whether workers can answer a SELECT: it reads the current rows of one stored table, row by row."""
+    query = select.query
+    if select.follows or query.joins or query.group_by or query.partition_by or query.having or query.window:
+        return False
+    return catalog.find(query.source.name, query.source.start).stored is not None
+
+
+def pull_query(select: Select, catalog: Catalog) -> PullQuery:
+    """Return the pull query of a SELECT.
+
+    Raises:
+        SqlError: If it has a mistake, or is not a pull query (`is_pull`).
+    """
+    query = select.query
+    source = catalog.find(query.source.name, query.source.start)
+    if source.stored is None or not is_pull(select, catalog):
+        message = f"Workers answer a SELECT of one stored table, row by row, and not this one of {source.name}"
+        hint = "CREATE TABLE ... AS SELECT and CREATE SOURCE TABLE store a table; riverrun sql computes other queries."
+        raise SqlError(message, query.source.start, hint=hint)
+    fields = _fields(source, query.source.alias)
+    outputs = outputs_of(query, Relation(query.source.alias, fields, source.serdes()[0]))
+    compiler = Compiler(fields)
+    codes = [checked(compiler, each) for each in outputs]
+    columns = tuple((each.name, code.type or Primitive.STRING) for each, code in zip(outputs, codes, strict=True))
+    passes, sought = _condition(query, fields, source)
+    return PullQuery(source.stored, columns, sought, select.limit, passes, function_of(compiler, codes))
+
+
+def _fields(source: Source, alias: str) -> tuple[Field, ...]:
+    """Return the columns of a table's rows, in the order of `PullQuery.row`."""
+    layout = source.layout
+    values = [Field(name, type_, alias) for name, type_ in layout.value]
+    keys = [Field(name, type_, alias, is_key=True) for name, type_ in layout.key]
+    names = ("WINDOWSTART", "WINDOWEND") if layout.window else ()
+    bounds = [Field(name, Primitive.BIGINT, alias, is_key=True) for name in names]
+    return (*values, *keys, *bounds, Field("ROWTIME", Primitive.BIGINT, alias, is_pseudo=True))
+
+
+def _condition(query: Query, fields: Sequence[Field], source: Source) -> tuple[Callable[[Any, Any], bool], Sought]:
+    if query.where is None:
+        return lambda _key, _row: True, Sought()
+    compiler = Compiler(fields)
+    code = compiler.code(query.where)
+    if code.type is not Primitive.BOOLEAN:
+        message = f"Type error in WHERE expression: Should evaluate to boolean but is {code.type}."
+        raise SqlError(message, start_of(query.where))
+    return predicate_of(compiler, code), _sought(list(_tests(query.where)), source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """A comparison of a column with constants: any of them for `exp.EQ`, a single one for other operators."""
+
+    column: str
+    sign: type[exp.Expr]
+    constants: tuple[exp.Expr, ...]
+
+
+def _tests(node: exp.Expr) -> Iterator[_Test]:
+    """Yield tests that all rows must pass, without those that only the predicate can decide."""
+    if isinstance(node, exp.Paren):
+        yield from _tests(node.this)
+    elif isinstance(node, exp.And):
+        yield from _tests(node.this)
+        yield from _tests(node.expression)
+    elif isinstance(node, exp.Between):
+        yield from _compared(node.this, exp.GTE, node.args["low"])
+        yield from _compared(node.this, exp.LTE, node.args["high"])
+    elif isinstance(node, exp.In):
+        yield from _compared(node.this, exp.EQ, *node.expressions)
+    elif type(node) in _MIRRORED:
+        yield from _compared(node.this, type(node), node.expression)
+        yield from _compared(node.expression, _MIRRORED[type(node)], node.this)
+
+
+def _compared(column: exp.Expr, sign: type[exp.Expr], *others: exp.Expr) -> Iterator[_Test]:
+    if isinstance(column, exp.Column) and not any(each.find(exp.Column) for each in others):
+        yield _Test(str(column.name), sign, others)
+
+
+def _sought(tests: Sequence[_Test], source: Source) -> Sought:
+    found = _keys(tests, source.layout.key)
+    lower, upper = _bounds(tests, source) if found is None else (None, None)
+    sought = Sought(found, lower, upper)
+    for test in tests:
+        sought = _within(sought, test, source.layout.window_ms)
+    return sought
+
+
+def _keys(tests: Sequence[_Test], columns: Columns) -> tuple[tuple[Any, ...], ...] | None:
+    """Return the keys that tests allow; None if they leave a column of the key open, or allow too many."""
+    choices = []
+    for name, type_ in columns:
+        equal = next((test for test in tests if test.column == name and test.sign is exp.EQ), None)
+        values = [] if equal is None else [_constant(each, type_) for each in equal.constants]
+        if not values or None in values:
+            return None
+        choices.append(list(dict.fromkeys(values)))
+    keys = tuple(itertools.islice(itertools.product(*choices), _MAX_KEYS + 1))
+    return keys if len(keys) <= _MAX_KEYS else None
+
+
+def _constant(node: exp.Expr, type_: SqlType) -> Any:
+    """Return a constant as a value of the column's type; None if it is unknown."""
+    compiler = Compiler(())
+    code = compiler.code(node)
+    convert = cast(code.type, type_)
+    if code.type is None or convert is None:
+        return None
+    (value,) = function_of(compiler, [code])(())
+    converted = value_or_null(lambda: convert(value))
+    is_alike = converted == value or type_ in TIMES
+    return converted if is_alike and converted.__hash__ is not None else None
+
+
+def _bounds(tests: Sequence[_Test], source: Source) -> tuple[str | None, str | None]:
+    """Return the bounds of text keys; only the format KAFKA orders their bytes like the texts."""
+    layout = source.layout
+    if layout.key_format != "KAFKA" or [type_ for _, type_ in layout.key] != [Primitive.STRING]:
+        return None, None
+    name = layout.key[0][0]
+    lower, upper = None, None
+    for test in tests:
+        value = _constant(test.constants[0], Primitive.STRING) if test.column == name else None
+        if value is not None and test.sign in {exp.GT, exp.GTE}:
+            lower = value if lower is None else max(lower, value)
+        elif value is not None and test.sign in {exp.LT, exp.LTE}:
+            upper = value if upper is None else min(upper, value)
+    return lower, upper
+
+
+def _within(sought: Sought, test: _Test, window_ms: int | None) -> Sought:
+    """Return the sought part within a test's bounds on windows; stores know sessions by start and by end."""
+    back_ms = {"WINDOWSTART": 0, "WINDOWEND": window_ms or 0}.get(test.column)
+    times = [_time(each) for each in test.constants]
+    if back_ms is None or None in times:
+        return sought
+    first, last = (limit(each for each in times if each is not None) - back_ms for limit in (min, max))
+    if test.sign in {exp.EQ, exp.GT, exp.GTE}:
+        sought = replace(sought, time_from=max(sought.time_from, first))
+    if test.sign in {exp.EQ, exp.LT, exp.LTE}:
+        sought = replace(sought, time_to=min(sought.time_to, max(last, 0)))
+    return sought
+
+
+def _time(node: exp.Expr) -> int | None:
+    if isinstance(node, exp.Literal) and node.is_string:
+        found: int | None = value_or_null(lambda: partial_timestamp(str(node.this)))
+        return found
+    value = _constant(node, Primitive.BIGINT)
+    return value if isinstance(value, int) else None

@@ -1,0 +1,166 @@
+"""Serdes of topics by the names of their formats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from riverrun.serde.api import ITEM, Serde
+from riverrun.serde.primitives import BYTES, DOUBLE, INTEGER, LONG, STRING
+from riverrun.sql.errors import SqlError, nearest
+from riverrun.sql.formats.avro.rows import avro_serde
+from riverrun.sql.formats.delimited_rows import delimited_serde
+from riverrun.sql.formats.json_rows import json_serde
+from riverrun.sql.formats.json_schema_rows import json_schema_serde
+from riverrun.sql.formats.protobuf.rows import protobuf_serde
+from riverrun.sql.types import Array, Columns, Map, Primitive, SqlType, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from riverrun.sql.columns.written_schemas import WrittenSchema
+
+FORMATS = ("AVRO", "DELIMITED", "JSON", "JSON_SR", "KAFKA", "NONE", "PROTOBUF", "PROTOBUF_NOSR")
+_WITH_NAMES = frozenset({"JSON", "JSON_SR", "PROTOBUF", "PROTOBUF_NOSR"})
+_KAFKA: dict[SqlType, Serde[Any]] = {
+    Primitive.INTEGER: INTEGER,
+    Primitive.BIGINT: LONG,
+    Primitive.DOUBLE: DOUBLE,
+    Primitive.STRING: STRING,
+    Primitive.BYTES: BYTES,
+}
+
+
+def _single(inner: Serde[Any]) -> Serde[Any]:
+    write, read = inner.serialize, inner.deserialize
+
+    def written(row: Any) -> bytes:
+        return write(row[0] if row.__class__ is tuple else row)  # keys in questions stand alone
+
+    def read_row(data: bytes) -> Any:
+        return (read(data),)
+
+    setattr(written, ITEM, write)
+    setattr(read_row, ITEM, read)
+    return Serde(inner.name, written, read_row, remake=(_single, (inner,)), plain=lambda row: row[0])
+
+
+def _nothing() -> Serde[Any]:
+    return Serde("sql-none", lambda _row: b"", lambda _data: (), remake=(_nothing, ()))
+
+
+def _no_key() -> Serde[Any]:
+    """Return the serde of a source without a key: all keys of its records are read as NULL."""
+    return Serde("sql-no-key", lambda _row: b"", lambda _data: None, remake=(_no_key, ()))
+
+
+def _kafka(columns: Columns) -> Serde[Any]:
+    if len(columns) != 1:
+        message = "The 'KAFKA' format only supports a single field. Got: " + ", ".join(name for name, _ in columns)
+        raise SqlError(message)
+    name, type_ = columns[0]
+    if type_ not in _KAFKA:
+        message = f"The 'KAFKA' format does not support type '{type_}', column: `{name}`"
+        raise SqlError(message)
+    return _single(_KAFKA[type_])
+
+
+def value_serde(
+    columns: Columns,
+    format_: str,
+    *,
+    wrapped: bool = True,
+    delimiter: str = ",",
+    schema_name: str | None = None,
+    nullable: str | None = None,
+    schema: WrittenSchema | None = None,
+    used: frozenset[str] | None = None,
+) -> Serde[Any]:
+    """Return the serde of rows in a topic: tuples of values.
+
+    Args:
+        columns: Names and types of the values.
+        format_: Name of the format.
+        wrapped: Whether a single value is wrapped in a record or an object.
+        delimiter: Delimiter of DELIMITED: the character, `SPACE` or `TAB`.
+        schema_name: Full name of the schema's record, for formats of a registry; ksqlDB's if left out.
+        nullable: How Protobuf distinguishes NULLs of single values from 0: `OPTIONAL` or `WRAPPER`; if left out, it does not.
+        schema: The schema to write with, for formats of a registry; that of the columns if left out.
+        used: Columns that JSON objects are read for; others may be None. All of them if left out.
+
+    Raises:
+        SqlError: If there is no such format, or it cannot hold the columns.
+    """
+    if not columns:
+        return _nothing()
+    is_whole = wrapped or len(columns) > 1
+    if format_ in _WITH_NAMES:
+        _check_maps(format_, columns)
+    match format_:
+        case "JSON":
+            return json_serde(columns, wrapped=is_whole, used=used)
+        case "AVRO":
+            return avro_serde(columns, schema_name, wrapped=is_whole, schema=schema)
+        case "JSON_SR":
+            return json_schema_serde(columns, wrapped=is_whole, schema=schema)
+        case "PROTOBUF" | "PROTOBUF_NOSR":
+            has_registry = format_ == "PROTOBUF"
+            return protobuf_serde(columns, schema_name, nullable, has_registry=has_registry, schema=schema)
+        case "KAFKA":
+            return _kafka(columns)
+        case "DELIMITED":
+            return delimited_serde(columns, delimiter)
+    message = f"Format {format_} is not supported"
+    raise SqlError(message, hint=nearest(format_, FORMATS) or f"There are {', '.join(FORMATS)}.")
+
+
+def _check_maps(format_: str, columns: Columns) -> None:
+    """Make sure that the keys of maps are texts, as JSON and ksqlDB's Protobuf messages require."""
+    for name, type_ in columns:
+        if any(each.key is not Primitive.STRING for each in _maps(type_)):
+            message = (
+                f"{format_.partition('_')[0]} only supports MAP types with STRING keys: column `{name}` is a {type_}"
+            )
+            raise SqlError(message)
+
+
+def _maps(type_: SqlType) -> Iterator[Map]:
+    match type_:
+        case Map():
+            yield type_
+            yield from _maps(type_.value)
+        case Array():
+            yield from _maps(type_.item)
+        case Struct():
+            for _, field in type_.fields:
+                yield from _maps(field)
+
+
+def key_serde(
+    columns: Columns,
+    format_: str,
+    *,
+    delimiter: str = ",",
+    schema_name: str | None = None,
+    nullable: str | None = None,
+    schema: WrittenSchema | None = None,
+) -> Serde[Any]:
+    """Return the serde of keys: tuples of the values of the key's columns. Arguments are those of `value_serde`.
+
+    Raises:
+        SqlError: If there is no such format, or it cannot hold the columns.
+    """
+    if format_ == "NONE" and columns:
+        named = ", ".join(name for name, _ in columns)
+        message = f"The 'NONE' format can only be used when no columns are defined. Got: {named}"
+        raise SqlError(message)
+    if not columns:
+        return _no_key()
+    return value_serde(
+        columns,
+        format_,
+        wrapped=False,
+        delimiter=delimiter,
+        schema_name=schema_name,
+        nullable=nullable,
+        schema=schema,
+    )

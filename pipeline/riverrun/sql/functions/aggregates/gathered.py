@@ -1,0 +1,115 @@
+"""Values gathered in arrays and maps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from riverrun.sql.functions.registry import Aggregate, AggregateCall, aggregate
+from riverrun.sql.functions.values import distinct
+from riverrun.sql.types import Array, Primitive, Struct
+
+_ENTRIES = 1000
+"""Greatest number of entries in a histogram, as in ksqlDB."""
+
+
+def _limit(call: AggregateCall, name: str) -> int | None:
+    limit = call.settings.get(f"ksql.functions.{name}.limit")
+    return None if limit is None else int(limit)
+
+
+def _without_last(items: list[Any], item: Any) -> list[Any]:
+    """Return the items without the last one that equals `item`."""
+    for at in range(len(items) - 1, -1, -1):
+        if items[at] == item:
+            return items[:at] + items[at + 1 :]
+    return items
+
+
+@aggregate("COLLECT_LIST(value T) -> ARRAY<T>")
+def collect_list(call: AggregateCall) -> Aggregate:
+    """All values in the order they come, NULLs too. `ksql.functions.collect_list.limit` bounds them."""
+    limit = _limit(call, "collect_list")
+    return Aggregate(
+        call.returns,
+        call.returns,
+        initial=list,
+        add=lambda state, value, *_: state if limit is not None and len(state) >= limit else [*state, value],
+        undo=lambda state, value, *_: _without_last(state, value),
+        merge=lambda first, second: [*first, *second][:limit],
+        result=lambda state: state,
+    )
+
+
+@aggregate("COLLECT_SET(value T) -> ARRAY<T>")
+def collect_set(call: AggregateCall) -> Aggregate:
+    """Each value once in the order they come, NULL too. `ksql.functions.collect_set.limit` bounds them."""
+    limit = _limit(call, "collect_set")
+
+    def add(state: list[Any], value: Any, *_: Any) -> list[Any]:
+        full = limit is not None and len(state) >= limit
+        return state if full or value in state else [*state, value]
+
+    return Aggregate(
+        call.returns,
+        call.returns,
+        initial=list,
+        add=add,
+        merge=lambda first, second: distinct([*first, *second])[:limit],
+        result=lambda state: state,
+    )
+
+
+@aggregate("HISTOGRAM(value STRING) -> MAP<STRING, BIGINT>")
+def histogram(call: AggregateCall) -> Aggregate:
+    """How often each text comes, for the first 1000 different ones. NULLs are ignored."""
+
+    def moved(state: dict[str, int], value: str | None, by: int) -> dict[str, int]:
+        if value is None or (value not in state and len(state) >= _ENTRIES):
+            return state
+        counts = {**state, value: state.get(value, 0) + by}
+        if counts[value] < 1:
+            del counts[value]
+        return counts
+
+    def merge(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
+        for value, times in second.items():
+            first = moved(first, value, times)
+        return first
+
+    return Aggregate(
+        call.returns,
+        call.returns,
+        initial=dict,
+        add=lambda state, value, *_: moved(state, value, 1),
+        undo=lambda state, value, *_: moved(state, value, -1) if value in state else state,
+        merge=merge,
+        result=lambda state: state,
+    )
+
+
+@aggregate("ATTR(value T) -> T")
+def attribute(call: AggregateCall) -> Aggregate:
+    """The value that all rows have in common, which may be NULL; NULL if they differ."""
+
+    def moved(state: list[dict[str, Any]], value: Any, by: int) -> list[dict[str, Any]]:
+        found = any(entry["VALUE"] == value for entry in state)
+        counted = state if found else [*state, {"VALUE": value, "COUNT": 0}]
+        changed = [
+            {"VALUE": value, "COUNT": entry["COUNT"] + by} if entry["VALUE"] == value else entry for entry in counted
+        ]
+        return [entry for entry in changed if entry["COUNT"] > 0]
+
+    def merge(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for entry in second:
+            first = moved(first, entry["VALUE"], entry["COUNT"])
+        return first
+
+    return Aggregate(
+        call.returns,
+        Array(Struct((("VALUE", call.returns), ("COUNT", Primitive.INTEGER)))),
+        initial=list,
+        add=lambda state, value, *_: moved(state, value, 1),
+        undo=lambda state, value, *_: moved(state, value, -1),
+        merge=merge,
+        result=lambda state: state[0]["VALUE"] if len(state) == 1 else None,
+    )

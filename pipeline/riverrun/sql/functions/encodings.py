@@ -1,0 +1,89 @@
+"""Functions of bytes and their encodings."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from typing import TYPE_CHECKING
+
+from riverrun.sql.functions.registry import scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+THEME = "Bytes"
+
+
+def _from_hexadecimal(text: str) -> bytes:
+    """Convert digits to bytes, with or without a prefix: 0x1F, whose first zero may be left out, x'1F' or X'1F'."""
+    if text.startswith("0x"):
+        return bytes.fromhex("0" * (len(text) % 2) + text[2:])
+    quoted = text[:2].lower() == "x'" and text.endswith("'") and len(text) > len("x'")
+    return bytes.fromhex(text[2:-1] if quoted else text)
+
+
+_TO_BYTES: dict[str, Callable[[str], bytes]] = {
+    "hex": _from_hexadecimal,
+    "utf8": str.encode,
+    "ascii": lambda text: text.encode("ascii", errors="replace"),
+    "base64": lambda text: base64.b64decode(text, validate=True),
+}
+_FROM_BYTES: dict[str, Callable[[bytes], str]] = {
+    "hex": lambda data: data.hex().upper(),
+    "utf8": lambda data: data.decode("utf-8", errors="replace"),
+    "ascii": lambda data: data.decode("ascii", errors="replace"),
+    "base64": lambda data: base64.b64encode(data).decode(),
+}
+_ORDERS = {"BIG_ENDIAN": ">", "LITTLE_ENDIAN": "<"}
+
+
+def _known(encoding: str) -> str:
+    if encoding.lower() not in _TO_BYTES:
+        message = f"encoding {encoding} is none of {', '.join(_TO_BYTES)}"
+        raise ValueError(message)
+    return encoding.lower()
+
+
+@scalar("TO_BYTES(text STRING, encoding STRING) -> BYTES", theme=THEME)
+def to_bytes(text: str, encoding: str) -> bytes:
+    """The bytes of a text in `hex`, `utf8`, `ascii` or `base64`."""
+    return _TO_BYTES[_known(encoding)](text)
+
+
+@scalar("FROM_BYTES(data BYTES, encoding STRING) -> STRING", theme=THEME)
+def from_bytes(data: bytes, encoding: str) -> str:
+    """The bytes as text in `hex`, `utf8`, `ascii` or `base64`."""
+    return _FROM_BYTES[_known(encoding)](data)
+
+
+@scalar("ENCODE(text STRING, from STRING, to STRING) -> STRING", theme=THEME)
+def encoded(text: str, given: str, wanted: str) -> str:
+    """A text of one encoding in another: `hex`, `utf8`, `ascii` or `base64`."""
+    data = _TO_BYTES[_known(given)](text)
+    return data.hex() if _known(wanted) == "hex" else _FROM_BYTES[_known(wanted)](data)
+
+
+def _unpacked(data: bytes, order: str, code: str) -> float | None:
+    sign = _ORDERS.get(order.upper())
+    if sign is None or len(data) != struct.calcsize(f">{code}"):
+        return None
+    found: float = struct.unpack(sign + code, data)[0]
+    return found
+
+
+@scalar("INT_FROM_BYTES(data BYTES, [order STRING]) -> INTEGER", theme=THEME)
+def int_from_bytes(data: bytes, order: str = "BIG_ENDIAN") -> float | None:
+    """The number in 4 bytes, `BIG_ENDIAN` (as it is by default) or `LITTLE_ENDIAN`; NULL for other lengths."""
+    return _unpacked(data, order, "i")
+
+
+@scalar("BIGINT_FROM_BYTES(data BYTES, [order STRING]) -> BIGINT", theme=THEME)
+def bigint_from_bytes(data: bytes, order: str = "BIG_ENDIAN") -> float | None:
+    """The number in 8 bytes, `BIG_ENDIAN` (as it is by default) or `LITTLE_ENDIAN`; NULL for other lengths."""
+    return _unpacked(data, order, "q")
+
+
+@scalar("DOUBLE_FROM_BYTES(data BYTES, [order STRING]) -> DOUBLE", theme=THEME)
+def double_from_bytes(data: bytes, order: str = "BIG_ENDIAN") -> float | None:
+    """The number in 8 bytes, `BIG_ENDIAN` (as it is by default) or `LITTLE_ENDIAN`; NULL for other lengths."""
+    return _unpacked(data, order, "d")

@@ -1,0 +1,181 @@
+"""Functions of JSON texts."""
+
+from __future__ import annotations
+
+import base64
+import decimal
+import json
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from riverrun.sql.functions.iso import iso_date, iso_time, iso_timestamp
+from riverrun.sql.functions.registry import scalar
+from riverrun.sql.types import Array, Map, Primitive, SqlType, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+THEME = "JSON"
+_INVALID = object()
+_DECODER = json.JSONDecoder(parse_float=decimal.Decimal)
+_STEP = re.compile(r"""\.(?P<name>[^.\[\]]+)|\[\s*(?:(?P<index>-?\d+)|'(?P<single>[^']*)'|"(?P<double>[^"]*)")\s*\]""")
+
+
+def _parsed(text: str | None) -> Any:
+    """Parse JSON, with all digits of its numbers."""
+    if text is None:
+        return _INVALID
+    try:
+        return json.loads(text, parse_float=decimal.Decimal)
+    except ValueError:
+        return _INVALID
+
+
+def _first(text: str) -> Any:
+    """Parse the JSON at the beginning of a text."""
+    try:
+        return _DECODER.raw_decode(text.lstrip())[0]
+    except ValueError:
+        return _INVALID
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else _written(value)
+
+
+@lru_cache(maxsize=256)
+def _steps(path: str) -> tuple[str | int, ...]:
+    """Parse a path: names, and positions in arrays."""
+    if not path.startswith("$"):
+        message = f"a path to a JSON field begins with $: {path}"
+        raise ValueError(message)
+    found: list[str | int] = []
+    at = 1
+    while at < len(path):
+        step = _STEP.match(path, at)
+        if step is None:
+            message = f"not a path to one JSON field: {path}"
+            raise ValueError(message)
+        name = next((step[kind] for kind in ("name", "single", "double") if step[kind] is not None), None)
+        found.append(int(step["index"]) if name is None else name)
+        at = step.end()
+    return tuple(found)
+
+
+@scalar("EXTRACTJSONFIELD(json STRING, path STRING) -> STRING", theme=THEME)
+def extracted(text: str, path: str) -> str | None:
+    """The field at a path such as `$.log.tags[0]`: a string as it is, anything else as JSON. NULL if it is not there."""
+    value = _first(text)
+    for step in _steps(path):
+        if isinstance(step, str) and isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(step, int) and isinstance(value, list):
+            value = value[step] if 0 <= step < len(value) else None
+        else:
+            return None
+    return None if value is None or value is _INVALID else _as_text(value)
+
+
+@scalar("IS_JSON_STRING(json STRING) -> BOOLEAN", theme=THEME, nulls=True)
+def is_json(text: str | None) -> bool:
+    """Whether a text is valid JSON."""
+    return _parsed(text) is not _INVALID
+
+
+@scalar("JSON_ARRAY_LENGTH(json STRING) -> INTEGER", theme=THEME)
+def json_array_length(text: str) -> int | None:
+    """The number of items of an array; NULL if it is none."""
+    items = _parsed(text)
+    return len(items) if isinstance(items, list) else None
+
+
+@scalar("JSON_ARRAY_CONTAINS(json STRING, item X) -> BOOLEAN", theme=THEME, nulls=True)
+def json_array_contains(text: str | None, item: Any) -> bool:
+    """Whether an item of just that type is in an array."""
+    items = _parsed(text)
+    return isinstance(items, list) and any(type(each) is type(item) and each == item for each in map(_plain, items))
+
+
+def _plain(item: Any) -> Any:
+    return float(item) if isinstance(item, decimal.Decimal) else item
+
+
+@scalar("JSON_KEYS(json STRING) -> ARRAY<STRING>", theme=THEME)
+def json_keys(text: str) -> list[str] | None:
+    """The names of an object's fields; NULL if it is none."""
+    fields = _parsed(text)
+    return list(fields) if isinstance(fields, dict) else None
+
+
+@scalar("JSON_RECORDS(json STRING) -> MAP<STRING, STRING>", theme=THEME)
+def json_records(text: str) -> dict[str, str] | None:
+    """An object's fields: strings as they are, other values as JSON; NULL if it is none."""
+    fields = _parsed(text)
+    return {name: _as_text(value) for name, value in fields.items()} if isinstance(fields, dict) else None
+
+
+@scalar("JSON_ITEMS(json STRING) -> ARRAY<STRING>", theme=THEME)
+def json_items(text: str) -> list[str] | None:
+    """An array's items, each as JSON; NULL if it is none."""
+    items = _parsed(text)
+    return [_written(item) for item in items] if isinstance(items, list) else None
+
+
+@scalar("JSON_CONCAT(first STRING, [more STRING...]) -> STRING", theme=THEME)
+def json_concatenated(*texts: str) -> str | None:
+    """Objects united, or arrays and single values as one array; NULL if one is no JSON."""
+    values = [_parsed(text) for text in texts]
+    if any(value is _INVALID for value in values):
+        return None
+    if all(isinstance(value, dict) for value in values):
+        return _written({name: item for value in values for name, item in value.items()})
+    return _written([item for value in values for item in (value if isinstance(value, list) else [value])])
+
+
+@scalar("TO_JSON_STRING(value X) -> STRING", theme=THEME, nulls=True, typed=True)
+def to_json(type_: SqlType | None) -> Callable[[Any], str]:
+    """The value as JSON; dates and times as ISO 8601 has them, bytes in Base64."""
+    prepare = _preparation(type_)
+    return lambda value: _written(prepare(value))
+
+
+_PREPARED: dict[SqlType, Callable[[Any], Any]] = {
+    Primitive.DATE: iso_date,
+    Primitive.TIME: iso_time,
+    Primitive.TIMESTAMP: iso_timestamp,
+    Primitive.BYTES: lambda value: base64.b64encode(value).decode(),
+}
+
+
+def _preparation(type_: SqlType | None) -> Callable[[Any], Any]:
+    """Return the function that prepares values of a type for JSON."""
+    match type_:
+        case Array():
+            item = _preparation(type_.item)
+            return _unless_null(lambda items: [item(each) for each in items])
+        case Map():
+            value = _preparation(type_.value)
+            return _unless_null(lambda entries: {key: value(each) for key, each in entries.items()})
+        case Struct():
+            fields = {name: _preparation(field) for name, field in type_.fields}
+            return _unless_null(lambda struct: {name: prepare(struct[name]) for name, prepare in fields.items()})
+        case Primitive() if type_ in _PREPARED:
+            return _unless_null(_PREPARED[type_])
+    return lambda value: value
+
+
+def _unless_null(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else run(value)
+
+
+def _written(value: Any) -> str:
+    """Write JSON, with all digits of exact numbers."""
+    match value:
+        case decimal.Decimal():
+            return f"{value:f}"
+        case list():
+            return f"[{','.join(map(_written, value))}]"
+        case dict():
+            return "{" + ",".join(f"{_written(str(name))}:{_written(each)}" for name, each in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False)

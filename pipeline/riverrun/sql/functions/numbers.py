@@ -1,0 +1,222 @@
+"""Numeric functions."""
+
+from __future__ import annotations
+
+import decimal
+import math
+import random
+from typing import TYPE_CHECKING, Any
+
+from riverrun.sql.functions.conversions import DIGITS, scaled
+from riverrun.sql.functions.registry import scalar
+from riverrun.sql.types import Decimal, SqlType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from riverrun.sql.functions.signatures import Argument
+
+THEME = "Numbers"
+_INTEGERS = ("INTEGER", "BIGINT")
+
+
+def _overloads(name: str, parameters: str, types: tuple[str, ...]) -> list[str]:
+    return [f"{name}({parameters.replace('?', type_)}) -> {type_}" for type_ in types]
+
+
+def _declare_all(signatures: list[str], run: Callable[..., Any], description: str) -> None:
+    for signature in signatures:
+        scalar(signature, theme=THEME, description=description)(run)
+
+
+_declare_all(_overloads("ABS", "number ?", (*_INTEGERS, "DOUBLE", "D")), abs, "The number without its sign.")
+
+
+def _whole(rounding: str) -> Callable[[decimal.Decimal], decimal.Decimal]:
+    def run(value: decimal.Decimal) -> decimal.Decimal:
+        return scaled(value.to_integral_value(rounding, DIGITS), -int(value.as_tuple().exponent))
+
+    return run
+
+
+_FLOOR = "The largest whole number that is not above the number."
+_CEIL = "The smallest whole number that is not below the number."
+_declare_all(_overloads("FLOOR", "number ?", _INTEGERS), lambda value: value, _FLOOR)
+_declare_all(_overloads("FLOOR", "number ?", ("DOUBLE",)), lambda value: _finite(value, math.floor), _FLOOR)
+_declare_all(_overloads("FLOOR", "number ?", ("D",)), _whole(decimal.ROUND_FLOOR), _FLOOR)
+_declare_all(_overloads("CEIL", "number ?", _INTEGERS), lambda value: value, _CEIL)
+_declare_all(_overloads("CEIL", "number ?", ("DOUBLE",)), lambda value: _finite(value, math.ceil), _CEIL)
+_declare_all(_overloads("CEIL", "number ?", ("D",)), _whole(decimal.ROUND_CEILING), _CEIL)
+
+
+def _finite(value: float, run: Callable[[float], int]) -> float:
+    return float(run(value)) if math.isfinite(value) else value
+
+
+def _without_scale(types: tuple[Argument, ...]) -> SqlType:
+    given = types[0]
+    return Decimal(max(given.precision - given.scale, 1), 0) if isinstance(given, Decimal) else Decimal(1, 0)
+
+
+_ROUND = "The number with so many digits behind the point, halves upwards; without digits a whole number."
+_TRUNC = "The number cut off behind so many digits, towards zero; without digits a whole number."
+
+
+def _rounded(value: decimal.Decimal, digits: int, rounding: str | None) -> decimal.Decimal:
+    """Round a number; without a rounding mode, halves go towards positive infinity."""
+    chosen = rounding or (decimal.ROUND_HALF_DOWN if value < 0 else decimal.ROUND_HALF_UP)
+    return value.quantize(decimal.Decimal(1).scaleb(-digits), chosen, DIGITS)
+
+
+def _declare_rounding(name: str, rounding: str | None, description: str) -> None:
+    def of_decimal(value: decimal.Decimal, digits: int) -> decimal.Decimal:
+        return scaled(_rounded(value, digits, rounding), -int(value.as_tuple().exponent))
+
+    def of_double(value: float, digits: int = 0) -> float:
+        return float(_rounded(decimal.Decimal(repr(value)), digits, rounding)) + 0.0 if math.isfinite(value) else value
+
+    def of_whole(value: int, digits: int = 0) -> int:
+        return int(_rounded(decimal.Decimal(value), digits, rounding))
+
+    def to_bigint(value: float) -> int:
+        return int(of_double(value))
+
+    for type_ in _INTEGERS:
+        scalar(f"{name}(number {type_}, [digits INTEGER]) -> {type_}", theme=THEME, description=description)(of_whole)
+    scalar(f"{name}(number DOUBLE) -> BIGINT", theme=THEME, description=description)(to_bigint)
+    scalar(f"{name}(number DOUBLE, digits INTEGER) -> DOUBLE", theme=THEME, description=description)(of_double)
+    scalar(f"{name}(number D) -> D", theme=THEME, description=description, returns=_without_scale)(
+        lambda value: _rounded(value, 0, rounding)
+    )
+    scalar(f"{name}(number D, digits INTEGER) -> D", theme=THEME, description=description)(of_decimal)
+
+
+_declare_rounding("ROUND", None, _ROUND)
+_declare_rounding("TRUNC", decimal.ROUND_DOWN, _TRUNC)
+
+
+@scalar("SIGN(number DOUBLE) -> INTEGER", theme=THEME)
+def sign(value: float) -> int:
+    """Minus one, zero or one."""
+    return (value > 0) - (value < 0)
+
+
+@scalar("SQRT(number DOUBLE) -> DOUBLE", theme=THEME)
+def sqrt(value: float) -> float:
+    """The square root; NaN for negative numbers."""
+    return math.sqrt(value) if value >= 0 else math.nan
+
+
+@scalar("LN(number DOUBLE) -> DOUBLE", theme=THEME)
+def natural_logarithm(value: float) -> float:
+    """The natural logarithm; NaN for negative numbers, minus infinity for zero."""
+    if value == 0:
+        return -math.inf
+    return math.log(value) if value > 0 else math.nan
+
+
+@scalar("LOG(number DOUBLE) -> DOUBLE", theme=THEME)
+def logarithm(value: float) -> float:
+    """The natural logarithm, as in ksqlDB, whose documentation says base 10; NaN for negative numbers."""
+    return natural_logarithm(value)
+
+
+@scalar("LOG(base DOUBLE, number DOUBLE) -> DOUBLE", theme=THEME)
+def logarithm_to_base(base: float, value: float) -> float:
+    """The logarithm to a base; NaN for bases that are negative, 0 or 1."""
+    if base <= 0 or base == 1 or value < 0:
+        return math.nan
+    return -math.inf if value == 0 else math.log(value) / math.log(base)
+
+
+@scalar("POWER(base DOUBLE, exponent DOUBLE) -> DOUBLE", theme=THEME)
+def power(base: float, exponent: float) -> float:
+    """The base raised to the exponent; infinity if that is too large."""
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return -math.inf if base < 0 and exponent % 2 == 1 else math.inf
+    except ValueError:
+        return math.inf if base == 0 else math.nan
+
+
+@scalar("CBRT(number DOUBLE) -> DOUBLE", theme=THEME)
+def cube_root(value: float) -> float:
+    """The cube root."""
+    return math.cbrt(value)
+
+
+@scalar("EXP(number DOUBLE) -> DOUBLE", theme=THEME)
+def exponential(value: float) -> float:
+    """The number e raised to the number."""
+    return _or_infinite(math.exp, value, math.inf)
+
+
+@scalar("COT(angle DOUBLE) -> DOUBLE", theme=THEME)
+def cotangent(value: float) -> float:
+    """The cotangent of an angle in radians."""
+    return math.copysign(math.inf, value) if value == 0 else 1 / math.tan(value)
+
+
+@scalar("PI() -> DOUBLE", theme=THEME)
+def pi() -> float:
+    """The number pi."""
+    return math.pi
+
+
+@scalar("RANDOM() -> DOUBLE", theme=THEME)
+def random_number() -> float:
+    """A number by chance, from 0 to below 1; another one when a record is processed again."""
+    return random.random()  # noqa: S311 - no secret
+
+
+@scalar("ATAN2(y DOUBLE, x DOUBLE) -> DOUBLE", theme=THEME)
+def arc_tangent(y: float, x: float) -> float:
+    """The angle of the point (x, y), in radians."""
+    return math.atan2(y, x)
+
+
+def _or_infinite(run: Callable[[float], float], value: float, infinite: float) -> float:
+    try:
+        return run(value)
+    except OverflowError:
+        return infinite
+
+
+def _or_nan(run: Callable[[float], float]) -> Callable[[float], float]:
+    def guarded(value: float) -> float:
+        try:
+            return run(value)
+        except ValueError:
+            return math.nan
+
+    return guarded
+
+
+_OF_ANGLES: dict[str, tuple[Callable[[float], float], str]] = {
+    "ACOS": (_or_nan(math.acos), "The arc cosine in radians; NaN outside -1 to 1."),
+    "ASIN": (_or_nan(math.asin), "The arc sine in radians; NaN outside -1 to 1."),
+    "ATAN": (math.atan, "The arc tangent in radians."),
+    "COS": (_or_nan(math.cos), "The cosine of an angle in radians."),
+    "COSH": (lambda value: _or_infinite(math.cosh, value, math.inf), "The hyperbolic cosine."),
+    "DEGREES": (math.degrees, "Radians as degrees."),
+    "RADIANS": (math.radians, "Degrees as radians."),
+    "SIN": (_or_nan(math.sin), "The sine of an angle in radians."),
+    "SINH": (lambda value: _or_infinite(math.sinh, value, math.copysign(math.inf, value)), "The hyperbolic sine."),
+    "TAN": (_or_nan(math.tan), "The tangent of an angle in radians."),
+    "TANH": (math.tanh, "The hyperbolic tangent."),
+}
+for _name, (_run, _description) in _OF_ANGLES.items():
+    scalar(f"{_name}(number DOUBLE) -> DOUBLE", theme=THEME, description=_description)(_run)
+
+
+@scalar("GREATEST(first C, [more C...]) -> C", theme=THEME, nulls=True)
+def greatest(*values: Any) -> Any:
+    """The largest of the values that are not NULL."""
+    return max((value for value in values if value is not None), default=None)
+
+
+@scalar("LEAST(first C, [more C...]) -> C", theme=THEME, nulls=True)
+def least(*values: Any) -> Any:
+    """The smallest of the values that are not NULL."""
+    return min((value for value in values if value is not None), default=None)

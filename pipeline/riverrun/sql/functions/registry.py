@@ -1,0 +1,430 @@
+"""Functions by name: decorators declare them, and the types of arguments select them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from riverrun.sql.functions.conversions import conversion
+from riverrun.sql.functions.failures import UnknownFunction, WrongArguments
+from riverrun.sql.functions.signatures import (
+    Argument,
+    Bound,
+    LambdaOf,
+    Signature,
+    fits,
+    parse_signature,
+    resolved,
+)
+from riverrun.sql.types import Primitive, SqlType
+
+F = TypeVar("F", bound=Callable[..., Any])
+Literals = Mapping[int, Any] | Sequence[Any]
+"""Constant arguments by position; None, or no entry, for other arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A function of the values of one row.
+
+    `apply` takes and returns Python values, with None for NULL. It raises if values allow no result, such as a text that is no
+    date; ksqlDB logs that and continues with NULL.
+    """
+
+    name: str
+    returns: SqlType
+    apply: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A function of the values of many rows, folded into a state that a serde of `intermediate` can write.
+
+    `undo` subtracts a row from the state, as tables require; None if the function cannot do that. No function changes its
+    arguments.
+    """
+
+    returns: SqlType
+    intermediate: SqlType
+    initial: Callable[[], Any]
+    add: Callable[..., Any]
+    merge: Callable[[Any, Any], Any]
+    result: Callable[[Any], Any]
+    undo: Callable[..., Any] | None = None
+    code: Callable[..., str] | None = None
+    is_state: bool = False
+    is_exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TableFunction:
+    """A function that makes rows; `apply` returns a list with a value for each."""
+
+    returns: SqlType
+    apply: Callable[..., list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """The facts about one call from which an aggregate is made."""
+
+    types: tuple[SqlType, ...]
+    returns: SqlType
+    literals: Literals
+    settings: Mapping[str, Any]
+
+    def literal(self, position: int, default: Any = None) -> Any:
+        """Return a constant argument."""
+        if isinstance(self.literals, Mapping):
+            found = self.literals.get(position)
+        else:
+            found = self.literals[position] if position < len(self.literals) else None
+        return default if found is None else found
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """A signature with the function that implements it."""
+
+    kind: str
+    theme: str
+    description: str
+    signature: Signature
+    run: Callable[..., Any]
+    returns: Callable[[tuple[Argument, ...]], SqlType] | None = None
+    takes_nulls: frozenset[int] | bool = False
+    typed: bool = False
+    own: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An overload that takes the given arguments."""
+
+    overload: Overload
+    distance: int
+    bound: Bound
+    given: tuple[Argument, ...]
+
+    def returns(self) -> SqlType | None:
+        """Return the type of the result; None if the arguments do not determine it."""
+        if self.overload.returns is not None:
+            return self.overload.returns(self.given)
+        return resolved(self.overload.signature.returns, self.bound)
+
+    def wanted(self) -> tuple[SqlType | None, ...]:
+        """Return the type that each argument must have; None if it is not determined."""
+        patterns = self.overload.signature.patterns(len(self.given)) or ()
+        return tuple(resolved(pattern, self.bound) for pattern in patterns)
+
+    def converted(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function with its arguments widened first."""
+        pairs = zip(self.given, self.wanted(), strict=True)
+        steps = [_step(given, wanted) for given, wanted in pairs]
+        if not any(steps):
+            return run
+        return lambda *values: run(
+            *(value if step is None else step(value) for value, step in zip(values, steps, strict=True))
+        )
+
+
+def _step(given: Argument, wanted: Argument) -> Callable[[Any], Any] | None:
+    return conversion(given, wanted) if isinstance(given, SqlType) and isinstance(wanted, SqlType) else None
+
+
+@dataclass(slots=True)
+class Registry:
+    """All known functions."""
+
+    overloads: dict[tuple[str, str], list[Overload]] = field(default_factory=dict)
+
+    def add(self, overload: Overload) -> None:
+        """Add an overload; a user's function may be declared again, as in notebooks."""
+        known = self.overloads.setdefault((overload.kind, overload.signature.name.upper()), [])
+        alike = [each for each in known if _parameters(each) == _parameters(overload)]
+        for each in alike:
+            if each.own:
+                message = f"{each.signature} is a function of ksqlDB's"
+                raise WrongArguments(message, hint="Choose another name.")
+            known.remove(each)
+        known.append(overload)
+
+    def find(self, kind: str, name: str, types: tuple[Argument, ...]) -> Match:
+        """Return the overload that takes these arguments with the least widening.
+
+        Args:
+            kind: `scalar`, `aggregate` or `table`.
+            name: The name, in upper or lower case.
+            types: Types of the arguments; None for a bare NULL.
+
+        Returns:
+            The overload, with the types that its variables stand for.
+
+        Raises:
+            UnknownFunction: If no function has this name.
+            WrongArguments: If no overload takes these arguments.
+        """
+        found: list[Match] = []
+        for overload in self.named(kind, name):
+            patterns = overload.signature.patterns(len(types))
+            fit = None if patterns is None else fits(patterns, types)
+            if fit is not None:
+                repeats = 1000 if overload.signature.repeated is not None else 0
+                found.append(Match(overload, fit[0] + repeats, fit[1], types))
+        found = [match for match in found if match.returns() is not None]
+        if not found:
+            raise self.refusal(kind, name, types)
+        return min(found, key=lambda match: match.distance)
+
+    def named(self, kind: str, name: str) -> list[Overload]:
+        """Return the overloads of a name.
+
+        Args:
+            kind: `scalar`, `aggregate` or `table`.
+            name: The name, in upper or lower case.
+
+        Returns:
+            One or more.
+
+        Raises:
+            UnknownFunction: If there is none.
+        """
+        overloads = self.overloads.get((kind, name.upper()))
+        if overloads is None:
+            names = [each for of_kind, each in self.overloads if of_kind == kind]
+            nearest = difflib.get_close_matches(name.upper(), names, n=1)
+            raise UnknownFunction(name, nearest[0] if nearest else None)
+        return overloads
+
+    def refusal(self, kind: str, name: str, types: tuple[Argument, ...]) -> WrongArguments:
+        """Return the error for arguments that no overload takes."""
+        given = ", ".join("NULL" if type_ is None else str(type_) for type_ in types)
+        known = "\n".join(f"  {overload.signature}" for overload in self.named(kind, name))
+        return WrongArguments(f"Function '{name}' does not accept parameters ({given}). It takes:\n{known}")
+
+    def has(self, kind: str, name: str) -> bool:
+        """Return whether there is a function of this kind and name."""
+        return (kind, name.upper()) in self.overloads
+
+
+def _parameters(overload: Overload) -> tuple[str, ...]:
+    return tuple(str(parameter.pattern) for parameter in overload.signature.parameters)
+
+
+REGISTRY = Registry()
+"""Functions of ksqlDB, and those of users whose modules are imported."""
+
+
+def scalar(
+    signature: str,
+    *,
+    theme: str,
+    description: str = "",
+    returns: Callable[[tuple[Argument, ...]], SqlType] | None = None,
+    nulls: bool | frozenset[int] = False,
+    typed: bool = False,
+) -> Callable[[F], F]:
+    """Declare a function of the values of one row.
+
+    Args:
+        signature: The signature, as `riverrun.sql.functions.signatures` describes it.
+        theme: Heading of the function in the reference.
+        description: One or two sentences; the function's docstring if empty.
+        returns: Computes the type of the result if the signature cannot express it.
+        nulls: Whether the function accepts NULLs, or which of its arguments may be NULL. Otherwise a NULL makes the result
+            NULL.
+        typed: Whether the decorated function takes the types of the arguments, and returns the function of their values.
+    """
+    return _declare("scalar", signature, theme, description, returns, nulls=nulls, typed=typed)
+
+
+def aggregate(signature: str, *, theme: str = "Aggregates", description: str = "") -> Callable[[F], F]:
+    """Declare a factory of aggregates: it takes an `AggregateCall` and returns an `Aggregate`."""
+    return _declare("aggregate", signature, theme, description, None, nulls=True)
+
+
+def table_function(signature: str, *, theme: str = "Table functions", description: str = "") -> Callable[[F], F]:
+    """Declare a function that returns a list, with a row for each item."""
+    return _declare("table", signature, theme, description, None, nulls=True)
+
+
+def _declare(
+    kind: str,
+    signature: str,
+    theme: str,
+    description: str,
+    returns: Callable[[tuple[Argument, ...]], SqlType] | None,
+    *,
+    nulls: bool | frozenset[int],
+    typed: bool = False,
+) -> Callable[[F], F]:
+    def declared(run: F) -> F:
+        said = " ".join((description or run.__doc__ or "").split())
+        REGISTRY.add(
+            Overload(
+                kind=kind,
+                theme=theme,
+                description=said,
+                signature=parse_signature(signature),
+                run=run,
+                returns=returns,
+                takes_nulls=nulls,
+                typed=typed,
+            )
+        )
+        return run
+
+    return declared
+
+
+def is_aggregate(name: str) -> bool:
+    """Return whether a name is that of an aggregate."""
+    return REGISTRY.has("aggregate", name)
+
+
+def is_table_function(name: str) -> bool:
+    """Return whether a name is that of a table function."""
+    return REGISTRY.has("table", name)
+
+
+def find_scalar(name: str, argument_types: Sequence[Argument]) -> Scalar:
+    """Return the function that takes arguments of these types.
+
+    Args:
+        name: The name, in upper or lower case.
+        argument_types: Types of the arguments; None for a bare NULL.
+
+    Returns:
+        The function, which widens its arguments if necessary.
+
+    Raises:
+        UnknownFunction: If no function has this name.
+        WrongArguments: If it does not take these arguments.
+
+    >>> from riverrun.sql.types import Primitive
+    >>> find_scalar("ucase", [Primitive.STRING]).apply("abc")
+    'ABC'
+    """
+    match = REGISTRY.find("scalar", name, tuple(argument_types))
+    returns = match.returns()
+    if returns is None:
+        msg = "scalar"
+        raise REGISTRY.refusal(msg, name, tuple(argument_types))
+    made = match.overload.run(*argument_types) if match.overload.typed else match.overload.run
+    run = _guarded(made, nulls=match.overload.takes_nulls)
+    return Scalar(match.overload.signature.name, returns, match.converted(run))
+
+
+def _guarded(run: Callable[..., Any], *, nulls: frozenset[int] | bool) -> Callable[..., Any]:
+    """Wrap a function that does not accept NULLs, so that NULL arguments make the result NULL."""
+    if nulls is True:
+        return run
+    if nulls is False:
+        return lambda *values: None if None in values else run(*values)
+
+    def guarded(*values: Any) -> Any:
+        refused = any(value is None and at not in nulls for at, value in enumerate(values))
+        return None if refused else run(*values)
+
+    return guarded
+
+
+def lambda_parameters(name: str, other_types: Sequence[Argument]) -> tuple[tuple[SqlType, ...], ...]:
+    """Return the types of each lambda's parameters.
+
+    Args:
+        name: The function that takes the lambdas.
+        other_types: Types of its other arguments.
+
+    Returns:
+        A tuple for each lambda.
+
+    Raises:
+        UnknownFunction: If no function has this name.
+        WrongArguments: If it does not take these arguments.
+
+    >>> from riverrun.sql.types import Array, Primitive
+    >>> lambda_parameters("FILTER", [Array(Primitive.BIGINT)])
+    ((<Primitive.BIGINT: 'BIGINT'>,),)
+    """
+    given = tuple(other_types)
+    for overload in REGISTRY.named("scalar", name):
+        patterns = [parameter.pattern for parameter in overload.signature.parameters]
+        lambdas = [pattern for pattern in patterns if isinstance(pattern, LambdaOf)]
+        others = tuple(pattern for pattern in patterns if not isinstance(pattern, LambdaOf))
+        fit = fits(others, given) if lambdas and len(others) == len(given) else None
+        if fit is not None:
+            types = [[resolved(part, fit[1]) for part in each.parameters] for each in lambdas]
+            return tuple(tuple(type_ for type_ in each if type_ is not None) for each in types)
+    msg = "scalar"
+    raise REGISTRY.refusal(msg, name, given)
+
+
+def find_aggregate(
+    name: str,
+    argument_types: Sequence[Argument],
+    literals: Literals = (),
+    settings: Mapping[str, Any] | None = None,
+) -> Aggregate:
+    """Return the aggregate for arguments of these types.
+
+    Args:
+        name: The name, in upper or lower case.
+        argument_types: Types of all arguments, constants included.
+        literals: Values of the constants by position, such as the 3 of TOPK(x, 3).
+        settings: ksqlDB's limits, such as `ksql.functions.collect_list.limit`.
+
+    Returns:
+        The aggregate. Its `add` and `undo` take the values of all arguments; those of constants may be left out at the end.
+
+    Raises:
+        UnknownFunction: If no function has this name.
+        WrongArguments: If it does not take these arguments.
+    """
+    match = REGISTRY.find("aggregate", name, tuple(argument_types))
+    returns = match.returns()
+    if returns is None:
+        msg = "aggregate"
+        raise REGISTRY.refusal(msg, name, tuple(argument_types))
+    wanted = tuple(
+        given if asked is None else asked for given, asked in zip(argument_types, match.wanted(), strict=True)
+    )
+    known = tuple(type_ if isinstance(type_, SqlType) else Primitive.STRING for type_ in wanted)
+    made: Aggregate = match.overload.run(AggregateCall(known, returns, literals, settings or {}))
+    steps = [_step(given, type_) for given, type_ in zip(argument_types, wanted, strict=True)]
+    made = replace(made, is_exact=match.overload.own)
+    if not any(steps):
+        return made
+    undo = None if made.undo is None else _widening_values(made.undo, steps)
+    return replace(made, add=_widening_values(made.add, steps), undo=undo, code=None)
+
+
+def _widening_values(run: Callable[..., Any], steps: list[Callable[[Any], Any] | None]) -> Callable[..., Any]:
+    """Return a function of a state and values that widens the values first."""
+    return lambda state, *values: run(
+        state, *(value if step is None else step(value) for value, step in zip(values, steps, strict=False))
+    )
+
+
+def find_table_function(name: str, argument_types: Sequence[Argument]) -> TableFunction:
+    """Return the table function for arguments of these types.
+
+    Args:
+        name: The name, in upper or lower case.
+        argument_types: Types of the arguments.
+
+    Returns:
+        The function.
+
+    Raises:
+        UnknownFunction: If no function has this name.
+        WrongArguments: If it does not take these arguments.
+    """
+    match = REGISTRY.find("table", name, tuple(argument_types))
+    returns = match.returns()
+    if returns is None:
+        msg = "table"
+        raise REGISTRY.refusal(msg, name, tuple(argument_types))
+    return TableFunction(returns, match.converted(match.overload.run))

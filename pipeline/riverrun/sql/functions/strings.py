@@ -1,0 +1,189 @@
+"""Functions of strings, many of which take bytes as well."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import uuid
+from typing import Any
+
+from riverrun.sql.functions.registry import scalar
+
+THEME = "Strings"
+
+
+@scalar("UCASE(text STRING) -> STRING", theme=THEME)
+def upper_case(text: str) -> str:
+    """The text in upper case."""
+    return text.upper()
+
+
+@scalar("LCASE(text STRING) -> STRING", theme=THEME)
+def lower_case(text: str) -> str:
+    """The text in lower case."""
+    return text.lower()
+
+
+@scalar("INITCAP(text STRING) -> STRING", theme=THEME)
+def capitals(text: str) -> str:
+    """The text with the first letter of each word in upper case, and all others in lower case."""
+    return re.sub(r"(^|\s)(\S)", lambda found: found[1] + found[2].upper(), text.lower())
+
+
+@scalar("TRIM(text STRING) -> STRING", theme=THEME)
+def trim(text: str) -> str:
+    """The text without spaces at its ends."""
+    return text.strip("".join(map(chr, range(33))))
+
+
+@scalar("LEN(text STRING) -> INTEGER", theme=THEME)
+@scalar("LEN(data BYTES) -> INTEGER", theme=THEME)
+def length(text: str | bytes) -> int:
+    """The number of characters or bytes."""
+    return len(text)
+
+
+@scalar("SUBSTRING(text STRING, position INTEGER, [length INTEGER]) -> STRING", theme=THEME)
+@scalar("SUBSTRING(data BYTES, position INTEGER, [length INTEGER]) -> BYTES", theme=THEME)
+def substring(text: Any, position: int, count: int | None = None) -> Any:
+    """The part from a position on, counted from 1, or from the end if it is negative."""
+    start = min(position - 1, len(text)) if position > 0 else max(len(text) + position, 0) if position else 0
+    end = len(text) if count is None else min(start + max(count, 0), len(text))
+    return text[start:end]
+
+
+@scalar("CONCAT(first STRING, [more STRING...]) -> STRING", theme=THEME, nulls=True)
+def concatenated(*texts: str | None) -> str:
+    """The texts or bytes one after the other, without those that are NULL."""
+    return "".join(text for text in texts if text is not None)
+
+
+@scalar("CONCAT(first BYTES, [more BYTES...]) -> BYTES", theme=THEME, nulls=True)
+def concatenated_bytes(*data: bytes | None) -> bytes:
+    """The texts or bytes one after the other, without those that are NULL."""
+    return b"".join(each for each in data if each is not None)
+
+
+@scalar("CONCAT_WS(separator STRING, first STRING, [more STRING...]) -> STRING", theme=THEME, nulls=True)
+@scalar("CONCAT_WS(separator BYTES, first BYTES, [more BYTES...]) -> BYTES", theme=THEME, nulls=True)
+def joined(separator: Any, *texts: Any) -> Any:
+    """The texts or bytes with a separator between them, without those that are NULL."""
+    return None if separator is None else separator.join(text for text in texts if text is not None)
+
+
+@scalar("REPLACE(text STRING, old STRING, new STRING) -> STRING", theme=THEME)
+def replaced(text: str, old: str, new: str) -> str:
+    """The text with every occurrence of a part replaced."""
+    return text.replace(old, new)
+
+
+@scalar("INSTR(text STRING, part STRING, [position INTEGER], [occurrence INTEGER]) -> INTEGER", theme=THEME)
+def position_of(text: str, part: str, position: int = 1, occurrence: int = 1) -> int:
+    """The position of a part, counted from 1; 0 if it is not there. A negative position searches from the end."""
+    if position == 0 or occurrence < 1:
+        return 0
+    forward = position > 0
+    at = position - 2 if forward else len(text) + position + 1
+    for _ in range(occurrence):
+        at = text.find(part, at + 1) if forward else _before(text, part, at)
+        if at < 0:
+            return 0
+    return at + 1
+
+
+def _before(text: str, part: str, at: int) -> int:
+    """Return the last position before `at` where a part begins."""
+    return text.rfind(part, 0, at - 1 + len(part)) if at > 0 else -1
+
+
+@scalar("SPLIT(text STRING, delimiter STRING) -> ARRAY<STRING>", theme=THEME)
+@scalar("SPLIT(data BYTES, delimiter BYTES) -> ARRAY<BYTES>", theme=THEME)
+def split(text: Any, delimiter: Any) -> list[Any]:
+    """The parts between delimiters; single characters or bytes if the delimiter is empty."""
+    if delimiter:
+        return text.split(delimiter)  # type: ignore[no-any-return]
+    return [text] if not text else [text[at : at + 1] for at in range(len(text))]
+
+
+@scalar(
+    "SPLIT_TO_MAP(text STRING, between_entries STRING, between_key_and_value STRING) -> MAP<STRING, STRING>",
+    theme=THEME,
+)
+def split_to_map(text: str, entries: str, pair: str) -> dict[str, str] | None:
+    """A map of the entries in a text; later ones win, parts without a value are left out."""
+    if not entries or not pair:
+        return None
+    parts = [entry.split(pair) for entry in text.split(entries) if entry]
+    return {part[0]: part[1] for part in parts if len(part) > 1}
+
+
+def _padding(text: Any, size: int, padding: Any) -> Any:
+    """Return the padding to add; None if there is no result."""
+    if size < 0 or not padding:
+        return None
+    missing = max(size - len(text), 0)
+    return (padding * (missing // len(padding) + 1))[:missing]
+
+
+@scalar("LPAD(text STRING, length INTEGER, padding STRING) -> STRING", theme=THEME)
+@scalar("LPAD(data BYTES, length INTEGER, padding BYTES) -> BYTES", theme=THEME)
+def left_padded(text: Any, size: int, padding: Any) -> Any:
+    """The text or bytes, padded at the left or cut off."""
+    added = _padding(text, size, padding)
+    return None if added is None else added + text[:size]
+
+
+@scalar("RPAD(text STRING, length INTEGER, padding STRING) -> STRING", theme=THEME)
+@scalar("RPAD(data BYTES, length INTEGER, padding BYTES) -> BYTES", theme=THEME)
+def right_padded(text: Any, size: int, padding: Any) -> Any:
+    """The text or bytes, padded at the right or cut off."""
+    added = _padding(text, size, padding)
+    return None if added is None else text[:size] + added
+
+
+@scalar("CHR(code INTEGER) -> STRING", theme=THEME)
+def character(code: int) -> str | None:
+    """The character of a code point; NULL if there is none."""
+    return chr(code) if 0 <= code <= sys.maxunicode else None
+
+
+@scalar("CHR(code STRING) -> STRING", theme=THEME)
+def escaped_character(code: str) -> str | None:
+    r"""The character of an escape such as `\u004b`; NULL if it is none."""
+    units = re.fullmatch(r"(?:\\u[0-9a-fA-F]{4}){1,2}", code)
+    if units is None:
+        return None
+    data = bytes.fromhex(code.replace("\\u", ""))
+    text = data.decode("utf-16-be", errors="surrogatepass")
+    return text if len(text) == 1 else None
+
+
+@scalar("MD5(text STRING) -> STRING", theme=THEME)
+def md5(text: str) -> str:
+    """The MD5 hash in hexadecimal digits."""
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+@scalar("UUID() -> STRING", theme=THEME)
+def random_uuid() -> str:
+    """A UUID by chance, or one of 16 bytes; one by chance changes when a record is processed again."""
+    return str(uuid.uuid4())
+
+
+@scalar("UUID(data BYTES) -> STRING", theme=THEME)
+def uuid_of(data: bytes) -> str | None:
+    """A UUID by chance, or one of 16 bytes; one by chance changes when a record is processed again."""
+    return str(uuid.UUID(bytes=data)) if len(data) == 16 else None  # noqa: PLR2004 - the length of a UUID
+
+
+@scalar("ELT(position INTEGER, first STRING, [more STRING...]) -> STRING", theme=THEME, nulls=True)
+def element(position: int | None, *texts: str | None) -> str | None:
+    """The text at a position, counted from 1; NULL if there is none."""
+    return texts[position - 1] if position is not None and 1 <= position <= len(texts) else None
+
+
+@scalar("FIELD(text STRING, first STRING, [more STRING...]) -> INTEGER", theme=THEME, nulls=True)
+def field(text: str | None, *texts: str | None) -> int:
+    """The position of a text among others, counted from 1; 0 if it is not there."""
+    return texts.index(text) + 1 if text is not None and text in texts else 0

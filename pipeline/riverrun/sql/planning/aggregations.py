@@ -1,0 +1,362 @@
+"""GROUP BY: groups rows, folds them into states, and makes rows of groups and results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from riverrun.dsl.emit_strategy import EmitStrategy
+from riverrun.dsl.options import Grouped, Materialized
+from riverrun.processor.fused import written
+from riverrun.sql.compiling.expressions import (
+    Compiler,
+    Field,
+    check_known,
+    digest_of,
+    find_field,
+    function_of,
+    predicate_of,
+    start_of,
+)
+from riverrun.sql.compiling.row_code import AggregateCall, First, Results, States
+from riverrun.sql.errors import SqlError
+from riverrun.sql.formats import row_serde
+from riverrun.sql.functions import UnknownFunction, WrongArguments, find_aggregate, is_aggregate
+from riverrun.sql.types import Primitive
+from riverrun.windows import SessionWindows, TimeWindows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from riverrun.dsl.ktable import KTable
+    from riverrun.serde.api import Serde
+    from riverrun.sql.grammar.statements import WindowClause
+    from riverrun.sql.planning.relations import Relation
+    from riverrun.sql.types import SqlType
+
+_GRACE_MS = 86_400_000
+"""Grace period of windows without GRACE PERIOD: a day."""
+_BOUNDS = ("WINDOWSTART", "WINDOWEND")
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """A table of groups and results, and the projection over it."""
+
+    table: KTable[Any, Any]
+    fields: tuple[Field, ...]
+    nodes: tuple[exp.Expr, ...]
+    window: str | None
+    window_ms: int | None
+    steps: tuple[Callable[[Any, Any], Any], ...]
+    """Make rows from the table of keys and states."""
+
+
+class Calls:
+    """The calls of aggregates in a query; equal calls are computed once."""
+
+    def __init__(
+        self, relation: Relation, groups: Sequence[exp.Expr], settings: Mapping[str, Any], *, is_windowed: bool
+    ) -> None:
+        self.compiler = Compiler(relation.fields)
+        self.groups = list(groups)
+        self.inputs = [self.compiler.code(each) for each in groups]
+        self.known: list[exp.Expr] = []
+        self.calls: list[AggregateCall] = []
+        self._settings = settings
+        self._is_windowed = is_windowed
+
+    @property
+    def note(self) -> str:
+        """Return text that the digest of a topology depends on: the calls, and the code of users' aggregates."""
+        functions = [
+            [digest_of(each) for each in (used.initial, used.add, used.merge, used.result, used.undo)]
+            for used in (call.function for call in self.calls)
+        ]
+        return f"{'; '.join(map(repr, self.known))}; {functions}"
+
+    def rewritten(self, node: exp.Expr) -> exp.Expr:
+        """Return an expression over groups and results.
+
+        Raises:
+            SqlError: If it uses a column that is neither a group nor a result.
+        """
+        if node in self.groups:
+            return _named(f"G{self.groups.index(node)}", node)
+        if isinstance(node, exp.Anonymous) and is_aggregate(str(node.this)):
+            return _named(f"A{self._place(node)}", node)
+        if isinstance(node, exp.Anonymous):
+            check_known(node)
+        if isinstance(node, exp.Column):
+            if self._is_windowed and node.name in _BOUNDS:
+                return _named(node.name, node)
+            message = f"Non-aggregate SELECT expression(s) not part of GROUP BY: {node.name}"
+            raise SqlError(message, start_of(node), hint="Add the column to GROUP BY, or aggregate it.")
+        found = node.copy()
+        found.meta.update(node.meta)
+        for name, value in list(found.args.items()):
+            if isinstance(value, exp.Expr) and not isinstance(value, exp.Identifier):
+                found.set(name, self.rewritten(value))
+            elif isinstance(value, list):
+                found.set(name, [self.rewritten(each) if isinstance(each, exp.Expr) else each for each in value])
+        return found
+
+    def _place(self, node: exp.Anonymous) -> int:
+        if node in self.known:
+            return self.known.index(node)
+        arguments = [each for each in node.expressions if not isinstance(each, exp.Star)]
+        for each in arguments:
+            for inner in each.find_all(exp.Anonymous):
+                if is_aggregate(str(inner.this)):
+                    message = f"Aggregate functions can not be nested: {node.this}({inner.this}())"
+                    raise SqlError(message, start_of(node))
+        codes = [self.compiler.code(each) for each in arguments]
+        try:
+            function = find_aggregate(
+                str(node.this), [each.type for each in codes], _literals(arguments), self._settings
+            )
+        except (UnknownFunction, WrongArguments) as error:
+            raise SqlError(error.message, start_of(node), hint=error.hint) from None
+        first = len(self.inputs)
+        self.inputs += codes
+        self.known.append(node)
+        self.calls.append(AggregateCall(function, tuple(range(first, first + len(codes)))))
+        return len(self.known) - 1
+
+
+def _literals(arguments: Sequence[exp.Expr]) -> dict[int, Any]:
+    """Return the constants among the arguments, by position."""
+    found: dict[int, Any] = {}
+    for number, each in enumerate(arguments):
+        if isinstance(each, exp.Boolean):
+            found[number] = bool(each.this)
+        elif isinstance(each, exp.Literal):
+            text = str(each.this)
+            found[number] = int(text) if not each.is_string and text.isdigit() else text
+    return found
+
+
+def _named(name: str, node: exp.Expr) -> exp.Expr:
+    column = exp.Column(this=exp.Identifier(this=name))
+    column.meta.update(node.meta)
+    return column
+
+
+def aggregated(
+    window: WindowClause | None,
+    relation: Relation,
+    groups: Sequence[exp.Expr],
+    nodes: Sequence[exp.Expr],
+    having: exp.Expr | None,
+    *,
+    is_final: bool = False,
+    store: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Aggregated:
+    """Return the table of an aggregation.
+
+    Args:
+        window: The query's windows; None if there are none.
+        relation: The rows to aggregate.
+        groups: Expressions of GROUP BY.
+        nodes: Expressions of the projection.
+        having: Condition that groups must meet; None for all.
+        is_final: Whether each window is sent once, when it has closed.
+        store: Name of the store of states; generated if left out.
+        settings: Properties that functions read.
+
+    Raises:
+        SqlError: If the query has a mistake.
+    """
+    calls = Calls(relation, groups, settings or {}, is_windowed=window is not None)
+    rewritten = tuple(calls.rewritten(each) for each in nodes)
+    test = None if having is None else calls.rewritten(having)
+    if not calls.calls:
+        message = "GROUP BY requires aggregate functions in either the SELECT or HAVING clause."
+        raise SqlError(message, start_of(groups[0]))
+    types = [each.type or Primitive.STRING for each in calls.inputs]
+    row_of = function_of(calls.compiler, calls.inputs, calls.note)
+    keys, rows = row_serde(types[: len(groups)]), row_serde(types)
+    is_exact = all(each.function.is_exact for each in calls.calls)
+    states = row_serde([each.function.intermediate for each in calls.calls], is_exact=is_exact)
+    fold = _Fold(tuple(calls.calls), len(groups))
+    if relation.table is not None:
+        if window is not None:
+            message = "WINDOW clause is only supported for streams."
+            raise SqlError(message, start_of(groups[0]))
+        table = _of_table(relation, row_of, fold, (keys, rows, states), groups, store)
+    else:
+        is_keyed = _is_key(groups, relation)
+        serdes = (relation.key_serde if is_keyed else keys, rows, states)
+        table = _of_stream(relation, row_of, fold, serdes, window, store, is_final=is_final, is_keyed=is_keyed)
+    fields = _fields(types[: len(groups)], calls.calls, is_windowed=window is not None)
+    to_row = fold.results(is_windowed=window is not None)
+    results = table.map_values(to_row)
+    steps: tuple[Callable[[Any, Any], Any], ...] = (to_row,)
+    if test is not None:
+        compiler = Compiler(fields)
+        passes = predicate_of(compiler, compiler.code(test))
+        results, steps = results.filter(passes), (to_row, _passing(passes))
+    kind = None if window is None else window.kind
+    window_ms = None if window is None or kind == "SESSION" else window.size
+    return Aggregated(results, fields, rewritten, kind, window_ms, steps)
+
+
+def _passing(passes: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
+    return lambda key, row: row if passes(key, row) else None
+
+
+def _fields(groups: Sequence[SqlType], calls: Sequence[AggregateCall], *, is_windowed: bool) -> tuple[Field, ...]:
+    fields = [Field(f"G{number}", type_) for number, type_ in enumerate(groups)]
+    fields += [Field(f"A{number}", each.function.returns) for number, each in enumerate(calls)]
+    if is_windowed:
+        fields += [Field(name, Primitive.BIGINT) for name in _BOUNDS]
+    return tuple(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """Functions of one DSL aggregation that computes several calls at once."""
+
+    calls: tuple[AggregateCall, ...]
+    width: int
+
+    def initial(self) -> Any:
+        """Return the states of a group without rows."""
+        return tuple(each.function.initial() for each in self.calls)
+
+    def adder(self) -> Callable[[Any, Any, Any], Any]:
+        """Return the function that adds a row to states."""
+        steps = tuple((each.function.add, each.places) for each in self.calls)
+
+        def add(_key: Any, row: Any, states: Any) -> Any:
+            return tuple(
+                [
+                    one(state, *[row[place] for place in places])
+                    for (one, places), state in zip(steps, states, strict=True)
+                ]
+            )
+
+        return written(add, States(self.calls))  # type: ignore[no-any-return]
+
+    def undo(self, _key: Any, row: Any, states: Any) -> Any:
+        """Return the states with a row subtracted."""
+        return tuple(
+            (each.function.undo or _kept)(state, *(row[place] for place in each.places))
+            for each, state in zip(self.calls, states, strict=True)
+        )
+
+    def merge(self, _key: Any, left: Any, right: Any) -> Any:
+        """Return the states of two merged sessions."""
+        return tuple(each.function.merge(one, two) for each, one, two in zip(self.calls, left, right, strict=True))
+
+    def results(self, *, is_windowed: bool) -> Callable[[Any, Any], Any]:
+        """Return the function that makes a group's row, with or without a window, from its key and states."""
+        results = tuple(each.function.result for each in self.calls)
+
+        def row(key: Any, states: Any) -> Any:
+            return (*key, *[result(state) for result, state in zip(results, states, strict=True)])
+
+        def windowed_row(key: Any, states: Any) -> Any:
+            return (*row(key.key, states), key.window.start, key.window.end)
+
+        made = windowed_row if is_windowed else row
+        return written(made, Results(self.calls, self.width, is_windowed))  # type: ignore[no-any-return]
+
+    def grouped(self) -> Callable[[Any, Any], bool]:
+        """Return the predicate that tells whether no value that a row is grouped by is NULL."""
+        width = self.width
+
+        def is_grouped(_key: Any, row: Any) -> bool:
+            return row is not None and None not in row[:width]
+
+        return written(is_grouped, First(width))  # type: ignore[no-any-return]
+
+    def group(self) -> Callable[[Any, Any], Any]:
+        """Return the function that makes the key of a row's group."""
+        width = self.width
+
+        def group(_key: Any, row: Any) -> Any:
+            return row[:width]
+
+        return written(group, First(width))  # type: ignore[no-any-return]
+
+
+def _kept(state: Any, *_values: Any) -> Any:
+    return state
+
+
+_Serdes = tuple["Serde[Any]", "Serde[Any]", "Serde[Any]"]
+
+
+def _is_key(groups: Sequence[exp.Expr], relation: Relation) -> bool:
+    """Return whether rows are grouped by just their key, and so need no repartitioning (ksqlDB's `StreamGroupByKey`)."""
+    if relation.window is not None or not all(isinstance(each, exp.Column) for each in groups):
+        return False
+    places = tuple(find_field(relation.fields, each) for each in groups if isinstance(each, exp.Column))
+    return places == relation.key
+
+
+def _of_stream(
+    relation: Relation,
+    row_of: Callable[[Any], Any],
+    fold: _Fold,
+    serdes: _Serdes,
+    window: WindowClause | None,
+    store: str | None,
+    *,
+    is_final: bool,
+    is_keyed: bool,
+) -> KTable[Any, Any]:
+    keys, rows, states = serdes
+    assert relation.stream is not None  # noqa: S101 - checked by the caller
+    stream, options = relation.stream.map_values(row_of).filter(fold.grouped()), Grouped(keys, rows)
+    grouped = stream.group_by_key(options) if is_keyed else stream.group_by(fold.group(), options)
+    kept = None if window is None or window.retention is None else timedelta(milliseconds=window.retention)
+    stored: Materialized[Any, Any] = Materialized(store, value_serde=states, retention=kept)
+    if window is None:
+        return grouped.aggregate(fold.initial, fold.adder(), stored)
+    emit = EmitStrategy.on_window_close() if is_final else EmitStrategy.on_window_update()
+    grace = timedelta(milliseconds=_grace_ms(window, is_final=is_final))
+    if window.kind == "SESSION":
+        sessions = grouped.windowed_by(SessionWindows.of(timedelta(milliseconds=window.size), grace=grace))
+        return sessions.emit_strategy(emit).aggregate(fold.initial, fold.adder(), fold.merge, stored)
+    windows = TimeWindows.of(timedelta(milliseconds=window.size), grace=grace)
+    if window.advance is not None:
+        windows = windows.advance_by(timedelta(milliseconds=window.advance))
+    return grouped.windowed_by(windows).emit_strategy(emit).aggregate(fold.initial, fold.adder(), stored)
+
+
+def _grace_ms(window: WindowClause, *, is_final: bool) -> int:
+    """Return the grace period; final results have none unless the statement has one (ksqlDB's `RewrittenAnalysis`)."""
+    if window.grace is not None:
+        return window.grace
+    return 0 if is_final else _GRACE_MS
+
+
+def _of_table(
+    relation: Relation,
+    row_of: Callable[[Any], Any],
+    fold: _Fold,
+    serdes: _Serdes,
+    groups: Sequence[exp.Expr],
+    store: str | None,
+) -> KTable[Any, Any]:
+    keys, rows, states = serdes
+    for each in fold.calls:
+        if each.function.undo is None:
+            message = "The aggregation function(s) cannot be applied to a table source, only to a stream source."
+            raise SqlError(message, start_of(groups[0]))
+    assert relation.table is not None  # noqa: S101 - checked by the caller
+
+    is_grouped = fold.grouped()
+
+    def grouped(key: Any, row: Any) -> Any:
+        made = row_of(row)
+        return (made[: fold.width], made) if is_grouped(key, made) else None
+
+    table = relation.table.group_by(grouped, Grouped(keys, rows))
+    return table.aggregate(fold.initial, fold.adder(), fold.undo, Materialized(store, value_serde=states))

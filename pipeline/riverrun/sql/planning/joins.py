@@ -1,0 +1,314 @@
+"""Joins of a query, from the first source to the last, each with the result of the earlier joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from riverrun.dsl.options import Joined, Materialized, StreamJoined
+from riverrun.processor.fused import written
+from riverrun.sql.compiling.expressions import Code, Compiler, Field, find_field, function_of, start_of
+from riverrun.sql.compiling.row_code import Beside
+from riverrun.sql.errors import SqlError
+from riverrun.sql.formats import row_serde
+from riverrun.windows import JoinWindows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from riverrun.dsl.kstream import KStream
+    from riverrun.serde.api import Serde
+    from riverrun.sql.grammar.statements import Join
+    from riverrun.sql.planning.relations import Relation
+    from riverrun.sql.types import SqlType
+
+_GRACE_MS = 24 * 3_600_000
+"""Grace of join windows without GRACE PERIOD: a day (`JoinWindows.of`)."""
+_KEY = "ROWKEY"
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One side of a join's condition.
+
+    Args:
+        relation: The rows of this side.
+        node: The expression.
+        code: The compiled expression.
+        place: Index of the column, if the expression is one.
+        names: Values behind the names in the code.
+    """
+
+    relation: Relation
+    node: exp.Expr
+    code: Code
+    place: int | None
+    compiler: Compiler
+
+    @property
+    def is_key(self) -> bool:
+        """Return whether the expression is the key of the rows already."""
+        keys = self.relation.viable or self.relation.key
+        return self.place in keys and len(self.relation.key) <= 1
+
+    def value_of(self) -> Callable[[Any], Any]:
+        """Return a function that returns a row's join key; None if it is NULL."""
+        made = function_of(self.compiler, [self.code])
+        return lambda row: None if row is None or (key := made(row)) == (None,) else key
+
+
+def joined_all(relations: Sequence[Relation], joins: Sequence[Join]) -> Relation:
+    """Return all sources of a query, joined.
+
+    Raises:
+        SqlError: If a join has a mistake, or is of an unknown kind.
+    """
+    done = relations[0]
+    for other, join in zip(relations[1:], joins, strict=True):
+        done = _joined(done, other, join)
+    return done
+
+
+def _joined(left: Relation, right: Relation, join: Join) -> Relation:
+    start = join.source.start
+    if any(each.source == right.name for each in left.fields):
+        message = f"Each source of a join needs a name of its own: there are two {right.name}"
+        raise SqlError(message, start, hint="Give one of them an alias: JOIN ... AS other.")
+    mine, theirs = _sides(left, right, join)
+    _check_windowed(mine, theirs, start)
+    if mine.code.type != theirs.code.type:
+        message = (
+            f"Invalid join condition: types don't match. Got {mine.node.sql()}{{{mine.code.type}}}"
+            f" = {theirs.node.sql()}{{{theirs.code.type}}}."
+        )
+        raise SqlError(message, start)
+    key_type: SqlType = mine.code.type
+    _check_windows(left, right, join)
+    if left.stream is not None and right.stream is not None:
+        return _of_streams(mine, theirs, join, key_type)
+    if left.stream is not None:
+        return _with_table(mine, theirs, join, key_type)
+    return _of_tables(mine, theirs, join, key_type)
+
+
+def _check_windowed(mine: _Side, theirs: _Side, start: int) -> None:
+    """Refuse sources with different windows, whose keys would never match (ksqlDB's `JoinNode`)."""
+    left, right = mine.relation, theirs.relation
+    problem = None
+    if (left.window is None) != (right.window is None):
+        problem = "Can not join windowed source to non-windowed source."
+    elif left.window is not None and "SESSION" in {left.window, right.window} and left.window != right.window:
+        problem = (
+            f"Incompatible windowed sources: {left.name} has {left.window}, and {right.name} {right.window} windows."
+        )
+    elif left.window_ms != right.window_ms:
+        problem = f"Incompatible windowed sources: windows of {left.window_ms} ms and of {right.window_ms} ms."
+    elif left.window is not None and not (mine.is_key and theirs.is_key):
+        problem = "Implicit repartitioning of windowed sources is not supported: join them by their keys."
+    if problem:
+        raise SqlError(problem, start)
+
+
+def _check_windows(left: Relation, right: Relation, join: Join) -> None:
+    are_streams = left.stream is not None and right.stream is not None
+    if are_streams and join.before is None:
+        message = "Stream-Stream joins must have a WITHIN clause specified. None was provided."
+        raise SqlError(message, join.source.start)
+    if not are_streams and join.before is not None:
+        message = "Specify the WITHIN clause for stream-stream joins only: one side is a table."
+        raise SqlError(message, join.source.start)
+    if left.table is not None and right.stream is not None:
+        message = "Invalid join order: a table comes before a stream."
+        raise SqlError(message, join.source.start, hint="Put the stream first.")
+
+
+def _sides(left: Relation, right: Relation, join: Join) -> tuple[_Side, _Side]:
+    """Split the condition into its two sides."""
+    condition = join.on.this if isinstance(join.on, exp.Paren) else join.on
+    if not isinstance(condition, exp.EQ):
+        message = "A join has a condition of the form a = b"
+        raise SqlError(message, start_of(join.on) or join.source.start)
+    one, other = condition.this, condition.expression
+    try:
+        return _side(left, one), _side(right, other)
+    except SqlError as error:
+        try:
+            return _side(left, other), _side(right, one)
+        except SqlError:
+            raise error from None
+
+
+def _side(relation: Relation, node: exp.Expr) -> _Side:
+    compiler = Compiler(relation.fields)
+    code = compiler.code(node)
+    if not list(node.find_all(exp.Column)):
+        message = "Each side of a join's condition refers to a column of one source"
+        raise SqlError(message, start_of(node))
+    place = find_field(relation.fields, node) if isinstance(node, exp.Column) else None
+    return _Side(relation, node, code, place, compiler)
+
+
+def _of_streams(mine: _Side, theirs: _Side, join: Join, key_type: SqlType) -> Relation:
+    keys = _key_serde(mine, theirs, key_type)
+    left, right = _keyed(mine), _keyed(theirs)
+    grace = timedelta(milliseconds=_GRACE_MS if join.grace is None else join.grace)
+    windows = _sized(JoinWindows.of(timedelta(0), grace=grace), join.before, join.after)
+    left_rows, right_rows = (row_serde([each.type for each in side.relation.fields]) for side in (mine, theirs))
+    options: StreamJoined[Any, Any, Any] = StreamJoined(keys, left_rows, right_rows)
+    joiner = _joiner(mine.relation, theirs.relation)
+    stream: Any
+    if join.kind == "INNER":
+        stream = left.join(right, joiner, windows=windows, joined=options)
+    elif join.kind == "LEFT":
+        stream = left.left_join(right, joiner, windows=windows, joined=options)
+    elif join.kind == "FULL":
+        stream = left.outer_join(right, joiner, windows=windows, joined=options)
+    else:
+        turned: StreamJoined[Any, Any, Any] = StreamJoined(keys, right_rows, left_rows)
+        backwards = _sized(windows, join.after, join.before)
+        stream = right.left_join(left, _swapped(joiner), windows=backwards, joined=turned)
+    return _result(mine, theirs, join, keys, stream=stream)
+
+
+def _sized(windows: JoinWindows, before_ms: int | None, after_ms: int | None) -> JoinWindows:
+    return windows.before(timedelta(milliseconds=before_ms or 0)).after(timedelta(milliseconds=after_ms or 0))
+
+
+def _swapped(joiner: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda row, other: joiner(other, row)
+
+
+def _with_table(mine: _Side, theirs: _Side, join: Join, key_type: SqlType) -> Relation:
+    table = theirs.relation.table
+    assert table is not None  # noqa: S101 - checked by the caller
+    _require_primary(theirs, join)
+    if join.kind not in {"INNER", "LEFT"}:
+        message = f"{join.kind} OUTER joins of a stream and a table are not supported"
+        raise SqlError(message, join.source.start)
+    keys = _key_serde(mine, theirs, key_type)
+    options: Joined[Any, Any, Any] = Joined(keys, row_serde([each.type for each in mine.relation.fields]))
+    left, joiner = _keyed(mine), _joiner(mine.relation, theirs.relation)
+    call: Any = left.join if join.kind == "INNER" else left.left_join
+    stream = call(table, joiner, joined=options)
+    return _result(mine, theirs, join, keys, stream=stream)
+
+
+def _of_tables(mine: _Side, theirs: _Side, join: Join, key_type: SqlType) -> Relation:
+    _require_primary(theirs, join)
+    left, right = mine.relation.table, theirs.relation.table
+    assert left is not None  # noqa: S101 - checked by the caller
+    assert right is not None  # noqa: S101 - checked by the caller
+    joiner = _joiner(mine.relation, theirs.relation)
+    if not mine.is_key:
+        return _by_foreign_key(mine, theirs, join)
+    if both := mine.relation.tables & theirs.relation.tables:
+        message = f"A table cannot be joined with itself: both sides read topic {min(both)}"
+        raise SqlError(message, join.source.start, hint="One SELECT from the table has all its columns.")
+    table: Any
+    if join.kind == "INNER":
+        table = left.join(right, joiner)
+    elif join.kind == "LEFT":
+        table = left.left_join(right, joiner)
+    elif join.kind == "FULL":
+        table = left.outer_join(right, joiner)
+    else:
+        table = right.left_join(left, _swapped(joiner))
+    return _result(mine, theirs, join, _key_serde(mine, theirs, key_type), table=table)
+
+
+def _by_foreign_key(mine: _Side, theirs: _Side, join: Join) -> Relation:
+    if join.kind not in {"INNER", "LEFT"}:
+        message = f"{join.kind} OUTER joins by a foreign key are not supported"
+        raise SqlError(message, join.source.start)
+    left, right = (_stored(side.relation) for side in (mine, theirs))
+    value_of, joiner = mine.value_of(), _joiner(mine.relation, theirs.relation)
+    table = (left.join if join.kind == "INNER" else left.left_join)(
+        right,
+        joiner,
+        Materialized(value_serde=row_serde([each.type for each in (*mine.relation.fields, *theirs.relation.fields)])),
+        foreign_key_extractor=value_of,
+    )
+    fields = (*mine.relation.fields, *(replace(each, is_key=False) for each in theirs.relation.fields))
+    tables = mine.relation.tables | theirs.relation.tables
+    return replace(mine.relation, fields=fields, table=table, is_joined=True, tables=tables)
+
+
+def _stored(relation: Relation) -> Any:
+    """Return the table with serdes of its own, because its rows travel to the other table's tasks."""
+    assert relation.table is not None  # noqa: S101 - checked by the caller
+    rows = row_serde([each.type for each in relation.fields])
+    return relation.table.map_values(_same, Materialized(key_serde=relation.key_serde, value_serde=rows))
+
+
+def _same(row: Any) -> Any:
+    return row
+
+
+def _require_primary(theirs: _Side, join: Join) -> None:
+    if not theirs.is_key:
+        message = (
+            f"Invalid join condition: a table is joined by its primary key, and {theirs.node.sql()} is not that of"
+            f" {theirs.relation.name}."
+        )
+        raise SqlError(message, start_of(theirs.node) or join.source.start)
+
+
+def _key_serde(mine: _Side, theirs: _Side, key_type: SqlType) -> Serde[Any]:
+    """Return the serde of keys; that of a side that is not repartitioned, so that partitions match."""
+    for side in (theirs, mine):
+        if side.is_key:
+            return side.relation.key_serde
+    return row_serde([key_type])
+
+
+def _keyed(side: _Side) -> KStream[Any, Any]:
+    stream = side.relation.stream
+    assert stream is not None  # noqa: S101 - checked by the caller
+    if side.is_key:
+        return stream
+    value_of = side.value_of()
+    return stream.select_key(lambda _key, row: value_of(row))
+
+
+def _joiner(left: Relation, right: Relation) -> Callable[[Any, Any], Any]:
+    no_left, no_right = (None,) * len(left.fields), (None,) * len(right.fields)
+
+    def joined(row: Any, other: Any) -> Any:
+        return (*(no_left if row is None else row), *(no_right if other is None else other))
+
+    return written(joined, Beside(len(no_left), len(no_right)))  # type: ignore[no-any-return]
+
+
+def _result(
+    mine: _Side, theirs: _Side, join: Join, keys: Serde[Any], *, stream: Any = None, table: Any = None
+) -> Relation:
+    """Return the joined rows with the columns of both sides, and the columns that may stand for their key."""
+    width = len(mine.relation.fields)
+    fields = tuple(replace(each, is_key=False) for each in (*mine.relation.fields, *theirs.relation.fields))
+    viable = []
+    if join.kind != "FULL":
+        viable += [] if mine.place is None else _same_keys(mine)
+        viable += [] if theirs.place is None else [width + theirs.place]
+    if not viable:
+        fields, viable = (*fields, Field(_KEY, mine.code.type, is_key=True)), [len(fields)]
+        rows = stream if stream is not None else table
+        keyed = rows.map_values(_with_key)
+        stream, table = (keyed, None) if stream is not None else (None, keyed)
+    fields = tuple(replace(each, is_key=number == viable[0]) for number, each in enumerate(fields))
+    made = replace(mine.relation, fields=fields, key_serde=keys, stream=stream, table=table)
+    tables = mine.relation.tables | theirs.relation.tables
+    return replace(made, is_joined=True, viable=tuple(viable), tables=tables)
+
+
+def _same_keys(side: _Side) -> list[int]:
+    """Return the indexes of columns that hold equal values, including those of earlier joins."""
+    assert side.place is not None  # noqa: S101 - checked by the caller
+    earlier = side.relation.viable
+    return [side.place, *(each for each in earlier if each != side.place)] if side.place in earlier else [side.place]
+
+
+def _with_key(key: Any, row: Any) -> Any:
+    return None if row is None else (*row, None if key is None else getattr(key, "key", key)[0])

@@ -1,0 +1,552 @@
+"""Translates statements into calls of the DSL."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from riverrun.dsl.options import Consumed, Materialized, Produced
+from riverrun.serde.windowed import session_windowed, windowed
+from riverrun.sql.catalog import PREFIX, UNWRAPPED, Catalog, Layout, Source, checked_properties
+from riverrun.sql.columns.columns_file import ColumnsFile
+from riverrun.sql.columns.completing import FoundColumns, Unknown
+from riverrun.sql.compiling.coercion import is_widening
+from riverrun.sql.compiling.operators import cast, value_or_null
+from riverrun.sql.errors import SqlError, nearest
+from riverrun.sql.formats import row_serde
+from riverrun.sql.grammar.statement_parser import UNITS, parse
+from riverrun.sql.grammar.statements import CreateSource, CustomType, DropSource, InsertInto, SetProperty
+from riverrun.sql.planning.queries import Result, planned
+from riverrun.sql.planning.relations import HEADERS, PLACES, Relation, time_by, timed_stream
+from riverrun.sql.planning.replacing import check_columns, check_replacement
+from riverrun.sql.planning.shared_topics import SharedTopics, mixed_topics, row_of, rows_serde
+from riverrun.sql.planning.used_columns import names_of, used_columns
+from riverrun.sql.shown_values import shown
+from riverrun.sql.stored import StoredTable
+from riverrun.sql.types import Primitive
+from riverrun.topology.topology import is_legal_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from riverrun.dsl.builder import StreamsBuilder
+    from riverrun.dsl.kstream import KStream
+    from riverrun.dsl.ktable import KTable
+    from riverrun.serde.api import Serde
+    from riverrun.sql.columns import Resolver
+    from riverrun.sql.grammar.statements import Column, Query, Statement
+    from riverrun.sql.types import Columns
+    from riverrun.topology.topology import Topology
+
+_PSEUDO = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND"}
+
+
+def build_sql(
+    text: str, builder: StreamsBuilder, *, file: str | None = None, columns: Resolver | None = None
+) -> Topology:
+    """Return the topology of statements.
+
+    Args:
+        text: Statements, each with a semicolon at its end.
+        builder: An empty builder with the application's settings.
+        file: The file of the statements: for errors, and for the file of columns next to it.
+        columns: Finds the columns that statements leave to a schema registry; by default the file of columns.
+
+    Raises:
+        SqlError: If a statement has a mistake, with file, line and column.
+    """
+    plan = Plan(builder, columns=columns or columns_next_to(file))
+    try:
+        plan.add_all(parse(text))
+        plan.check_writes()
+        return builder.build()
+    except SqlError as error:
+        error.place(text, file or "<sql>")
+        raise
+
+
+def columns_next_to(file: str | None) -> Resolver:
+    """Return the file of columns next to a file of statements."""
+    return Unknown() if file is None else ColumnsFile.next_to(file)
+
+
+@dataclass(slots=True)
+class Plan:
+    """The statements planned so far."""
+
+    builder: StreamsBuilder
+    catalog: Catalog = field(default_factory=Catalog)
+    tables: dict[str, KTable[Any, Any]] = field(default_factory=dict)
+    placed: set[str] = field(default_factory=set)
+    stores: set[str] = field(default_factory=set)
+    writes: bool = False
+    properties: dict[str, str] = field(default_factory=dict)
+    columns: Resolver = field(default_factory=Unknown)
+    used: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Columns that all statements use, by source; sources left out are read whole."""
+    shared: SharedTopics = field(default_factory=SharedTopics)
+
+    def check_writes(self) -> None:
+        """Make sure that the statements run something.
+
+        Raises:
+            SqlError: If no statement writes a topic or keeps a table.
+        """
+        if not self.writes:
+            message = "The statements compute nothing: none is CREATE ... AS SELECT, CREATE SOURCE TABLE or INSERT INTO"
+            raise SqlError(message, 0)
+
+    def add_all(self, statements: Sequence[Statement]) -> None:
+        """Plan statements in order.
+
+        Raises:
+            SqlError: If a statement has a mistake.
+        """
+        for statement in statements:
+            query = None if isinstance(statement, DropSource | CustomType | SetProperty) else statement.query
+            if query is not None:
+                self._note_places(query)
+        if PREFIX not in self.properties and not any(isinstance(each, SetProperty) for each in statements):
+            self.used = used_columns(statements)  # a prefix of topics may let two statements share one
+            self._note_topics(statements)
+        for statement in statements:
+            self.add(statement)
+
+    def _note_topics(self, statements: Sequence[Statement]) -> None:
+        """Note the sources that statements declare over topics of several. Mistakes are reported when their turn comes."""
+        self.shared.mixed = mixed_topics(statements)
+        for statement in statements:
+            if not isinstance(statement, CreateSource) or statement.query is not None:
+                continue
+            if not statement.is_table or statement.topic in self.shared.mixed:
+                with suppress(SqlError):
+                    self.shared.add(self._declared(statement, checked_properties(statement, self.properties)))
+
+    def _note_places(self, query: Query) -> None:
+        """Note the sources of a query that uses times or places of records, which affect how their tables are read."""
+        if names_of(query) & set(PLACES):
+            self.placed |= {query.source.name, *(join.source.name for join in query.joins)}
+
+    def add(self, statement: Statement) -> None:
+        """Plan one more statement.
+
+        Raises:
+            SqlError: If it has a mistake.
+        """
+        if isinstance(statement, CustomType):
+            return
+        try:
+            if isinstance(statement, SetProperty):
+                self._set(statement)
+            elif isinstance(statement, DropSource):
+                self.catalog.drop(statement)
+            elif isinstance(statement, InsertInto):
+                self._insert(statement)
+            else:
+                self._create(statement)
+        except SqlError as error:
+            if error.start is None:
+                error.start = statement.start
+            raise
+
+    def _set(self, statement: SetProperty) -> None:
+        if statement.value is None:
+            self.properties.pop(statement.name, None)
+        else:
+            self.properties[statement.name] = statement.value
+
+    def _create(self, statement: CreateSource) -> None:
+        known = self.catalog.sources.get(statement.name)
+        if known is not None and statement.if_not_exists:
+            return
+        check_replacement(statement, known)
+        given = checked_properties(statement, self.properties)
+        query = statement.query
+        source = self._declared(statement, given) if query is None else self._derived(statement, query, given)
+        source.serdes()
+        if known is not None:
+            self._check_unread(known, statement.start)
+            check_columns(known, source, statement.start)
+        if source.is_table and source.is_read_only:
+            source = self._kept(source)
+        self.catalog.sources[statement.name] = source
+
+    def _declared(self, statement: CreateSource, given: Mapping[str, Any]) -> Source:
+        check_required(statement, given)
+        found = FoundColumns.of(statement, given, str(given["KAFKA_TOPIC"]), self.columns)
+        return declared(found.completed(statement), given, found)
+
+    def _check_unread(self, known: Source, start: int) -> None:
+        """Make sure that no query reads the earlier declaration of a table: both would be one table."""
+        if known.name in self.tables:
+            message = f"Cannot replace {known.name}: a statement before reads it"
+            raise SqlError(message, start)
+
+    def _derived(self, statement: CreateSource, query: Query, given: Mapping[str, Any]) -> Source:
+        store = self._new_store(statement.name) if statement.is_table else None
+        result = planned(query, self._relations(query), store, self.properties)
+        if result.is_table != statement.is_table:
+            wanted, made = ("TABLE", "STREAM") if statement.is_table else ("STREAM", "TABLE")
+            message = f"The query produces a {made}: use CREATE {made} AS SELECT instead of CREATE {wanted} AS SELECT."
+            raise SqlError(message, statement.start)
+        first = self.catalog.find(query.source.name, query.source.start).layout
+        key_format = given.get("KEY_FORMAT", first.key_format)
+        if key_format == "NONE" and result.key and "KEY_FORMAT" not in given:
+            key_format = "KAFKA"
+        if not result.key and given.get("KEY_FORMAT", "NONE") != "NONE":
+            message = "Key format specified for stream without key columns."
+            raise SqlError(message, statement.start)
+        if not result.value:
+            message = "The projection contains no value columns."
+            raise SqlError(message, statement.start)
+        topic = given.get("KAFKA_TOPIC", self.properties.get(PREFIX, "") + statement.name)
+        given = {"VALUE_FORMAT": first.value_format, **given, "KEY_FORMAT": key_format}
+        found = FoundColumns.of(statement, given, topic, self.columns)
+        found.check(result.key, result.value)
+        layout = Layout(
+            key=result.key,
+            value=result.value,
+            key_format=key_format,
+            value_format=given["VALUE_FORMAT"],
+            wrapped=_wrapping(given, result.value, statement.start),
+            delimiter=given.get("VALUE_DELIMITER", first.delimiter),
+            key_delimiter=given.get("KEY_DELIMITER", first.key_delimiter),
+            window=result.window,
+            window_ms=result.window_ms,
+            timestamp=_timestamp(given, (*result.key, *result.value), statement.start),
+            timestamp_format=given.get("TIMESTAMP_FORMAT"),
+            schema_name=given.get("VALUE_SCHEMA_FULL_NAME"),
+            key_schema_name=given.get("KEY_SCHEMA_FULL_NAME"),
+            nullable=given.get("VALUE_PROTOBUF_NULLABLE_REPRESENTATION"),
+            key_nullable=given.get("KEY_PROTOBUF_NULLABLE_REPRESENTATION"),
+            schema=found.value_schema,
+            key_schema=found.key_schema,
+        )
+        source = Source(statement.name, statement.is_table, topic, layout, stored=result.stored)
+        self._write(result, source)
+        return source
+
+    def _new_store(self, name: str) -> str | None:
+        """Return a name for the store of a table: its own, unless that is taken or not allowed."""
+        if name in self.stores or not is_legal_topic(name):
+            return None
+        self.stores.add(name)
+        return name
+
+    def _kept(self, source: Source) -> Source:
+        """Return a source table that workers keep in a store for queries, whether or not other queries read it."""
+        store, width = self._new_store(source.name), len(source.layout.value)
+        if store is None:
+            return source
+        kept = replace(source, stored=StoredTable(store, lambda _key, row: row[:width]))
+        self._read(kept, source.name, set())
+        self.writes = True
+        return kept
+
+    def _insert(self, statement: InsertInto) -> None:
+        target = self.catalog.find(statement.name, statement.start)
+        if target.is_table or target.is_read_only:
+            message = (
+                f"INSERT INTO takes a stream, and {target.name} is {'a table' if target.is_table else 'read only'}"
+            )
+            raise SqlError(message, statement.start)
+        if target.layout.headers:
+            message = f"Cannot insert into {target.name} because it has header columns"
+            raise SqlError(message, statement.start)
+        result = planned(statement.query, self._relations(statement.query), settings=self.properties)
+        widened = None if result.is_table else _widened(result, target.layout)
+        if widened is None:
+            made, wanted = (
+                _columns_text(result.key, result.value),
+                _columns_text(target.layout.key, target.layout.value),
+            )
+            message = f"Incompatible schema between results and sink: the result has {made}, the sink {wanted}"
+            raise SqlError(message, statement.start)
+        self._write(widened, target)
+
+    def select(self, query: Query, topic: str) -> Selection:
+        """Plan a query whose rows go to a topic for display, in a format of Riverrun's own.
+
+        Raises:
+            SqlError: If it has a mistake.
+        """
+        self._note_places(query)
+        result = planned(query, self._relations(query))
+        keys, values = (row_serde([type_ for _, type_ in columns]) for columns in (result.key, result.value))
+        if result.window == "SESSION":
+            keys = session_windowed(keys)
+        elif result.window is not None:
+            keys = windowed(keys, timedelta(milliseconds=result.window_ms or 1))
+        stream = result.stream if result.key else result.stream.select_key(_without_key)
+        stream.to(topic, Produced(keys, values))
+        return Selection(topic, result, keys, values)
+
+    def _write(self, result: Result, sink: Source) -> None:
+        keys, values = sink.serdes()
+        self.writes = True
+        stream = result.stream
+        if sink.layout.timestamp is not None:
+            names = [name for name, _ in (*result.value, *result.key)]
+            time_of = time_by(sink.layout.timestamp_format)
+            stream = timed_stream(stream, names.index(sink.layout.timestamp), len(result.value), time_of)
+        if not sink.layout.wrapped or sink.layout.value_format == "KAFKA":
+            stream = stream.map_values(_null_alone)
+        stream.to(sink.topic, Produced(keys, values))
+
+    # Reading
+
+    def _relations(self, query: Query) -> list[Relation]:
+        used = names_of(query)
+        sources = [query.source, *(join.source for join in query.joins)]
+        return [self._read(self.catalog.find(each.name, each.start), each.alias, used) for each in sources]
+
+    def _read(self, source: Source, alias: str, used: set[str]) -> Relation:
+        is_mixed = source.topic in self.shared.mixed
+        if is_mixed or not source.is_table:
+            layouts = self.shared.layouts_of(source)
+            if is_mixed or len(layouts) > 1:
+                return self._read_shared(source, alias, used, layouts)
+        keys, values = source.serdes(None if source.is_table else self.used.get(source.name))
+        extractor = _extractor(source.layout)
+        consumed: Consumed[Any, Any] = Consumed(keys, values, timestamp_extractor=extractor)
+        relation = Relation.of(source, alias, keys)
+        if self._is_placed(source):
+            return self._placed_table(source, relation, self.builder.stream(source.topic, consumed))
+        if source.is_table:
+            if source.name not in self.tables:
+                store = _store_of(source)
+                kept: Materialized[Any, Any] | None = Materialized(store) if store else None
+                self.tables[source.name] = self.builder.table(source.topic, consumed, kept)
+            return relation.with_table(self.tables[source.name])
+        return relation.with_stream(self.builder.stream(source.topic, consumed), used & _PSEUDO)
+
+    def _read_shared(self, source: Source, alias: str, used: set[str], layouts: Sequence[Layout]) -> Relation:
+        """Read a source whose topic other sources read as well: the topology reads it once, for all of them."""
+        keys, values = source.serdes()
+        own = row_of(layouts.index(source.layout))
+        rows = rows_serde(*(replace(source, layout=each).serdes()[1] for each in layouts))
+        extractor = _extractor(source.layout, own)
+        read = self.builder.stream(source.topic, Consumed(keys, rows, timestamp_extractor=extractor))
+        relation, stream = Relation.of(source, alias, keys), read.map_values(own)
+        if self._is_placed(source):
+            return self._placed_table(source, relation, stream)
+        if source.is_table:
+            if source.name not in self.tables:
+                self.tables[source.name] = stream.to_table(Materialized(_store_of(source), keys, values))
+            return relation.with_table(self.tables[source.name])
+        return relation.with_stream(stream, used & _PSEUDO)
+
+    def _is_placed(self, source: Source) -> bool:
+        """Return whether rows of a table are kept with the times and places of their records, or their headers."""
+        return source.is_table and (source.name in self.placed or bool(source.layout.headers))
+
+    def _placed_table(self, source: Source, relation: Relation, stream: KStream[Any, Any]) -> Relation:
+        if source.name not in self.tables:
+            self.tables[source.name] = relation.placed_table(stream, _store_of(source))
+        return relation.with_placed_table(self.tables[source.name])
+
+
+def _store_of(source: Source) -> str | None:
+    """Return the store in which a source table is kept for queries; None if it is not."""
+    return source.stored.store if source.stored and source.is_read_only else None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The rows of a query in a topic, and the way to read them."""
+
+    topic: str
+    result: Result
+    keys: Serde[Any]
+    values: Serde[Any]
+
+    def row(self, key: bytes | None, value: bytes | None) -> tuple[Any, ...]:
+        """Return the columns in the order of the projection, with times as texts; a deleted row has only those of its key."""
+        read = None if key is None else self.keys.deserialize(key)
+        found: dict[str, Any] = dict(
+            zip(_column_names(self.result.key), getattr(read, "key", read) or (), strict=False)
+        )
+        if value is not None:
+            found |= zip(_column_names(self.result.value), self.values.deserialize(value), strict=True)
+        types = dict((*self.result.key, *self.result.value))
+        return tuple(shown(found.get(name), types[name]) for name in self.result.shown)
+
+
+def _column_names(columns: Columns) -> list[str]:
+    return [name for name, _ in columns]
+
+
+def _without_key(_key: Any, _row: Any) -> None:
+    return None
+
+
+def _null_alone(row: Any) -> Any:
+    """Return None for a single NULL value that stands outside a record."""
+    return None if row == (None,) else row
+
+
+def _widened(result: Result, layout: Layout) -> Result | None:
+    """Return the rows of a result with the types of a sink's columns; None if they do not fit."""
+    names = [[name for name, _ in columns] for columns in (result.value, layout.value)]
+    if result.key != layout.key or names[0] != names[1]:
+        return None
+    if result.value == layout.value:
+        return result
+    casts = []
+    for (_, given), (_, wanted) in zip(result.value, layout.value, strict=True):
+        convert = cast(given, wanted)
+        if convert is None or not is_widening(given, wanted):
+            return None
+        casts.append(convert)
+    return replace(result, stream=result.stream.map_values(_casting(tuple(casts))), value=layout.value)
+
+
+def _casting(casts: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
+    """Return a function that casts the values of a row; values that the new type cannot hold become NULL."""
+
+    def cast_row(row: Any) -> Any:
+        if row is None:
+            return None
+        return tuple(value_or_null(partial(convert, value)) for convert, value in zip(casts, row, strict=True))
+
+    return cast_row
+
+
+def _columns_text(*columns: Any) -> str:
+    return "[" + ", ".join(f"`{name}` {type_}" for part in columns for name, type_ in part) + "]"
+
+
+def check_required(statement: CreateSource, given: Mapping[str, Any]) -> None:
+    """Make sure that a declared source has a topic and a format.
+
+    Raises:
+        SqlError: If it has not.
+    """
+    for name in ("KAFKA_TOPIC", "VALUE_FORMAT"):
+        if name not in given:
+            message = f'Missing required property "{name}" which has no default value.'
+            raise SqlError(message, statement.start)
+
+
+def declared(statement: CreateSource, given: Mapping[str, Any], found: FoundColumns) -> Source:
+    """Return the source that CREATE STREAM or TABLE declares, with all its columns.
+
+    Raises:
+        SqlError: If something does not fit.
+    """
+    keys = tuple((each.name, each.type) for each in statement.columns if each.is_key)
+    values = tuple((each.name, each.type) for each in statement.columns if not each.is_key and each.header is None)
+    _check_columns(statement, bool(keys))
+    window, size = given.get("WINDOW_TYPE"), given.get("WINDOW_SIZE")
+    if window not in {None, "SESSION", "TUMBLING", "HOPPING"}:
+        message = f"There is no window type {window}"
+        raise SqlError(message, statement.start, hint="There are SESSION, HOPPING and TUMBLING.")
+    layout = Layout(
+        key=keys,
+        value=values,
+        key_format=given.get("KEY_FORMAT", "KAFKA"),
+        value_format=given["VALUE_FORMAT"],
+        wrapped=_wrapping(given, values, statement.start),
+        delimiter=given.get("VALUE_DELIMITER", ","),
+        key_delimiter=given.get("KEY_DELIMITER", ","),
+        window=window,
+        window_ms=None if size is None else _millis(str(size), statement.start),
+        timestamp=_timestamp(given, (*keys, *values), statement.start),
+        timestamp_format=given.get("TIMESTAMP_FORMAT"),
+        headers=tuple((each.name, each.header) for each in statement.columns if each.header is not None),
+        schema_name=given.get("VALUE_SCHEMA_FULL_NAME"),
+        key_schema_name=given.get("KEY_SCHEMA_FULL_NAME"),
+        nullable=given.get("VALUE_PROTOBUF_NULLABLE_REPRESENTATION"),
+        key_nullable=given.get("KEY_PROTOBUF_NULLABLE_REPRESENTATION"),
+        schema=found.value_schema,
+        key_schema=found.key_schema,
+    )
+    topic = str(given["KAFKA_TOPIC"])
+    return Source(statement.name, statement.is_table, topic, layout, statement.is_read_only)
+
+
+def _check_columns(statement: CreateSource, has_key: bool) -> None:  # noqa: FBT001 - private
+    names = [each.name for each in statement.columns]
+    problem = None
+    if not names:
+        problem = "The statement does not define any columns."
+    elif len(set(names)) < len(names):
+        problem = f"Duplicate column names: {next(name for name in names if names.count(name) > 1)}"
+    elif _PSEUDO & set(names):
+        problem = f"'{next(iter(_PSEUDO & set(names)))}' is a reserved column name."
+    elif wrong_header := next(filter(None, map(_header_problem, statement.columns)), None):
+        problem = wrong_header
+    elif statement.is_table and not has_key:
+        problem = "Tables require a PRIMARY KEY. Please define the PRIMARY KEY."
+    elif any(each.is_primary != statement.is_table for each in statement.columns if each.is_key):
+        right, wrong = ("PRIMARY KEY", "KEY") if statement.is_table else ("KEY", "PRIMARY KEY")
+        problem = f"Column is a {wrong} column: a {'table' if statement.is_table else 'stream'} has {right} columns."
+    if problem:
+        raise SqlError(problem, statement.start)
+
+
+def _header_problem(column: Column) -> str | None:
+    if column.header == "" and column.type != HEADERS:
+        return f"Invalid type for HEADERS column: expected {HEADERS}, got {column.type}"
+    if column.header and column.type is not Primitive.BYTES:
+        return f"Invalid type for HEADER('{column.header}') column: expected BYTES, got {column.type}"
+    return None
+
+
+def _wrapping(given: Mapping[str, Any], values: Any, start: int) -> bool:
+    if "WRAP_SINGLE_VALUE" not in given:
+        return len(values) != 1 or not given.get(UNWRAPPED)
+    if len(values) != 1:
+        message = "'WRAP_SINGLE_VALUE' is only valid for single-field value schemas"
+        raise SqlError(message, start)
+    wraps, format_ = bool(given["WRAP_SINGLE_VALUE"]), str(given.get("VALUE_FORMAT", ""))
+    if not wraps and format_.startswith("PROTOBUF"):
+        message = f"Format '{format_}' does not support 'WRAP_SINGLE_VALUE' set to 'false'."
+        raise SqlError(message, start)
+    return wraps
+
+
+def _timestamp(given: Mapping[str, Any], columns: Any, start: int) -> str | None:
+    if "TIMESTAMP" not in given:
+        return None
+    types, name = dict(columns), str(given["TIMESTAMP"])
+    name = name[1:-1] if name.startswith("`") else name.upper()
+    if name not in types:
+        message = f"The TIMESTAMP column set in the WITH clause does not exist in the schema: '{name}'"
+        raise SqlError(message, start, hint=nearest(name, types))
+    fitting = {Primitive.STRING} if "TIMESTAMP_FORMAT" in given else {Primitive.BIGINT, Primitive.TIMESTAMP}
+    if types[name] not in fitting:
+        message = (
+            f"Timestamp column, `{name}`, should be BIGINT, TIMESTAMP, or a STRING with a timestamp_format specified"
+        )
+        raise SqlError(message, start)
+    return name
+
+
+def _millis(text: str, start: int) -> int:
+    match = re.fullmatch(r"\s*(\d+)\s+([A-Za-z]+)\s*", text)
+    unit = match[2].upper().removesuffix("S") if match else ""
+    if match is None or unit not in UNITS:
+        message = f"WINDOW_SIZE {text!r} is no duration such as '10 SECONDS'"
+        raise SqlError(message, start)
+    return int(match[1]) * UNITS[unit]
+
+
+def _extractor(layout: Layout, row: Callable[[Any], Any] | None = None) -> Any:
+    """Return the timestamp extractor; `row` returns the layout's row of a value, if a value is not just that."""
+    if layout.timestamp is None:
+        return None
+    names, time_of = [name for name, _ in layout.value], time_by(layout.timestamp_format)
+    if layout.timestamp in names:
+        place = names.index(layout.timestamp)
+        if row is not None:
+            return lambda record, _partition_time: -1 if record.value is None else time_of(row(record.value)[place])
+        return lambda record, _partition_time: -1 if record.value is None else time_of(record.value[place])
+    place = [name for name, _ in layout.key].index(layout.timestamp)
+    return lambda record, _partition_time: (
+        -1 if record.key is None else time_of(getattr(record.key, "key", record.key)[place])
+    )

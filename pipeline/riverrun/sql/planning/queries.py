@@ -1,0 +1,424 @@
+"""Translates a SELECT into calls of the DSL: filters, keys, aggregations and the projection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from riverrun.dsl.options import Materialized
+from riverrun.sql.compiling.expressions import Code, Compiler, Field, find_field, function_of, predicate_of, start_of
+from riverrun.sql.errors import SqlError
+from riverrun.sql.formats import row_serde
+from riverrun.sql.functions import is_aggregate
+from riverrun.sql.planning.aggregations import aggregated
+from riverrun.sql.planning.joins import joined_all
+from riverrun.sql.planning.table_functions import exploded, table_calls
+from riverrun.sql.stored import StoredTable, chained
+from riverrun.sql.types import Map, Primitive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from riverrun.dsl.kstream import KStream
+    from riverrun.sql.grammar.statements import Item, Query
+    from riverrun.sql.planning.relations import Relation
+    from riverrun.sql.types import Columns, SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The rows of a query: values under keys that are tuples, as a stream of records or of updates.
+
+    `shown` holds the names of all columns in the order of the projection; `stored` describes the table's store for queries.
+    """
+
+    stream: KStream[Any, Any]
+    is_table: bool
+    key: Columns
+    value: Columns
+    shown: tuple[str, ...]
+    window: str | None = None
+    window_ms: int | None = None
+    stored: StoredTable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A column of the projection, with its expression."""
+
+    name: str
+    node: exp.Expr
+
+
+_BOUNDS = {"WINDOWSTART", "WINDOWEND"}
+_RESERVED = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", *_BOUNDS}
+
+
+def planned(
+    query: Query, relations: Sequence[Relation], store: str | None = None, settings: Mapping[str, Any] | None = None
+) -> Result:
+    """Return the result of a query.
+
+    Args:
+        query: The query.
+        relations: Its sources.
+        store: Name of the store for a table; if left out, tables are stored as far as queries need it.
+        settings: Properties that functions read, from SET.
+
+    Raises:
+        SqlError: If it has a mistake.
+    """
+    _check_clauses(query)
+    _check_functions(query)
+    relation = _filtered(query, joined_all(relations, query.joins))
+    if query.group_by:
+        return _aggregate_result(query, relation, store, settings or {})
+    return _plain(query, relation, store)
+
+
+def _check_clauses(query: Query) -> None:
+    problem = None
+    if not query.group_by and (query.having is not None or query.window is not None):
+        problem = "HAVING and WINDOW stand with GROUP BY"
+    elif query.is_final and query.window is None:
+        problem = "EMIT FINAL is only supported for windowed aggregations."
+    if problem:
+        raise SqlError(problem, query.source.start)
+
+
+def _check_functions(query: Query) -> None:
+    for call in table_calls([query.where, query.having, *query.group_by, *query.partition_by]):
+        message = f"Table function {call.this} stands in the projection alone"
+        raise SqlError(message, start_of(call))
+    for group in query.group_by:
+        for inner in group.find_all(exp.Anonymous):
+            if is_aggregate(str(inner.this)):
+                message = f"GROUP BY does not support aggregate functions: {inner.this} is an aggregate function."
+                raise SqlError(message, start_of(inner))
+    for call in table_calls([item.expression for item in query.items] if query.group_by else ()):
+        message = "Table functions cannot be used with aggregations."
+        raise SqlError(message, start_of(call))
+
+
+def qualified(node: exp.Expr, relation: Relation) -> exp.Expr:
+    """Return an expression whose columns all name their source, so that equal expressions compare equal."""
+    found = node.copy()
+    bound = {name.name for each in found.find_all(exp.Lambda) for name in each.expressions}
+    for column in list(found.find_all(exp.Column)):
+        if column.name not in bound or column.table:
+            place = find_field(relation.fields, column)
+            column.set("table", exp.Identifier(this=relation.fields[place].source))
+    return found.this if isinstance(found, exp.Paren) else found
+
+
+def _filtered(query: Query, relation: Relation) -> Relation:
+    if query.where is None:
+        return relation
+    compiler = Compiler(relation.fields)
+    code = compiler.code(query.where)
+    if code.type is not Primitive.BOOLEAN:
+        message = f"Type error in WHERE expression: Should evaluate to boolean but is {code.type}."
+        raise SqlError(message, start_of(query.where))
+    passes = predicate_of(compiler, code)
+    if relation.table is not None:
+        return replace(relation, table=relation.table.filter(passes))
+    assert relation.stream is not None  # noqa: S101 - a relation has one of both
+    return replace(relation, stream=relation.stream.filter(passes))
+
+
+def outputs_of(query: Query, relation: Relation) -> list[Output]:
+    """Return the columns of the projection, with stars expanded.
+
+    Raises:
+        SqlError: If a column does not exist, or a name occurs twice.
+    """
+    found: list[Output] = []
+    names = _NewNames({each.name for each in relation.fields})
+    for item in query.items:
+        if item.expression is None:
+            found += _star(item, relation, has_new_key=bool(query.partition_by))
+        elif isinstance(item.expression, exp.Dot) and item.expression.expression.name == "*":
+            found += _fields_of(item.expression, relation)
+        else:
+            name = item.alias or _shared_name(item.expression, relation) or names.of(item.expression)
+            found.append(Output(name, item.expression))
+    shown = [each.name for each in found]
+    for each in found:
+        if shown.count(each.name) > 1:
+            message = f"The projection contains a duplicate column name: `{each.name}`"
+            raise SqlError(message, start_of(each.node) or query.items[0].start)
+    return found
+
+
+class _NewNames:
+    """Generates names for columns without one, different from those of the sources (ksqlDB's `ColumnNames`)."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = taken
+
+    def of(self, node: exp.Expr) -> str:
+        """Return the name of a column or of a field of a struct, or a generated name."""
+        if isinstance(node, exp.Column):
+            return str(node.name)
+        if isinstance(node, exp.Dot):
+            own = str(node.expression.name)
+            return self._take(own, *(f"{own}_{number}" for number in range(1, len(self._taken) + 2)))
+        return self._take(*(f"KSQL_COL_{number}" for number in range(len(self._taken) + 1)))
+
+    def _take(self, *names: str) -> str:
+        found = next(each for each in names if each not in self._taken)
+        self._taken.add(found)
+        return found
+
+
+def _star(item: Item, relation: Relation, *, has_new_key: bool) -> list[Output]:
+    if item.source not in {None, *(each.source for each in relation.fields)}:
+        message = f"'{item.source}' is not a valid stream/table name or alias."
+        raise SqlError(message, item.start)
+    if relation.is_joined:
+        return _joined_star(item, relation)
+    shown = (each for each in relation.fields if not each.is_pseudo)  # keys are last, but lead while they are keys
+    ordered = sorted(shown, key=lambda each: not each.is_key or has_new_key)
+    return [Output(each.name, _column(each.source, each.name)) for each in ordered]
+
+
+def _joined_star(item: Item, relation: Relation) -> list[Output]:
+    """Return the columns of joined sources; a star prefixes each with its source's name, with or without a qualifier."""
+    shown = [each for each in relation.fields if item.source in {None, each.source} and _is_shown(each)]
+    sources = list(dict.fromkeys(each.source for each in shown))
+    shown.sort(key=lambda each: (sources.index(each.source), not each.is_source_key))
+    return [Output(_joined_name(each), _column(each.source, each.name)) for each in shown]
+
+
+def _is_shown(field: Field) -> bool:
+    return not field.is_pseudo or field.name in _BOUNDS
+
+
+def _joined_name(field: Field) -> str:
+    return f"{field.source}_{field.name}" if field.source else field.name
+
+
+def _column(source: str, name: str) -> exp.Column:
+    return exp.Column(this=exp.Identifier(this=name), table=exp.Identifier(this=source))
+
+
+def _fields_of(node: exp.Dot, relation: Relation) -> list[Output]:
+    struct = Compiler(relation.fields).code(node.this).type
+    names = [name for name, _ in getattr(struct, "fields", ())]
+    if not names:
+        message = f"->* stands behind a STRUCT, and this is {struct}"
+        raise SqlError(message, start_of(node))
+    return [Output(name, exp.Dot(this=node.this.copy(), expression=exp.Identifier(this=name))) for name in names]
+
+
+def _shared_name(node: exp.Expr, relation: Relation) -> str | None:
+    """Return the name of a column that several joined sources have, which begins with its source's name."""
+    if not relation.is_joined or not isinstance(node, exp.Column):
+        return None
+    field = relation.fields[find_field(relation.fields, node)]
+    return _joined_name(field) if sum(each.name == field.name for each in relation.fields) > 1 else None
+
+
+def _own_name(node: exp.Expr) -> str | None:
+    if isinstance(node, exp.Column):
+        return str(node.name)
+    return str(node.expression.name) if isinstance(node, exp.Dot) else None
+
+
+def _plain(query: Query, relation: Relation, store: str | None) -> Result:
+    """Return the result of a query without an aggregation."""
+    outputs = outputs_of(query, relation)
+    if query.partition_by and relation.table is not None:
+        message = "PARTITION BY clause is not supported for tables."
+        raise SqlError(message, start_of(query.partition_by[0]))
+    keys = _keys(query, relation)
+    has_star = any(item.expression is None and not (relation.is_joined and item.source) for item in query.items)
+    if has_star:
+        for number, node in enumerate(keys):
+            if not any(qualified(each.node, relation) == node for each in outputs):
+                outputs.append(Output(_own_name(node) or f"KSQL_COL_{number}", node))
+    nodes, relation = exploded([each.node for each in outputs], relation)
+    outputs = [replace(each, node=node) for each, node in zip(outputs, nodes, strict=True)]
+    compiler = Compiler(relation.fields)
+    nodes = [qualified(each.node, relation) for each in outputs]
+    key_columns, values = split(outputs, nodes, keys, is_needed=query.needs_key)
+    shown = tuple(each.name for each in outputs)
+    codes = [checked(compiler, each) for each in values]
+    make = function_of(compiler, codes)
+    value = tuple((each.name, code.type or Primitive.STRING) for each, code in zip(values, codes, strict=True))
+    key_types = [compiler.code(each).type for each in keys[: len(key_columns)]]
+    key = tuple((name, _key_type(type_)) for name, type_ in zip(key_columns, key_types, strict=True))
+    if relation.table is not None:
+        table = relation.table.map_values(make, _materialized(relation, value, store))
+        return Result(
+            table.to_stream(),
+            is_table=True,
+            key=key,
+            value=value,
+            shown=shown,
+            window=relation.window,
+            window_ms=relation.window_ms,
+            stored=StoredTable(store, lambda _key, row: row) if store else None,
+        )
+    stream = relation.stream
+    assert stream is not None  # noqa: S101 - a relation has one of both
+    window, window_ms = relation.window, relation.window_ms
+    if query.partition_by:
+        stream = stream.select_key(_key_of(keys, relation))
+        window = window_ms = None
+    return Result(
+        stream.map_values(make), is_table=False, key=key, value=value, shown=shown, window=window, window_ms=window_ms
+    )
+
+
+def _materialized(relation: Relation, value: Columns, store: str | None) -> Materialized[Any, Any] | None:
+    """Return how to store a table for queries, without a cache, so that it sends the updates of a table without a store."""
+    if store is None:
+        return None
+    return Materialized(store, relation.key_serde, row_serde([type_ for _, type_ in value]), caching=False)
+
+
+def _key_of(keys: Sequence[exp.Expr], relation: Relation) -> Callable[[Any, Any], Any]:
+    """Return a function of key and row that makes a new key.
+
+    For a record without a value, only the columns of its key are known; other columns are NULL.
+    """
+    compiler, key_compiler = Compiler(relation.fields), Compiler(relation.fields)
+    key_of = function_of(compiler, [compiler.code(each) for each in keys])
+    known = [key_compiler.code(each if _is_of_key(each, relation) else exp.Null()) for each in keys]
+    key_of_key, whole = function_of(key_compiler, known), _row_of_key(relation)
+    return lambda key, row: _key_or_none(key_of_key(whole(key)) if row is None else key_of(row))
+
+
+def _is_of_key(node: exp.Expr, relation: Relation) -> bool:
+    return all(find_field(relation.fields, column) in relation.key for column in node.find_all(exp.Column))
+
+
+def _row_of_key(relation: Relation) -> Callable[[Any], Any]:
+    """Return a function that makes a row from the key of a record without a value: only the key's columns are not NULL."""
+    places, width = relation.key, len(relation.fields)
+
+    def row_of(key: Any) -> Any:
+        row = [None] * width
+        for place, value in zip(places, getattr(key, "key", key) or (), strict=False):
+            row[place] = value
+        return tuple(row)
+
+    return row_of
+
+
+def _key_or_none(key: Any) -> Any:
+    return key if key != (None,) and key else None  # a key of several columns is a key of NULLs
+
+
+def _key_type(type_: SqlType | None) -> SqlType:
+    if isinstance(type_, Map) or (type_ is not None and "MAP<" in str(type_)):
+        message = (
+            "Map keys, including types that contain maps, are not supported as they may lead to unexpected behavior"
+        )
+        raise SqlError(message)
+    return type_ or Primitive.STRING
+
+
+def _keys(query: Query, relation: Relation) -> list[exp.Expr]:
+    if not query.partition_by and relation.viable:
+        return [_viable(query, relation)]
+    if not query.partition_by:
+        return [_column(relation.fields[place].source, relation.fields[place].name) for place in relation.key]
+    if any(isinstance(each, exp.Null) for each in query.partition_by):
+        if len(query.partition_by) > 1:
+            message = "Cannot PARTITION BY multiple columns including NULL"
+            raise SqlError(message, start_of(query.partition_by[0]))
+        return []
+    return [qualified(each, relation) for each in query.partition_by]
+
+
+def _viable(query: Query, relation: Relation) -> exp.Expr:
+    """Return the column that represents the key of joined sources: the first candidate in the projection."""
+    columns = [_column(relation.fields[place].source, relation.fields[place].name) for place in relation.viable]
+    if any(item.expression is None and item.source is None for item in query.items):
+        return columns[0]
+    sources = {item.source for item in query.items if item.expression is None}
+    shown = [qualified(item.expression, relation) for item in query.items if isinstance(item.expression, exp.Column)]
+    found = [each for each in columns if each in shown or each.table in sources]
+    return found[0] if found else columns[0]
+
+
+def checked(compiler: Compiler, output: Output) -> Code:
+    """Return the code of a column of the projection.
+
+    Raises:
+        SqlError: If it has no type.
+    """
+    code = compiler.code(output.node)
+    if code.type is None:
+        message = f"Column {output.name} is NULL, and has no type"
+        raise SqlError(message, start_of(output.node), hint="CAST(NULL AS ...) has one.")
+    return code
+
+
+def split(
+    outputs: Sequence[Output], nodes: Sequence[exp.Expr], keys: Sequence[exp.Expr], *, is_needed: bool = True
+) -> tuple[list[str], list[Output]]:
+    """Split the projection into the names of the key's columns, none if no key is needed, and the value's columns.
+
+    Raises:
+        SqlError: If a column of the key is missing or repeated.
+    """
+    names, taken = [], set()
+    if not is_needed and not all(key in nodes for key in keys):
+        return [], list(outputs)
+    for key in keys:
+        places = [number for number, node in enumerate(nodes) if node == key]
+        shown = _own_name(key) or "its key"
+        if not places:
+            message = f"Key missing from projection. The query must include {shown} in its SELECT."
+            raise SqlError(message, start_of(key))
+        if len(places) > 1:
+            copies = ", ".join(outputs[number].name for number in places)
+            message = f"The projection contains a key column ({shown}) more than once: {copies}."
+            raise SqlError(message, start_of(key), hint="AS_VALUE(...) copies a key into the value.")
+        taken.add(places[0])
+        names.append(outputs[places[0]].name)
+    values = [each for number, each in enumerate(outputs) if number not in taken]
+    for each in values:
+        if each.name in _RESERVED:
+            message = f"Reserved column name in select: `{each.name}`. Please remove or alias the column."
+            raise SqlError(message, start_of(each.node))
+    return names, values
+
+
+def _aggregate_result(query: Query, relation: Relation, store: str | None, settings: Mapping[str, Any]) -> Result:
+    outputs = outputs_of(query, relation)
+    groups = [qualified(each, relation) for each in query.group_by]
+    nodes = [qualified(each.node, _with_windows(query, relation)) for each in outputs]
+    having = None if query.having is None else qualified(query.having, relation)
+    done = aggregated(
+        query.window, relation, groups, nodes, having, is_final=query.is_final, store=store, settings=settings
+    )
+    key_names, values = split(outputs, nodes, groups, is_needed=query.needs_key)
+    rewritten = dict(zip((each.name for each in outputs), done.nodes, strict=True))
+    compiler = Compiler(done.fields)
+    codes = [checked(compiler, Output(each.name, rewritten[each.name])) for each in values]
+    make = function_of(compiler, codes)
+    value = tuple((each.name, code.type or Primitive.STRING) for each, code in zip(values, codes, strict=True))
+    key = tuple((name, _key_type(done.fields[n].type)) for n, name in enumerate(key_names))
+    return Result(
+        done.table.map_values(make).to_stream(),
+        is_table=True,
+        key=key,
+        value=value,
+        shown=tuple(each.name for each in outputs),
+        window=done.window,
+        window_ms=done.window_ms,
+        stored=StoredTable(store, chained(*done.steps, lambda _key, row: make(row))) if store else None,
+    )
+
+
+def _with_windows(query: Query, relation: Relation) -> Relation:
+    if query.window is None:
+        return relation
+    bounds = (Field(name, Primitive.BIGINT, relation.name, is_pseudo=True) for name in ("WINDOWSTART", "WINDOWEND"))
+    return replace(relation, fields=(*relation.fields, *bounds))

@@ -1,0 +1,231 @@
+"""Rows of the sources of a query, with all columns in one row, so that expressions find them by index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from riverrun.dsl.options import Materialized
+from riverrun.processor.fused import written
+from riverrun.sql.compiling.expressions import Field
+from riverrun.sql.compiling.row_code import WithKey
+from riverrun.sql.formats import row_serde
+from riverrun.sql.functions.times import parse_timestamp
+from riverrun.sql.types import Array, Primitive, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from riverrun.dsl.kstream import KStream
+    from riverrun.dsl.ktable import KTable
+    from riverrun.serde.api import Serde
+    from riverrun.sql.catalog import Source
+    from riverrun.sql.types import SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A stream or table of rows. Keys are tuples of the values of the key's columns, windowed or not.
+
+    For joined sources, `viable` holds the indexes of columns that contain the key: any of them may represent it. `tables` holds
+    the topics of the tables in it.
+    """
+
+    name: str
+    fields: tuple[Field, ...]
+    key_serde: Serde[Any]
+    window: str | None = None
+    window_ms: int | None = None
+    stream: KStream[Any, Any] | None = None
+    table: KTable[Any, Any] | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    is_joined: bool = False
+    viable: tuple[int, ...] = ()
+    tables: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, source: Source, alias: str, keys: Serde[Any]) -> Relation:
+        """Return a relation of a source's columns, without rows yet."""
+        layout = source.layout
+        values = [Field(name, type_, alias) for name, type_ in layout.value]
+        fields = (*values, *(Field(name, type_, alias, is_key=True, is_source_key=True) for name, type_ in layout.key))
+        tables = frozenset({source.topic} if source.is_table else ())
+        return cls(alias, fields, keys, layout.window, layout.window_ms, headers=layout.headers, tables=tables)
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """Return the indexes of the key's columns."""
+        return tuple(number for number, each in enumerate(self.fields) if each.is_key)
+
+    def with_stream(self, stream: KStream[Any, Any], used: Collection[str]) -> Relation:
+        """Return the relation with the rows of a stream, its headers, and the pseudo columns that are used."""
+        columns = [*self._headers, *(_Place(name) for name in PLACES if name in used)]
+        rows = stream.map_values(self._row_of())
+        if columns:
+            rows = rows.process_values(_supplier(columns))
+        return replace(self, fields=self._with_columns(columns), stream=rows)
+
+    def with_table(self, table: KTable[Any, Any]) -> Relation:
+        """Return the relation with the rows of a table."""
+        return replace(self, fields=self._with_bounds(), table=table.map_values(self._row_of()))
+
+    def placed_table(self, stream: KStream[Any, Any], store: str | None) -> KTable[Any, Any]:
+        """Return the rows of a table, each with its headers and all pseudo columns.
+
+        Args:
+            stream: Its updates.
+            store: Name of its store; generated if left out.
+        """
+        relation = self.with_stream(stream, PLACES)
+        assert relation.stream is not None  # noqa: S101 - it has just been set
+        rows = row_serde([each.type for each in relation.fields])
+        return relation.stream.to_table(Materialized(store, self.key_serde, rows))
+
+    def with_placed_table(self, table: KTable[Any, Any]) -> Relation:
+        """Return the relation with the rows of a table from `placed_table`."""
+        return replace(self, fields=self._with_columns([*self._headers, *map(_Place, PLACES)]), table=table)
+
+    @property
+    def _headers(self) -> list[_Place]:
+        return [_Place(name, header) for name, header in self.headers]
+
+    def _with_columns(self, columns: Sequence[_Place]) -> tuple[Field, ...]:
+        return (*self._with_bounds(), *map(self._placed, columns))
+
+    def _with_bounds(self) -> tuple[Field, ...]:
+        bounds = ["WINDOWSTART", "WINDOWEND"] if self.window else []
+        return (*self.fields, *(self._placed(_Place(name)) for name in bounds))
+
+    def _row_of(self) -> Callable[[Any, Any], Any]:
+        values = len(self.fields) - len(self.key)
+        return _row_of(values, len(self.key), is_windowed=self.window is not None)
+
+    def _placed(self, place: _Place) -> Field:
+        return Field(place.name, place.type, self.name, is_pseudo=place.header is None)
+
+
+PLACES = ("ROWTIME", "ROWPARTITION", "ROWOFFSET")
+HEADERS = Array(Struct((("KEY", Primitive.STRING), ("VALUE", Primitive.BYTES))))
+"""Type of a column that holds all headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A column outside key and value: a pseudo column, or one of headers."""
+
+    name: str
+    header: str | None = None
+
+    @property
+    def type(self) -> SqlType:
+        if self.header is not None:
+            return Primitive.BYTES if self.header else HEADERS
+        return Primitive.INTEGER if self.name == "ROWPARTITION" else Primitive.BIGINT
+
+    def value_of(self, record: Any, metadata: Any) -> Any:
+        """Return the value for a record."""
+        if self.header:
+            return next((value for name, value in reversed(record.headers) if name == self.header), None)
+        if self.header is not None:
+            return [{"KEY": name, "VALUE": value} for name, value in record.headers]
+        if self.name == "ROWTIME":
+            return record.timestamp
+        return metadata and (metadata.partition if self.name == "ROWPARTITION" else metadata.offset)
+
+
+def _row_of(values: int, width: int, *, is_windowed: bool) -> Callable[[Any, Any], Any]:
+    missing = (None,) * width
+
+    def plain(key: Any, row: Any) -> Any:
+        return None if row is None else (*row, *(missing if key is None else key))
+
+    def windows(key: Any, row: Any) -> Any:
+        return None if row is None else (*row, *key.key, key.window.start, key.window.end)
+
+    return windows if is_windowed else written(plain, WithKey(values, width))
+
+
+class _Places:
+    """Adds the columns outside their values to the rows of records."""
+
+    def __init__(self, columns: Sequence[_Place]) -> None:
+        self._columns = columns
+        self._context: Any = None
+
+    def init(self, context: Any) -> None:
+        """Keep the context."""
+        self._context = context
+
+    def process(self, record: Any) -> None:
+        """Forward the row with these columns added."""
+        if record.value is not None:
+            metadata = self._context.record_metadata
+            made = (each.value_of(record, metadata) for each in self._columns)
+            record = record.with_value((*record.value, *made))
+        self._context.forward(record)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+def _supplier(columns: Sequence[_Place]) -> Callable[[], _Places]:
+    note = [(each.name, each.header) for each in columns]
+    return lambda: _Places([_Place(name, header) for name, header in note])
+
+
+class _Timed:
+    """Sets the event time of records to a column's value."""
+
+    def __init__(self, place: int, values: int, time_of: Callable[[Any], int]) -> None:
+        self._place = place
+        self._values = values
+        self._time_of = time_of
+        self._context: Any = None
+
+    def init(self, context: Any) -> None:
+        """Keep the context."""
+        self._context = context
+
+    def process(self, record: Any) -> None:
+        """Forward the record at its new time; drop it if it has none."""
+        if record.value is None:
+            self._context.forward(record)
+            return
+        row = record.value
+        values = row if self._place < self._values else (*row, *getattr(record.key, "key", record.key))
+        time_ms = self._time_of(values[self._place])
+        if time_ms >= 0:
+            self._context.forward(record.with_timestamp(time_ms))
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+def time_by(pattern: str | None) -> Callable[[Any], int]:
+    """Return a function that converts a column's value to ms since 1970; -1 if there is no time.
+
+    Args:
+        pattern: Pattern of texts, as of Java's DateTimeFormatter; None for numbers and timestamps.
+    """
+
+    def time_of(value: Any) -> int:
+        try:
+            return -1 if value is None else (value if pattern is None else parse_timestamp(value, pattern))
+        except ValueError:
+            return -1
+
+    return time_of
+
+
+def timed_stream(
+    stream: KStream[Any, Any], place: int, values: int, time_of: Callable[[Any], int]
+) -> KStream[Any, Any]:
+    """Return a stream whose records have a column's values as their times.
+
+    Args:
+        stream: Rows of values.
+        place: Index of the column among values, followed by keys.
+        values: Number of columns of values.
+        time_of: Converts a value to ms; below 0 if there is no time.
+    """
+    return stream.process_values(lambda: _Timed(place, values, time_of))

@@ -1,0 +1,106 @@
+"""Topics over which statements declare several sources: each record is read once, as a row of every declaration."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from riverrun.serde.api import Serde, needs_place, placed
+from riverrun.sql.errors import SqlError
+from riverrun.sql.grammar.statements import CreateSource, InsertInto
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from riverrun.serde.api import SerdePlace
+    from riverrun.sql.catalog import Layout, Source
+    from riverrun.sql.grammar.statements import Statement
+
+
+@dataclass(slots=True)
+class SharedTopics:
+    """The layouts of topics that several sources are declared over, and the sources that have been read.
+
+    Args:
+        mixed: Topics that are read as a table and by another name as well (`mixed_topics`).
+    """
+
+    mixed: frozenset[str] = frozenset()
+    _layouts: dict[str, list[Layout]] = field(default_factory=dict)
+    _read: dict[str, Source] = field(default_factory=dict)
+
+    def add(self, source: Source) -> None:
+        """Note that statements declare this source."""
+        layouts = self._layouts.setdefault(source.topic, [])
+        if source.layout not in layouts:
+            layouts.append(source.layout)
+
+    def layouts_of(self, source: Source) -> Sequence[Layout]:
+        """Return the layouts in which the records of a source's topic are read, its own among them.
+
+        Raises:
+            SqlError: If another source reads the topic in a way that does not go together with this one.
+        """
+        layouts = self._layouts.get(source.topic, [])
+        first = self._read.setdefault(source.topic, source)
+        if first.layout in layouts and source.layout in layouts and all(_alike(each, layouts[0]) for each in layouts):
+            return layouts
+        if first.layout == source.layout:
+            return [source.layout]
+        message = f"{first.name} and {source.name} read topic {source.topic} in different ways"
+        hint = (
+            "Sources over one topic need equal keys, an equal TIMESTAMP, and columns in a CREATE of their own. "
+            "Statements with SET cannot share topics."
+        )
+        raise SqlError(message, hint=hint)
+
+
+def mixed_topics(statements: Sequence[Statement]) -> frozenset[str]:
+    """Return the topics that statements read under several names, of which one is a table's."""
+    made = {each.name: each for each in statements if isinstance(each, CreateSource)}
+    names = {name for name, each in made.items() if each.is_table and each.is_read_only}
+    for statement in statements:
+        query = statement.query if isinstance(statement, CreateSource | InsertInto) else None
+        if query is not None:
+            names |= {query.source.name, *(join.source.name for join in query.joins)}
+    sources = [made[name] for name in names if name in made]
+    readers = Counter(each.topic for each in sources)
+    return frozenset(each.topic for each in sources if each.is_table and readers[each.topic] > 1)
+
+
+def rows_serde(*serdes: Serde[Any]) -> Serde[tuple[Any, ...]]:
+    """Return the serde of a topic's records as a tuple of rows, one of each layout. It only reads."""
+    reads = [each.deserialize for each in serdes]
+
+    def read(data: bytes) -> tuple[Any, ...]:
+        return tuple(read(data) for read in reads)
+
+    def place(place: SerdePlace) -> Serde[tuple[Any, ...]]:
+        return rows_serde(*(placed(each, place) for each in serdes))
+
+    return Serde(
+        f"rows({'; '.join(each.name for each in serdes)})",
+        _unwritten,
+        read,
+        remake=(rows_serde, serdes),
+        place=place if any(map(needs_place, serdes)) else None,
+    )
+
+
+def row_of(number: int) -> Callable[[Any], Any]:
+    """Return the function that takes a layout's row out of a record's rows; None stays None."""
+    return lambda rows: None if rows is None else rows[number]
+
+
+def _unwritten(_rows: Any) -> bytes:
+    message = "Rows of several layouts are only read"
+    raise TypeError(message)
+
+
+def _alike(one: Layout, other: Layout) -> bool:
+    """Return whether keys and times of records are read alike, as they are read once."""
+    names = (one.serdes()[0].name, other.serdes()[0].name)
+    windows = (one.window, one.window_ms) == (other.window, other.window_ms)
+    times = (one.timestamp, one.timestamp_format) == (other.timestamp, other.timestamp_format)
+    return names[0] == names[1] and windows and times

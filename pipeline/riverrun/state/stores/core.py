@@ -1,0 +1,122 @@
+"""The common part of stores: writes since the last commit, and the cache in front of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from riverrun.state.cache import NamedCache, stored_time
+from riverrun.state.entries.pending import written_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from riverrun.state.api import ChangelogBatch, ChangelogRecord, FlushListener, UpdateContext
+    from riverrun.state.cache import CacheEntry
+    from riverrun.state.codec import ValueCodec
+
+
+class ChangelogCodec(Protocol):
+    """Converts stored bytes to changelog records, and back (`ValueCodec`)."""
+
+    def to_changelog(
+        self, writes: Mapping[bytes, bytes | None], times: Mapping[bytes, int]
+    ) -> Iterator[ChangelogRecord]:
+        """Return stored bytes by key as changelog records; `times` (ms) are those of the updates."""
+        ...
+
+    def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
+        """Return the values of changelog records as stored bytes."""
+        ...
+
+
+class StoreCore:
+    """The writes of a store since the last commit, with the cache that holds updates back before they are written.
+
+    Stores have one each, and let the task use it. Versioned stores and the buffer of `suppress` keep their own writes instead.
+
+    Args:
+        codec: Converts writes to changelog records.
+        read: Reads the committed bytes of a key.
+        context: The record being processed, and the limit of values kept for the next read.
+    """
+
+    __slots__ = ("_codec", "_context", "_read", "cache", "pending", "times")
+
+    def __init__(self, codec: ChangelogCodec, read: Callable[[bytes], bytes | None], context: UpdateContext) -> None:
+        self.pending: dict[bytes, bytes | None] = {}
+        """Stored bytes by store key; None deletes. Each commit replaces the dict."""
+        self.times: dict[bytes, int] = {}
+        """The time (ms) of the last record that wrote each pending key."""
+        self.cache: NamedCache | None = None
+        self._codec = codec
+        self._read = read
+        self._context = context
+
+    def hold_back(
+        self,
+        codec: ValueCodec,
+        pause: Callable[[], None],
+        time_of: Callable[[CacheEntry], int] = stored_time,
+        stored: Callable[[bytes], bytes | None] | None = None,
+        write: Callable[[bytes, bytes | None, int], None] | None = None,
+    ) -> NamedCache:
+        """Put a cache in front of the store that holds updates back, and return it.
+
+        Args:
+            codec: Converts values to bytes.
+            pause: Called now and then while the cache is flushed.
+            time_of: Returns the time (ms) to forward an update with.
+            stored: Reads a key below the cache. Default: `stored` of this object.
+            write: Writes a key below the cache. Default: `write` of this object.
+        """
+        writes_at_once = self._context.keeps_sources
+        self.cache = NamedCache(codec, stored or self.stored, write or self.write, time_of, pause, writes_at_once)
+        return self.cache
+
+    def stored(self, store_key: bytes) -> bytes | None:
+        """Return the bytes that the store holds without the cache, or None."""
+        pending = self.pending
+        return pending[store_key] if store_key in pending else self._read(store_key)
+
+    def write(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
+        """Write bytes below the cache; None deletes. `timestamp` is the time of the causing record, ms."""
+        self.pending[store_key] = data
+        self.times[store_key] = timestamp
+
+    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
+        """Forward held-back updates to `listener`; return False without a cache."""
+        if self.cache is None:
+            return False
+        self.cache.listen(listener, send_old_values=send_old_values)
+        return True
+
+    def flush(self) -> None:
+        """Pass held-back updates to the listener."""
+        if self.cache is not None:
+            self.cache.flush()
+
+    def held_back_bytes(self) -> int:
+        """Return the estimated size of the updates since the last commit, bytes."""
+        held_back = self.cache.dirty_bytes() if self.cache is not None else 0
+        return held_back + written_bytes(self.pending)
+
+    def changelog(self) -> Iterator[ChangelogRecord]:
+        """Return one record per key written since the last commit."""
+        return self._codec.to_changelog(self.pending, self.times)
+
+    def committed(self) -> None:
+        """Forget the pending writes, which are in the backend."""
+        self.pending, self.times = {}, {}
+
+    def forget_reads(self, limit_bytes: int | None = None) -> None:
+        """Forget decoded values that are not held back, if they exceed a limit.
+
+        Args:
+            limit_bytes: Limit of their estimated size, bytes. Default: `UpdateContext.kept_bytes`.
+        """
+        if self.cache is not None:
+            self.cache.drop_clean(self._context.kept_bytes if limit_bytes is None else limit_bytes)
+
+    def restored(self, batch: ChangelogBatch) -> Iterator[tuple[bytes, bytes | None]]:
+        """Return changelog records as the store holds them, by key."""
+        return zip(batch.keys(), self._codec.from_changelog(batch), strict=True)

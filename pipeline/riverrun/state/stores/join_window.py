@@ -1,0 +1,182 @@
+"""The window store of one side of a stream-stream join: it keeps all values, also those of equal key and time.
+
+It corresponds to Kafka Streams' window stores with `retainDuplicates`. A sequence number behind key and time distinguishes
+values and keeps them in order of arrival. There is no cache: the other side must see each record at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from heapq import merge
+from typing import TYPE_CHECKING, Any
+
+from riverrun.state.api import ChangelogRecord
+from riverrun.state.entries.recent_entries import RecentEntries
+from riverrun.state.entries.segments import Segments
+from riverrun.state.keys import stored_keys
+from riverrun.state.stores.core import StoreCore
+from riverrun.state.values import stored_values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from riverrun.state.api import (
+        ChangelogBatch,
+        Puts,
+        StateBackend,
+        StateStore,
+        StoreBuilder,
+        UpdateContext,
+    )
+    from riverrun.state.entries.recent_entries import Entry
+
+_SUFFIX = struct.Struct(">qi")
+"""Time and sequence number behind the key (`WindowKeySchema`)."""
+_STATE_KEY = b"state"
+_LAST_SEQUENCE = 0x7FFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class _TimesInKeys:
+    """Changelog records of values with their times in their keys."""
+
+    time_of: Callable[[bytes], int]
+
+    def to_changelog(
+        self, writes: Mapping[bytes, bytes | None], _times: Mapping[bytes, int]
+    ) -> Iterator[ChangelogRecord]:
+        """Return one record per value, at its own time, in the order of the puts."""
+        return (ChangelogRecord(key, data, self.time_of(key)) for key, data in writes.items())
+
+    def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
+        """Return the bytes unchanged."""
+        return batch.values()
+
+
+class JoinWindowStateStore:
+    """A store of one task, for the two sides of a join and for the task.
+
+    A value is kept while its time is above the highest time ever put, less retention. Sequence numbers continue after a
+    restart. Those of Kafka Streams begin again, and may overwrite a value of equal key and time.
+    """
+
+    def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
+        """Open the store as the backend holds it."""
+        self.name = builder.name
+        self._context = context
+        self.expired_puts = 0
+        self._retention_ms = builder.retention_ms
+        self._keys, self._values = stored_keys(builder), stored_values(builder)
+        self._segments = Segments(builder.name, builder.retention_ms, backend, _SUFFIX.size)
+        self._state_table = f"{builder.name}.state"
+        self._core = core = StoreCore(_TimesInKeys(self._segments.time_of), self._segments.find, context)
+        self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
+        self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
+        self._recent = RecentEntries()
+        """Includes all entries written since the last commit, whatever their times."""
+        state = backend.table(self._state_table).get(_STATE_KEY)
+        self._observed: int
+        self._sequence: int
+        self._observed, self._sequence = (-1, 0) if state is None else _SUFFIX.unpack(state)
+        self._recent.begin_after(self._observed)
+
+    @property
+    def observed_time(self) -> int:
+        """Highest time ever put, ms, also before a restart; -1 if there was none."""
+        return self._observed
+
+    def put(self, key: Any, value: Any, time: int) -> None:
+        """Keep a value; None is ignored. Ignored and counted if the time has expired.
+
+        Sequence numbers are those of Kafka Streams' changelogs: ignored values use one up as well. A null value does not move
+        the store's time, as in Kafka Streams' RocksDB stores; in its in-memory stores it does.
+        """
+        self._sequence = (self._sequence + 1) & _LAST_SEQUENCE
+        if value is None:
+            return
+        self._observed = max(self._observed, time)
+        if time <= self._observed - self._retention_ms:
+            self.expired_puts += 1
+            return
+        raw, data = self._keys.written(key), self._values.written(key, value)
+        suffix = _SUFFIX.pack(time, self._sequence)
+        self._core.pending[raw + suffix] = data
+        self._recent.put(raw, suffix, data, self.first_kept)
+
+    def fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
+        """Return `(time, value)` of the key's values in `[time_from, time_to]`, by time and in order of arrival."""
+        first = max(0, time_from, self.first_kept)
+        if first > time_to:
+            return
+        raw = self._keys.written(key)
+        lower, upper, read = _SUFFIX.pack(first, 0), _SUFFIX.pack(time_to + 1, 0), self._values.read
+        entries: Iterable[Entry] = self._recent.find(raw, lower, upper)
+        if first <= self._recent.known_after:
+            entries = self._searched(entries, raw, lower, upper, first, time_to)
+        for suffix, data in entries:
+            yield _SUFFIX.unpack(suffix)[0], read(key, data)
+
+    def all(self) -> Iterator[tuple[Any, int, Any]]:
+        """Yield `(key, time, value)` of all values that have not expired, in no particular order."""
+        first = max(0, self.first_kept)
+        stored = (entry for table in self._segments.between(first, self._observed) for entry in table.scan(None, None))
+        for entries in (stored, list(self._core.pending.items())):
+            for store_key, data in entries:
+                time = self._segments.time_of(store_key)
+                if time >= first and data is not None:
+                    raw = store_key[: -_SUFFIX.size]
+                    yield self._keys.read(raw), time, self._values.read(raw, data)
+
+    def pending(self) -> Puts:
+        """Return the pending writes in the backend's form."""
+        pending = self._core.pending
+        return self._puts(pending.items(), self.first_kept) if pending else {}
+
+    def committed(self) -> None:
+        """Forget the pending writes, which are in the backend, and drop segments with only expired values."""
+        self._core.committed()
+        self._recent.forget(self.first_kept, self._context.kept_bytes)
+        self._segments.drop_before(self.first_kept)
+
+    def restore(self, batch: ChangelogBatch) -> Puts:
+        """Convert changelog records to the backend's form, without expired ones."""
+        entries = [(key, value) for key, value in self._core.restored(batch) if value is not None]
+        if not entries:
+            return {}
+        self._observed = max(self._observed, *(self._segments.time_of(key) for key, _ in entries))
+        self._sequence = _SUFFIX.unpack(entries[-1][0][-_SUFFIX.size :])[1]
+        self._recent.begin_after(self._observed)
+        first = self.first_kept
+        kept = [(key, data) for key, data in entries if self._segments.time_of(key) >= first]
+        return self._puts(kept, first)
+
+    def _puts(self, entries: Iterable[tuple[bytes, bytes | None]], first_kept: int) -> Puts:
+        state: dict[bytes, bytes | None] = {_STATE_KEY: _SUFFIX.pack(self._observed, self._sequence)}
+        return {self._state_table: state, **self._segments.puts(entries, first_kept)}
+
+    def _searched(
+        self, recent: Iterable[Entry], raw: bytes, lower: bytes, upper: bytes, time_from: int, time_to: int
+    ) -> Iterator[Entry]:
+        """Yield the entries of the backend and the recent ones, each of them once."""
+        last = b""
+        for entry in merge(self._stored(raw, lower, upper, time_from, time_to), recent):
+            if entry[0] != last:
+                yield entry
+            last = entry[0]
+
+    def _stored(self, raw: bytes, lower: bytes, upper: bytes, time_from: int, time_to: int) -> Iterator[Entry]:
+        size = len(raw)
+        for table in self._segments.between(time_from, time_to):
+            for key, data in table.scan(raw + lower, raw + upper):
+                if len(key) == size + _SUFFIX.size and key.startswith(raw):  # else a longer key sorted in between
+                    yield key[size:], data
+
+    @property
+    def first_kept(self) -> int:
+        """The lowest time (ms) that is kept."""
+        return self._observed - self._retention_ms + 1
+
+
+if TYPE_CHECKING:
+    _store: type[StateStore] = JoinWindowStateStore

@@ -1,0 +1,197 @@
+"""Decides which values a store may hand out several times, and which it keeps as bytes.
+
+Users' code may change objects that it has put or received. So mutable objects are not shared between two calls, or with a
+store: the store keeps the bytes, and each reader gets an object of its own. Immutable values that come back unchanged are
+kept and handed out as they are; `Serde.immutable_types` names their possible classes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from riverrun.errors import BrokerError, DeserializationError, SerializationError, StreamsError
+from riverrun.serde.api import hint_of, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from riverrun.serde.api import Serde
+    from riverrun.state.api import StoreBuilder
+
+_SHOWN = 100
+"""Number of characters of a key, or of bytes, shown in a message."""
+_SCALARS = (int, float, str)
+"""An equal value of another of these classes, or of a subclass of one, behaves alike."""
+_ATOMS = frozenset({int, float, str, bool, bytes, type(None)})
+"""Classes of immutable values, whatever serde writes them."""
+
+_IDENTITY: Any = object.__eq__
+"""The equality of objects whose class does not define it."""
+
+
+def shown(value: Any) -> str:
+    """Return a key, or bytes, in the form for messages."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def is_atom(value: Any) -> bool:
+    """Return whether the class of a value alone shows that it cannot be changed."""
+    return type(value) in _ATOMS
+
+
+@dataclass(slots=True, eq=False)
+class StoredValues:
+    """Converts the values of one store to bytes and back.
+
+    The first value of a class is compared with its copy in all parts. Further values are compared if their class is mutable.
+    A serde that is not exact is trusted: it may round, and its store holds the rounded value.
+
+    Args:
+        store: Name of the store.
+        serde: Serde of its values.
+        shared: Classes of values that may be handed out several times, among those seen so far.
+    """
+
+    store: str
+    serde: Serde[Any]
+    shared: set[type] = field(default_factory=set)
+    serialize: Callable[[Any], bytes] = field(init=False)
+    deserialize: Callable[[bytes], Any] = field(init=False)
+    _seen: set[type] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Look up the serde's functions."""
+        self.serialize, self.deserialize = self.serde.serialize, self.serde.deserialize
+
+    def written(self, key: Any, value: Any) -> bytes:
+        """Return a value as bytes, for stores that decode all values they return.
+
+        Raises:
+            SerializationError: If the serde cannot write the value of this key.
+        """
+        try:
+            return self.serialize(value)
+        except Exception as error:
+            raise self.refused(key, value, error) from error
+
+    def encode(self, key: Any, value: Any) -> bytes:
+        """Return a value as bytes that can be read back.
+
+        Raises:
+            SerializationError: If the serde cannot write the value of this key, or would read back another one.
+        """
+        data = self.written(key, value)
+        if type(value) not in self.shared:
+            self.verify(key, value, data)
+        return data
+
+    def verify(self, key: Any, value: Any, data: bytes) -> Any:
+        """Make sure that a value comes back as it was; from then on its class may be shared if its values are immutable.
+
+        Returns:
+            The copy read back, or None if it was not read.
+
+        Raises:
+            SerializationError: If the copy differs.
+        """
+        serde, kind, copy = self.serde, type(value), None
+        if serde.exact:
+            copy = self._read_back(key, value, data)
+            is_equal = type(copy) is kind and copy == value
+            if (not is_equal or kind not in self._seen) and (found := difference(value, copy)) is not None:
+                raise self._lossy(key, value, found)
+            self._seen.add(kind)
+        if kind in serde.immutable_types:
+            self.shared.add(kind)
+        return copy
+
+    def read(self, key: Any, data: bytes) -> Any:
+        """Read the value of a key.
+
+        Raises:
+            DeserializationError: If the serde cannot read it.
+        """
+        try:
+            return self.deserialize(data)
+        except Exception as error:
+            raise self.unreadable(key, data, error) from error
+
+    def unreadable(self, key: Any, data: bytes, error: Exception) -> StreamsError:
+        """Return the error about bytes that the serde cannot read; an error of a schema registry is returned unchanged."""
+        if isinstance(error, BrokerError):
+            return error
+        why = refusal(self.serde, error)
+        message = f"Store {self.store} cannot read the {len(data)} bytes of key {shown(key)}: {why}"
+        return DeserializationError(message, hint="Give the store the serde that has written its values.")
+
+    def refused(self, key: Any, value: Any, error: Exception) -> StreamsError:
+        """Return the error about a value that the serde cannot write; an error of a schema registry is returned unchanged."""
+        if isinstance(error, BrokerError):
+            return error
+        hint = hint_of(error) or "Give the store a serde for such values, or put values that its serde writes."
+        return SerializationError(f"{self._cannot(key, value)}: {refusal(self.serde, error)}", hint=hint)
+
+    def _read_back(self, key: Any, value: Any, data: bytes) -> Any:
+        try:
+            return self.deserialize(data)
+        except BrokerError:  # an error of a schema registry
+            raise
+        except Exception as error:
+            message = f"{self._cannot(key, value)}: serde {self.serde.name} could not read it back ({error})"
+            raise SerializationError(message) from error
+
+    def _lossy(self, key: Any, value: Any, found: str) -> SerializationError:
+        message = f"{self._cannot(key, value)}: with serde {self.serde.name}, {found}"
+        hint = "Give the store a serde of the type, such as JSON(tuple[int, int]), or put the value that the serde returns."
+        return SerializationError(message, hint=hint)
+
+    def _cannot(self, key: Any, value: Any) -> str:
+        return f"Store {self.store} cannot keep the {type(value).__name__} of key {shown(key)}"
+
+
+def stored_values(builder: StoreBuilder) -> StoredValues:
+    """Return the converter for the values of a store."""
+    return StoredValues(builder.name, builder.value_serde)
+
+
+def difference(value: Any, copy: Any, path: str = "") -> str | None:
+    """Describe the first difference between a value and its copy; None if there is none.
+
+    >>> difference({"seen": (1, 2)}, {"seen": [1, 2]})
+    'the tuple at .seen comes back as list'
+    >>> difference({1: "a"}, {"1": "a"})
+    'the key 1 comes back as another one'
+    """
+    at = f" at {path}" if path else ""
+    if type(value) is not type(copy):
+        is_same = isinstance(value, _SCALARS) and value == copy
+        return None if is_same else f"the {type(value).__name__}{at} comes back as {type(copy).__name__}"
+    parts, of_copy = _parts(value), _parts(copy)
+    if parts is None or of_copy is None:
+        is_same = getattr(type(value), "__eq__", None) is _IDENTITY or value == copy
+        return None if is_same else f"the {type(value).__name__}{at} comes back as another one"
+    for name, part in parts.items():
+        if name not in of_copy:
+            return f"the key {name!r}{at} comes back as another one"
+        found = difference(part, of_copy[name], f"{path}.{name}")
+        if found is not None:
+            return found
+    return None if len(parts) == len(of_copy) else f"the {type(value).__name__}{at} comes back as another one"
+
+
+def _parts(value: Any) -> dict[Any, Any] | None:
+    """Return the parts of a value, by name or place; None if it has no parts that could differ in their class alone."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, list | tuple):
+        return dict(enumerate(value))
+    if isinstance(value, msgspec.Struct):
+        return {name: getattr(value, name) for name in value.__struct_fields__}
+    if dataclasses.is_dataclass(value):
+        return {one.name: getattr(value, one.name, None) for one in dataclasses.fields(value)}
+    return None

@@ -1,0 +1,31 @@
+"""The in-memory host, shipped to users: `TopologyTestDriver` with input and output topics, and `MockProcessorContext`.
+
+It runs the tasks of the worker and the Spark host without a broker. May import the runtime, memory state and the layers
+below; knows neither the DSL nor Kafka.
+
+>>> from riverrun import Consumed, Produced, STRING, StreamsBuilder
+>>> from riverrun.testing import TopologyTestDriver
+>>> builder = StreamsBuilder()
+>>> builder.stream("in", Consumed(STRING, STRING)).map_values(str.upper).to("out", Produced(STRING, STRING))
+>>> with TopologyTestDriver(builder.build()) as driver:
+...     driver.input_topic("in", STRING, STRING).pipe_input("k", "hello", timestamp=5)
+...     driver.output_topic("out", STRING, STRING).read_record()
+Record(key='k', value='HELLO', timestamp=5, headers=())
+"""
+
+from __future__ import annotations
+
+from riverrun.testing.contexts import CapturedForward, CapturedPunctuator, MockProcessorContext
+from riverrun.testing.driver import TopologyTestDriver
+from riverrun.testing.topics import TestInputTopic, TestOutputTopic
+from riverrun.testing.watching import ChangedValueWarning
+
+__all__ = [
+    "CapturedForward",
+    "CapturedPunctuator",
+    "ChangedValueWarning",
+    "MockProcessorContext",
+    "TestInputTopic",
+    "TestOutputTopic",
+    "TopologyTestDriver",
+]

@@ -1,0 +1,159 @@
+"""The immutable nodes of a topology."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable
+
+    from riverrun.partitioning import StreamPartitioner
+    from riverrun.processor.api import Processor
+    from riverrun.processor.operator import Operator
+    from riverrun.records import AutoOffsetReset, ConsumerRecord
+    from riverrun.serde.api import Serde
+    from riverrun.state.api import StoreBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNode:
+    """Reads topics.
+
+    Args:
+        name: Unique within the topology.
+        topics: Topics to read; repartition topics without the application's prefix. With a pattern, the topics found.
+        key_serde: Reads keys.
+        value_serde: Reads values.
+        timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; None for `default.timestamp.extractor`. Records
+            with a negative result are dropped.
+        reset: Where to start without committed offsets; None for `auto.offset.reset`. Repartition topics are read from their
+            beginning.
+        pattern: Matches the whole names of topics to read, as hosts find them.
+    """
+
+    name: str
+    topics: tuple[str, ...]
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None
+    reset: AutoOffsetReset | None = None
+    pattern: re.Pattern[str] | None = None
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """Return no parents: sources have none."""
+        return ()
+
+
+class Lineage(Enum):
+    """Compares the records that a processor forwards with those that it receives."""
+
+    TABLE = "table"
+    """Updates of a table: the last one of each key is a row."""
+    KEPT = "kept"
+    """Exactly one record per input record, with its key."""
+    OTHER = "other"
+    """Anything else: fewer or more records, or other keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorNode:
+    """Runs a built-in operator or a user's processor.
+
+    Args:
+        name: Unique within the topology.
+        parents: Names of the nodes from which it receives records.
+        supplier: Returns a new instance on each call.
+        functions: The user's functions in it; part of the fingerprint.
+        lineage: Compares the records that it forwards with those that it receives.
+    """
+
+    name: str
+    parents: tuple[str, ...]
+    supplier: Callable[[], Operator] | Callable[[], Processor[Any, Any]]
+    functions: tuple[Any, ...] = ()
+    lineage: Lineage = Lineage.OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class SinkNode:
+    """Writes to a topic.
+
+    Args:
+        name: Unique within the topology.
+        parents: Names of the nodes from which it receives records.
+        topic: A topic, or `(key, value, timestamp_ms) -> topic` for a choice per record.
+        key_serde: Writes keys.
+        value_serde: Writes values.
+        partitioner: `(topic, key, value, number_of_partitions) -> partition`, or several; None for Kafka's default.
+    """
+
+    name: str
+    parents: tuple[str, ...]
+    topic: str | Callable[[Any, Any, int], str]
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    partitioner: StreamPartitioner | None = None
+
+
+Node = SourceNode | ProcessorNode | SinkNode
+
+
+@dataclass(frozen=True, slots=True)
+class RepartitionTopic:
+    """A repartition topic: its name without the application's prefix, and its number of partitions if fixed."""
+
+    name: str
+    partitions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalStore:
+    """A store of which every instance holds a full copy, and the source that fills it."""
+
+    source: SourceNode
+    processor: ProcessorNode
+    store: StoreBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class SubTopology:
+    """Nodes that share tasks: connected with each other directly or through a store.
+
+    Args:
+        id: The first part of its tasks' ids.
+        nodes: Its nodes, parents before children.
+        stores: Its stores.
+        store_access: Node name to the names of the stores it may use.
+        repartition_topics: Its internal topics, without the application's prefix.
+    """
+
+    id: int
+    nodes: tuple[Node, ...]
+    stores: tuple[StoreBuilder, ...]
+    store_access: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    repartition_topics: frozenset[str] = frozenset()
+
+    @property
+    def sources(self) -> tuple[SourceNode, ...]:
+        """Its sources."""
+        return tuple(node for node in self.nodes if isinstance(node, SourceNode))
+
+    @property
+    def source_topics(self) -> tuple[str, ...]:
+        """The topics it reads, sorted."""
+        return tuple(sorted({topic for source in self.sources for topic in source.topics}))
+
+    @property
+    def sink_topics(self) -> tuple[str, ...]:
+        """The sorted topics that it writes and that are known in advance."""
+        sinks = (node for node in self.nodes if isinstance(node, SinkNode))
+        return tuple(sorted({sink.topic for sink in sinks if isinstance(sink.topic, str)}))
+
+    @property
+    def written_repartition_topics(self) -> frozenset[str]:
+        """The internal topics that it writes, for other sub-topologies or for itself."""
+        return self.repartition_topics.intersection(self.sink_topics)

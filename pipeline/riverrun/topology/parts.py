@@ -1,0 +1,90 @@
+"""The parts of a topology, for others to read, and for optimisations to change before reassembly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from riverrun.topology.nodes import SourceNode
+
+if TYPE_CHECKING:
+    from riverrun.state.api import StoreBuilder
+    from riverrun.topology.nodes import GlobalStore, Node, RepartitionTopic
+
+
+@dataclass(slots=True)
+class Parts:
+    """The parts of one topology. Code that changes them keeps them consistent; `put_together` checks.
+
+    Args:
+        order: Names of all nodes, including those of global stores, parents before children.
+        nodes: Nodes by name, except those of global stores.
+        stores: Stores by name, in order of addition, except global stores.
+        users: The processors connected to each store.
+        global_stores: Global stores by name.
+        repartition_topics: Repartition topics by name, without the application's prefix.
+        copartitioned: Groups of sources whose topics need the same number of partitions.
+    """
+
+    order: list[str] = field(default_factory=list)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    stores: dict[str, StoreBuilder] = field(default_factory=dict)
+    users: dict[str, set[str]] = field(default_factory=dict)
+    global_stores: dict[str, GlobalStore] = field(default_factory=dict)
+    repartition_topics: dict[str, RepartitionTopic] = field(default_factory=dict)
+    copartitioned: list[frozenset[str]] = field(default_factory=list)
+
+    def copy(self) -> Parts:
+        """Return a copy that may be changed."""
+        return Parts(
+            order=list(self.order),
+            nodes=dict(self.nodes),
+            stores=dict(self.stores),
+            users={name: set(users) for name, users in self.users.items()},
+            global_stores=dict(self.global_stores),
+            repartition_topics=dict(self.repartition_topics),
+            copartitioned=list(self.copartitioned),
+        )
+
+    def copartitioned_topics(self) -> tuple[frozenset[str], ...]:
+        """Groups of topics that need the same number of partitions."""
+        groups = []
+        for group in self.copartitioned:
+            nodes = (self.nodes[name] for name in group)
+            groups.append(frozenset(t for node in nodes if isinstance(node, SourceNode) for t in node.topics))
+        return tuple(groups)
+
+    def add(self, node: Node) -> None:
+        """Add a node at the end."""
+        self.nodes[node.name] = node
+        self.order.append(node.name)
+
+    def insert(self, node: Node, after: str) -> None:
+        """Insert a node after another one."""
+        self.nodes[node.name] = node
+        self.order.insert(self.order.index(after) + 1, node.name)
+
+    def remove(self, *names: str) -> None:
+        """Remove nodes, and their connections to stores. The caller moves their children."""
+        for name in names:
+            del self.nodes[name]
+            self.order.remove(name)
+            for users in self.users.values():
+                users.discard(name)
+
+    def remove_stores(self, *names: str) -> None:
+        """Remove stores."""
+        for name in names:
+            del self.stores[name], self.users[name]
+
+    def move(self, name: str, parents: tuple[str, ...]) -> None:
+        """Connect a processor or a sink to other parents."""
+        node = self.nodes[name]
+        if not isinstance(node, SourceNode):
+            self.nodes[name] = replace(node, parents=parents)
+
+    def rename_source(self, old: str, new: str) -> None:
+        """Replace one source by another in the groups that need equal partitions."""
+        self.copartitioned = [
+            frozenset(new if source == old else source for source in group) for group in self.copartitioned
+        ]

@@ -1,0 +1,521 @@
+"""`Topology`: built by a user, through the DSL or node by node, and run by every host."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from riverrun.arguments import EXTRACTOR, PARTITIONER, SERDE, SINK_TOPIC, STORE, SUPPLIER, takes
+from riverrun.errors import TopologyError
+from riverrun.processor.suppliers import check_supplier, connected_stores
+from riverrun.records import AutoOffsetReset
+from riverrun.topology.describing.describe import describe
+from riverrun.topology.digests.fingerprint import fingerprint, node_fingerprints
+from riverrun.topology.grouping import levels, sub_topologies
+from riverrun.topology.nodes import (
+    GlobalStore,
+    Lineage,
+    Node,
+    ProcessorNode,
+    RepartitionTopic,
+    SinkNode,
+    SourceNode,
+    SubTopology,
+)
+from riverrun.topology.parts import Parts
+from riverrun.topology.pictures.graph import graph
+from riverrun.topology.pictures.mermaid import mermaid
+from riverrun.topology.pictures.page import page
+from riverrun.topology.pictures.svg import svg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from riverrun.partitioning import StreamPartitioner
+    from riverrun.processor.api import Processor
+    from riverrun.processor.operator import Operator
+    from riverrun.records import ConsumerRecord
+    from riverrun.serde.api import Serde
+    from riverrun.state.api import StoreBuilder
+    from riverrun.topology.pictures.graph import Graph
+
+_PATTERN = re.compile(r"[*+?|()\[\]^$\\]")
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_legal_topic(name: str) -> bool:
+    """Return whether a topic may have the name (`Topic.validate`)."""
+    return _LEGAL_TOPIC.fullmatch(name) is not None and name not in {".", ".."}
+
+
+class Topology:
+    """A graph of sources, processors, stores and sinks (`org.apache.kafka.streams.Topology`).
+
+    Each `add_…` returns the topology, so calls chain; names must be unique and parents must exist. Nodes are immutable.
+    Additions to a topology that already runs have no effect on it.
+
+    >>> from riverrun import STRING, Topology
+    >>> topology = Topology().add_source("in", "words", key_serde=STRING, value_serde=STRING)
+    >>> topology = topology.add_sink("out", "copy", "in", key_serde=STRING, value_serde=STRING)
+    >>> print(topology.describe())
+    Topologies:
+       Sub-topology: 0
+        Source: in (topics: [words])
+          --> out
+        Sink: out (topic: copy)
+          <-- in
+    <BLANKLINE>
+    <BLANKLINE>
+    """
+
+    def __init__(self) -> None:
+        """Start with an empty topology."""
+        self._parts = Parts()
+
+    @takes(key_serde=SERDE, value_serde=SERDE, timestamp_extractor=EXTRACTOR)
+    def add_source(
+        self,
+        name: str,
+        *topics: str | re.Pattern[str],
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
+        reset: AutoOffsetReset | None = None,
+    ) -> Topology:
+        """Read topics, or all topics whose whole names match one pattern.
+
+        Hosts look up matching topics when they start; workers also find topics that are created later
+        (`metadata.max.age.ms`).
+
+        Raises:
+            TopologyError: If the name is taken, no topic is given, one is given twice, or a topic has, or may have,
+                another source.
+        """
+        self._check_new_name(name)
+        named = tuple(topic for topic in topics if isinstance(topic, str))
+        patterns = [topic for topic in topics if not isinstance(topic, str)]
+        if not topics or (patterns and len(topics) > 1):
+            message = f"Source {name} must read at least one topic, or exactly one pattern"
+            raise TopologyError(message)
+        for number, topic in enumerate(named):
+            self._check_topic(topic)
+            if topic in named[:number]:
+                message = f"Topic {topic} has already been registered by this source, {name}"
+                raise TopologyError(message)
+        pattern = patterns[0] if patterns else None
+        if pattern is not None:
+            self._check_pattern(pattern)
+        self._parts.add(
+            SourceNode(
+                name=name,
+                topics=named,
+                key_serde=key_serde,
+                value_serde=value_serde,
+                timestamp_extractor=timestamp_extractor,
+                reset=reset,
+                pattern=pattern,
+            )
+        )
+        return self
+
+    def resolved(self, topics: Iterable[str]) -> Topology:
+        """Return the topology with patterns replaced by the matching topics.
+
+        Raises:
+            TopologyError: If two patterns match one topic.
+        """
+        patterns = {n.name: n for n in self.nodes.values() if isinstance(n, SourceNode) and n.pattern is not None}
+        if not patterns:
+            return self
+        nodes = dict(self._parts.nodes)
+        source_of: dict[str, str] = {}
+        for name, node in patterns.items():
+            matching = tuple(sorted(t for t in set(topics) if node.pattern and node.pattern.fullmatch(t)))
+            for topic in matching:
+                if source_of.setdefault(topic, name) != name:
+                    message = f"Topic {topic} is matched by the patterns of two sources: {source_of[topic]} and {name}"
+                    raise TopologyError(message)
+            nodes[name] = replace(node, topics=matching)
+        result = Topology()
+        result._parts = replace(self._parts, nodes=nodes)
+        return result
+
+    @property
+    def has_patterns(self) -> bool:
+        """Return whether topics must be looked up before it can run."""
+        return any(isinstance(node, SourceNode) and node.pattern is not None for node in self.nodes.values())
+
+    @takes(supplier=SUPPLIER)
+    def add_processor(
+        self,
+        name: str,
+        supplier: Callable[[], Operator] | Callable[[], Processor[Any, Any]],
+        *parents: str,
+        functions: tuple[Any, ...] | None = None,
+        lineage: Lineage = Lineage.OTHER,
+    ) -> Topology:
+        """Run a processor on the output of its parents.
+
+        Args:
+            name: Unique within the topology.
+            supplier: Called once per task; must return a new instance each time. A class will do. If it has `stores()`
+                (a static method of a class), the stores that it returns are added and connected.
+            parents: Nodes from which it receives records.
+            functions: The functions that the fingerprint covers; by default the supplier.
+            lineage: Compares the records that it forwards with those that it receives. Releases derive from it whether
+                topics are tables or logs.
+
+        Raises:
+            TopologyError: If the name is taken, a parent is missing or a sink, or the supplier returns one instance twice.
+        """
+        if functions is None:
+            check_supplier(supplier)
+        covered = (supplier,) if functions is None else functions
+        self.keep_processor(ProcessorNode(name, parents, supplier, covered, lineage))
+        for store in connected_stores(supplier):
+            self.add_state_store(store, name)
+        return self
+
+    def keep_processor(self, node: ProcessorNode) -> Topology:
+        """Add a processor from its description, without the stores that its supplier brings.
+
+        Raises:
+            TopologyError: If the name is taken, or a parent is missing or a sink.
+        """
+        self._check_new_name(node.name)
+        self._check_parents(node.name, node.parents)
+        self._parts.add(node)
+        return self
+
+    @takes(
+        topic=SINK_TOPIC,
+        key_serde=SERDE,
+        value_serde=SERDE,
+        partitioner=PARTITIONER,
+    )
+    def add_sink(
+        self,
+        name: str,
+        topic: str | Callable[[Any, Any, int], str],
+        *parents: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        partitioner: StreamPartitioner | None = None,
+    ) -> Topology:
+        """Write the output of the parents to a topic, or to the topic that a function chooses per record.
+
+        Raises:
+            TopologyError: If the name is taken, or a parent is missing or a sink.
+        """
+        self._check_new_name(name)
+        self._check_parents(name, parents)
+        if isinstance(topic, str) and not is_legal_topic(topic):
+            message = f"{topic!r} is not a legal topic name"
+            raise TopologyError(message)
+        self._parts.add(SinkNode(name, parents, topic, key_serde, value_serde, partitioner))
+        return self
+
+    @takes(builder=STORE)
+    def add_state_store(self, builder: StoreBuilder, *processors: str) -> Topology:
+        """Add a store and connect it to processors. To share it, add one builder twice, or connect the others by its name.
+
+        Raises:
+            TopologyError: If a store of another builder has the name, even an equal one, or a processor is missing.
+        """
+        known = self._parts.stores.get(builder.name, builder)
+        if known is not builder or builder.name in self._parts.global_stores:
+            raise self._taken(builder.name, processors)
+        self._parts.stores[builder.name] = builder
+        self._parts.users.setdefault(builder.name, set())
+        for processor in processors:
+            self.connect_processor_and_state_stores(processor, builder.name)
+        return self
+
+    def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
+        """Let a processor use stores; processors that share a store share their tasks.
+
+        Raises:
+            TopologyError: If the processor or a store is missing, no store is given, or one is global.
+        """
+        if not stores:
+            message = f"{processor} must be connected to at least one state store"
+            raise TopologyError(message)
+        if not isinstance(self._parts.nodes.get(processor), ProcessorNode):
+            message = f"{processor} is not a processor of this topology"
+            raise TopologyError(message)
+        for store in stores:
+            if store in self._parts.global_stores:
+                message = f"Global store {store} can be used by {processor} without being connected"
+                raise TopologyError(message)
+            if store not in self._parts.users:
+                message = f"State store {store} has not been added"
+                raise TopologyError(message)
+            self._parts.users[store].add(processor)
+        return self
+
+    @takes(builder=STORE, supplier=SUPPLIER, key_serde=SERDE, value_serde=SERDE, timestamp_extractor=EXTRACTOR)
+    def add_global_store(
+        self,
+        builder: StoreBuilder,
+        topic: str,
+        *,
+        source_name: str,
+        processor_name: str,
+        supplier: Callable[[], Processor[Any, Any]],
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
+    ) -> Topology:
+        """Add a store of which every instance holds a full copy. A processor fills it from all partitions of a topic.
+
+        Every processor may read it by name, without a connection.
+
+        Args:
+            builder: The store. It has no changelog, as its topic serves as one.
+            topic: The topic.
+            source_name: Name of the source that reads it.
+            processor_name: Name of the processor that fills the store and forwards nothing.
+            supplier: Returns that processor.
+            key_serde: Reads keys.
+            value_serde: Reads values.
+            timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; by default the record's own timestamp.
+
+        Raises:
+            TopologyError: If a name or the topic is taken, or the supplier returns one instance twice.
+        """
+        source = SourceNode(source_name, (topic,), key_serde, value_serde, timestamp_extractor)
+        processor = ProcessorNode(processor_name, (source_name,), supplier, (supplier,))
+        return self.keep_globally(GlobalStore(source, processor, replace(builder, logging=False)))
+
+    def keep_globally(self, global_store: GlobalStore) -> Topology:
+        """Add a global store from its description.
+
+        Raises:
+            TopologyError: If a name or the topic is taken, the store has a changelog, or the processor's supplier returns one
+                instance twice.
+        """
+        for name in (global_store.source.name, global_store.processor.name):
+            self._check_new_name(name)
+        if global_store.source.name == global_store.processor.name:
+            message = f"Source and processor of global store {global_store.store.name} must have different names"
+            raise TopologyError(message)
+        check_supplier(global_store.processor.supplier)
+        for topic in global_store.source.topics:
+            self._check_topic(topic)
+        if global_store.store.name in self._parts.users or global_store.store.name in self._parts.global_stores:
+            raise self._taken(global_store.store.name, (global_store.processor.name,))
+        if global_store.store.logging:
+            message = f"Global store {global_store.store.name} must not have a changelog: its topic is one"
+            raise TopologyError(message)
+        self._parts.order += [global_store.source.name, global_store.processor.name]
+        self._parts.global_stores[global_store.store.name] = global_store
+        return self
+
+    @takes(builder=STORE, supplier=SUPPLIER, key_serde=SERDE, value_serde=SERDE, timestamp_extractor=EXTRACTOR)
+    def add_read_only_state_store(
+        self,
+        builder: StoreBuilder,
+        topic: str,
+        *,
+        source_name: str,
+        processor_name: str,
+        supplier: Callable[[], Processor[Any, Any]],
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
+    ) -> Topology:
+        """Add a store that a processor fills from the beginning of a topic, which is also its changelog (KIP-813).
+
+        Other processors may be connected to it, but must not write it. A restore applies the topic's records unchanged,
+        so the processor must put each value unchanged under its own key.
+
+        Args:
+            builder: The store. It has no changelog of its own.
+            topic: The topic, usually compacted.
+            source_name: Name of the source that reads it.
+            processor_name: Name of the processor that fills the store.
+            supplier: Returns that processor.
+            key_serde: Reads keys; the store's serde.
+            value_serde: Reads values; the store's serde.
+            timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; by default the record's own timestamp.
+        """
+        self.add_source(
+            source_name,
+            topic,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            timestamp_extractor=timestamp_extractor,
+            reset=AutoOffsetReset.earliest(),
+        )
+        self.add_processor(processor_name, supplier, source_name)
+        return self.add_state_store(replace(builder, logging=False, source_topic=topic), processor_name)
+
+    def add_repartition_topic(self, topic: RepartitionTopic) -> Topology:
+        """Declare a repartition topic; hosts create it and prefix its name.
+
+        Raises:
+            TopologyError: If it was declared with another number of partitions.
+        """
+        if self._parts.repartition_topics.setdefault(topic.name, topic) != topic:
+            message = f"Repartition topic {topic.name} is declared with different numbers of partitions"
+            raise TopologyError(message)
+        return self
+
+    def copartition(self, sources: Iterable[str]) -> Topology:
+        """Require that the topics of these sources have equal numbers of partitions."""
+        self._parts.copartitioned.append(frozenset(sources))
+        return self
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """Nodes by name, in order of addition, except those of global stores."""
+        return self._parts.nodes
+
+    @property
+    def stores(self) -> Mapping[str, StoreBuilder]:
+        """Stores of tasks by name, except global stores."""
+        return self._parts.stores
+
+    @property
+    def global_stores(self) -> tuple[GlobalStore, ...]:
+        """The global stores."""
+        return tuple(self._parts.global_stores.values())
+
+    @property
+    def repartition_topics(self) -> Mapping[str, RepartitionTopic]:
+        """Repartition topics by their names without the application's prefix."""
+        return self._parts.repartition_topics
+
+    @property
+    def source_topics(self) -> tuple[str, ...]:
+        """The sorted topics that the application reads but does not own, except those of global stores."""
+        topics = {t for n in self.nodes.values() if isinstance(n, SourceNode) for t in n.topics}
+        return tuple(sorted(topics - self.repartition_topics.keys()))
+
+    @property
+    def external_topics(self) -> frozenset[str]:
+        """All topics of others that the application reads, including those of global stores."""
+        return frozenset((*self.source_topics, *(t for g in self.global_stores for t in g.source.topics)))
+
+    @property
+    def sink_topics(self) -> tuple[str, ...]:
+        """The sorted topics that the application writes for others, except those chosen per record."""
+        sinks = (n.topic for n in self.nodes.values() if isinstance(n, SinkNode))
+        return tuple(sorted({topic for topic in sinks if isinstance(topic, str)} - self.repartition_topics.keys()))
+
+    @property
+    def choosing_sinks(self) -> tuple[str, ...]:
+        """The sinks that choose a topic for each record (`TopicNameExtractor`), sorted by name."""
+        sinks = (node for node in self.nodes.values() if isinstance(node, SinkNode))
+        return tuple(sorted(sink.name for sink in sinks if not isinstance(sink.topic, str)))
+
+    def sink_of(self, topic: str) -> SinkNode | None:
+        """Return the sink that writes a topic; None if it is chosen per record, or not written."""
+        sinks = (node for node in self.nodes.values() if isinstance(node, SinkNode))
+        return next((sink for sink in sinks if sink.topic == topic), None)
+
+    def copartitioned_topics(self) -> tuple[frozenset[str], ...]:
+        """Groups of topics that need the same number of partitions."""
+        return self._parts.copartitioned_topics()
+
+    def sub_topologies(self) -> tuple[SubTopology, ...]:
+        """Return the parts that run as tasks, by id."""
+        return sub_topologies(self._parts)
+
+    def levels(self) -> tuple[tuple[SubTopology, ...], ...]:
+        """Return sub-topologies in the order in which bounded runs complete them; members of a cycle are together."""
+        return levels(self.sub_topologies())
+
+    def describe(self) -> str:
+        """Return the text of Kafka Streams' `Topology.describe()`."""
+        return describe(self._parts)
+
+    def mermaid(self) -> str:
+        """Return the topology as a Mermaid flowchart, which GitHub and many editors draw."""
+        return mermaid(self._graph())
+
+    def svg(self) -> str:
+        """Return the topology as an SVG document, in light or dark colours according to the browser."""
+        return svg(self._graph())
+
+    def html(self, title: str = "Topology") -> str:
+        """Return a self-contained page with the picture, a table of sub-topologies, and Kafka Streams' text.
+
+        Args:
+            title: The heading.
+        """
+        return page(title, self.fingerprint(), self.svg(), self.describe(), self.sub_topologies())
+
+    def fingerprint(self) -> str:
+        """Return a digest of the structure and of the user's functions. Equal digests mean equal results for equal inputs.
+
+        The topics that a pattern currently matches are not part of it.
+        """
+        return fingerprint(self.resolved(()).parts())
+
+    def node_fingerprints(self) -> dict[str, str]:
+        """Return the digest of each node and store by name, which releases compare to list changes."""
+        return node_fingerprints(self._parts)
+
+    def parts(self) -> Parts:
+        """Return a copy of its parts, for optimisations to change (`put_together`)."""
+        return self._parts.copy()
+
+    def _graph(self) -> Graph:
+        return graph(self.sub_topologies(), self._parts.global_stores.values(), self.repartition_topics)
+
+    def _check_new_name(self, name: str) -> None:
+        taken = name in self._parts.nodes or any(
+            name in (g.source.name, g.processor.name) for g in self._parts.global_stores.values()
+        )
+        if taken:
+            message = f"Processor {name} is already added."
+            raise TopologyError(message)
+
+    def _taken(self, store: str, processors: tuple[str, ...]) -> TopologyError:
+        """Return the error for a second store with a name (`InternalTopologyBuilder.addStateStore`)."""
+        if store in self._parts.global_stores:
+            owner = f"global, filled by {self._parts.global_stores[store].processor.name}"
+        else:
+            owner = f"used by {', '.join(sorted(self._parts.users.get(store, ()))) or 'no processor so far'}"
+        users = f", for {', '.join(processors)}" if processors else ""
+        message = f"A different state store {store} has been added already ({owner}): another{users} needs another name"
+        hint = "A name alone does not share a store: add it once, or pass the same builder."
+        return TopologyError(message, hint=hint)
+
+    def _check_topic(self, topic: str) -> None:
+        if not is_legal_topic(topic):
+            message = f"{topic!r} is not a legal topic name"
+            hint = f"re.compile({topic!r}) reads all topics that match." if _PATTERN.search(topic) else None
+            raise TopologyError(message, hint=hint)
+        for source in self._sources():
+            if topic in source.topics or (source.pattern is not None and source.pattern.fullmatch(topic)):
+                message = f"Topic {topic} has already been registered by another source."
+                raise TopologyError(
+                    message, hint=f"Use the output of source {source.name} instead of reading the topic again."
+                )
+
+    def _check_pattern(self, pattern: re.Pattern[str]) -> None:
+        if any(pattern.fullmatch(topic) for source in self._sources() for topic in source.topics):
+            message = (
+                f"Pattern {pattern.pattern} will match a topic that has already been registered by another source."
+            )
+            raise TopologyError(message)
+
+    def _sources(self) -> list[SourceNode]:
+        """Return all sources, including those of global stores."""
+        sources = [node for node in self._parts.nodes.values() if isinstance(node, SourceNode)]
+        return sources + [global_store.source for global_store in self._parts.global_stores.values()]
+
+    def _check_parents(self, name: str, parents: tuple[str, ...]) -> None:
+        if not parents:
+            message = f"{name} must have at least one parent"
+            raise TopologyError(message)
+        for parent in parents:
+            if parent == name or parent not in self._parts.nodes:
+                message = f"Predecessor processor {parent} is not added yet for {name}"
+                raise TopologyError(message)
+            if isinstance(self._parts.nodes[parent], SinkNode):
+                message = f"Sink {parent} cannot be the parent of {name}"
+                raise TopologyError(message)

@@ -1,0 +1,161 @@
+"""Imports new data from any source that Spark can read into a topic, with keys, exactly once.
+
+An import works in batches: new files, or rows above the last value of a column, or everything. Each batch is divided by
+partition into parts. One transaction writes a part and its progress, as exactly-once source connectors do with their
+offsets (KIP-618). An interrupted batch is completed as planned, without its finished parts. If none is finished, it is
+planned again, as the plan may have caused the failure. Attempts at a part fence each other through its transactional
+id.
+
+`import_spec` specifies an import, and `import_progress` stores its progress. `import_source` finds new data,
+`import_rows` turns rows into records, and `import_parts` writes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from riverrun.errors import ConfigError, RangeError
+from riverrun.spark.session import lazily
+from riverrun.transfers.import_spec import ImportSpec
+from riverrun.transfers.importing.import_parts import fence_parts, write_batch
+from riverrun.transfers.importing.import_progress import Batch, Progress, Terms
+from riverrun.transfers.importing.import_source import with_what_is_new
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from riverrun.kafka.admin import Admin
+
+__all__ = ["ImportSpec", "ImportSummary", "run_import"]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportSummary:
+    """The outcome of an import.
+
+    Args:
+        read: Number of rows read from the source, including those that an earlier attempt had written.
+        written: Number of records written.
+        batches: Number of batches.
+    """
+
+    read: int
+    written: int
+    batches: int
+
+
+def run_import(
+    spec: ImportSpec,
+    admin: Admin,
+    spark: Any,
+    *,
+    here: Path | None = None,
+) -> ImportSummary:
+    """Import new data. A run after a failure completes the interrupted batch.
+
+    Its progress (`riverrun.hosting.progress`) is in records written. To know how many there will be, rows are counted first.
+
+    Args:
+        spec: The specification.
+        admin: Asks the brokers.
+        spark: A Spark session, or a function that creates one, called once the topic is known to exist.
+        here: The source, if it is a file or directory of this machine. Spark then starts only if there are new files.
+
+    Returns:
+        The numbers of rows, records and batches.
+
+    Raises:
+        ConfigError: If the source cannot be read, or lacks a column; if the interrupted batch had other terms; or if an
+            incremental import without its own name had another source.
+        RangeError: If the topic was recreated since the last import.
+        DeserializationError: If a row has no event time, or one before 1970; nothing of its batch is written.
+        TopicError: If the topic does not exist.
+        TaskMigratedError: If the import also runs elsewhere.
+        BrokerError: If brokers do not answer.
+    """
+    if spec.missing_timestamp not in {"fail", "now"}:
+        message = f"{spec.missing_timestamp!r} is not a treatment of rows without a time"
+        raise ConfigError(message, hint="Allowed: fail, now")
+    progress = Progress(admin, spec.id)
+    admin.require([spec.topic], f"import {spec.id} writes to")
+    if here is not None and _has_nothing_new(spec, progress, here):
+        _check_goes_on(spec, progress.last(), admin.topic_ids([spec.topic])[spec.topic])
+        return ImportSummary(0, 0, 0)
+    session = lazily(spark)()
+    read = written = batches = 0
+    while True:
+        last = progress.last()
+        batch = _to_do(spec, admin, session, last)
+        if batch is None:
+            return ImportSummary(read, written, batches)
+        if batch != last:
+            progress.begin(batch, last)
+        rows, records = write_batch(spec, batch, admin, session)
+        read, written = read + rows, written + records
+        progress.finish(batch)
+        batches += 1
+        if not (batch.files or batch.upto):
+            return ImportSummary(read, written, batches)
+
+
+def _has_nothing_new(spec: ImportSpec, progress: Progress, source: Path) -> bool:
+    """Return whether all files of a source have been imported, judged without Spark, which may ignore some files."""
+    last = progress.last()
+    if not (last.number and last.is_done) or spec.incremental is not None:
+        return False
+    known = {unquote(urlsplit(name).path) for name in progress.files() if name.startswith("file:")}
+    below = source.absolute().rglob("*") if source.is_dir() else [source.absolute()]
+    there = {str(path) for path in below if path.is_file() and not path.name.startswith((".", "_"))}
+    return bool(there) and there <= known
+
+
+def _to_do(spec: ImportSpec, admin: Admin, spark: Any, last: Batch) -> Batch | None:
+    """Return the interrupted batch if a part of it is written, otherwise a batch of new data; None if there is none."""
+    progress, topic_id = Progress(admin, spec.id), admin.topic_ids([spec.topic])[spec.topic]
+    _check_goes_on(spec, last, topic_id)
+    if not last.is_done:
+        fence_parts(spec, last, admin.kafka)
+        if progress.has_parts(last):
+            _check_same_terms(spec, last)
+            return last
+    number, above = (last.number + 1, last.upto) if last.is_done else (last.number, last.above)
+    partitions = admin.partitions([spec.topic])[spec.topic]
+    parts, terms = min(spec.parts, partitions), Terms.of(spec)
+    planned = Batch(number, partitions, parts, is_done=False, terms=terms, topic_id=topic_id)
+    return with_what_is_new(spec, planned, above, progress.files, spark)
+
+
+def _check_same_terms(spec: ImportSpec, last: Batch) -> None:
+    """Check that a partly written batch is completed with its original terms.
+
+    Raises:
+        ConfigError: If rows would belong to other parts now.
+    """
+    terms = Terms.of(spec)
+    if last.terms != terms:
+        message = f"Batch {last.number} of import {spec.id} was interrupted after a part of it had been written"
+        raise ConfigError(message, hint=f"Complete it with its original settings: {last.terms.differences(terms)}.")
+
+
+def _check_goes_on(spec: ImportSpec, last: Batch, topic_id: str) -> None:
+    """Check that earlier progress is valid for this import.
+
+    Raises:
+        ConfigError: If rows were selected differently, or belong to another table.
+        RangeError: If the topic was recreated.
+    """
+    if last.number and last.topic_id != topic_id:
+        message = f"Topic {spec.topic} was recreated after batch {last.number} of import {spec.id} had begun"
+        raise RangeError(message, hint="It lacks the imported records. Import under another name (--name).")
+    if not (last.number if last.is_done else last.number - 1):
+        return
+    if last.terms.incremental != spec.incremental:
+        before, now = (column or "no column" for column in (last.terms.incremental, spec.incremental))
+        message = f"Import {spec.id} has selected new rows by {before} so far, not by {now}"
+        raise ConfigError(message, hint="Import it under another name (--name): that imports everything.")
+    if spec.incremental is not None and last.terms.source != spec.source and not spec.name:
+        message = f"Import {spec.id} has read {last.terms.source} so far, up to {last.upto}, not {spec.source}"
+        hint = f"Give this one its own name (--name). If it is the same table: --name {spec.id}."
+        raise ConfigError(message, hint=hint)

@@ -1,0 +1,142 @@
+"""Writes lines of text as records of a topic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from riverrun.errors import ConfigError, RangeError, SerializationError
+from riverrun.hosting.clock import SystemClock
+from riverrun.kafka.producer import IdempotentProducer
+from riverrun.records import counted
+from riverrun.serde.json import JSON
+from riverrun.spark.ranges import time_ms
+from riverrun.transfers.topics.topic_serdes import from_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from riverrun.kafka.admin import Admin
+    from riverrun.serde.api import Serde
+
+_Record = tuple[bytes | None, bytes | None, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    """Form of the lines. Each line is a value; records without a key go to partitions in turn.
+
+    Args:
+        key_serde: Writes keys.
+        value_serde: Writes values. JSON's null is a tombstone.
+        key: A field of JSON values that is also the key; None for none.
+        timestamp: A field of JSON values with the event time, in ms or as text; None for the current time.
+        separator: Separates a line's key from its value; None for lines without keys.
+    """
+
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    key: str | None = None
+    timestamp: str | None = None
+    separator: str | None = None
+
+    def check(self) -> None:
+        """Check that the options fit together.
+
+        Raises:
+            ConfigError: If they do not.
+        """
+        if self.key is not None and self.separator is not None:
+            message = "--key and --separator both define keys"
+            raise ConfigError(message, hint="Leave out one of them.")
+        fields = [field for field in (self.key, self.timestamp) if field is not None]
+        if fields and not self.value_serde.name.startswith(JSON.name):
+            message = f"Values with serde {self.value_serde.name} have no field {', '.join(fields)}"
+            raise ConfigError(message, hint="Fields are those of JSON values: --value-serde json.")
+
+    def record(self, line: str, now_ms: int) -> _Record:
+        """Return the key, value and time of a line.
+
+        Raises:
+            ValueError: If the line is malformed.
+        """
+        text_of_key, text = self._split(line)
+        value = from_text(self.value_serde, text)
+        key = None if text_of_key is None else from_text(self.key_serde, text_of_key)
+        if self.key is not None:
+            key = _field(value, self.key)
+        at_ms = now_ms if self.timestamp is None else _time(_field(value, self.timestamp))
+        return _bytes(self.key_serde, key), _bytes(self.value_serde, value), at_ms
+
+    def _split(self, line: str) -> tuple[str | None, str]:
+        if self.separator is None:
+            return None, line
+        key, found, value = line.partition(self.separator)
+        if not found:
+            message = f"there is no {self.separator!r} in it"
+            raise ValueError(message)
+        return key, value
+
+
+def write_lines(admin: Admin, topic: str, lines: Iterable[str], form: LineFormat) -> int:
+    """Write lines to a topic, each once, and return their number. Empty lines are skipped.
+
+    Args:
+        admin: Asks the brokers.
+        topic: The topic, which must exist.
+        lines: The lines.
+        form: Their form.
+
+    Raises:
+        ConfigError: If the form is contradictory.
+        TopicError: If the topic does not exist.
+        SerializationError: If a line cannot be written. Earlier lines are written, later ones are not.
+        BrokerError: If brokers refuse the records.
+    """
+    form.check()
+    admin.require([topic], "are to be written")
+    producer, clock = IdempotentProducer(admin.kafka), SystemClock()
+    try:
+        for number, line in enumerate(lines, 1):
+            text = line.rstrip("\r\n")
+            if not text:
+                continue
+            try:
+                key, value, at_ms = form.record(text, clock.now_ms())
+            except Exception as error:  # a serde may raise anything
+                producer.flush()
+                written = counted(producer.sent().get(topic, 0), "record")
+                message = f"Line {number} cannot be written: {error}: {text[:100]!r}"
+                hint = f"{written} before it are written. Correct the line, and continue with it."
+                raise SerializationError(message, hint=hint) from error
+            producer.send(topic, key, value, at_ms, (), None)
+        producer.flush()
+        return producer.sent().get(topic, 0)
+    finally:
+        producer.close()
+
+
+def _bytes(serde: Serde[Any], value: Any) -> bytes | None:
+    return None if value is None else serde.serialize(value)
+
+
+def _field(value: Any, name: str) -> Any:
+    if not isinstance(value, dict):
+        message = f"it is not a JSON object with a field {name!r}"
+        raise ValueError(message)  # noqa: TRY004 - what the line says, not what the code does
+    if name not in value:
+        message = f"it has no field {name!r}"
+        raise ValueError(message)
+    return value[name]
+
+
+def _time(value: Any) -> int:
+    """Return a time in ms; text without a zone is in UTC."""
+    try:
+        found = time_ms(value) if isinstance(value, str) else value
+    except RangeError as error:
+        raise ValueError(error.message) from error
+    if type(found) is int and found >= 0:  # a bool is not a number here
+        return found
+    message = f"{value!r} is neither ms since 1970 nor a time since then"
+    raise ValueError(message)

@@ -1,0 +1,476 @@
+"""Windows: pure arithmetic on event time (ms since the epoch)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+from riverrun.arguments import DURATION, MOMENT, optional, takes
+from riverrun.errors import TopologyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import timedelta
+
+K = TypeVar("K")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_TIME_MS = 2**63 - 1
+"""The end of windows without an end (`Long.MAX_VALUE`)."""
+
+
+def millis(duration: timedelta, what: str = "duration") -> int:
+    """Convert a duration to whole milliseconds.
+
+    Raises:
+        TopologyError: If it is negative or not a whole number of milliseconds.
+    """
+    micros = round(duration.total_seconds() * 1_000_000)
+    if micros < 0 or micros % 1000:
+        message = f"{what} must be a non-negative whole number of milliseconds, not {duration!r}"
+        raise TopologyError(message)
+    return micros // 1000
+
+
+class Window(NamedTuple):
+    """A span of event time (`org.apache.kafka.streams.kstream.Window`).
+
+    Args:
+        start: Start, ms since the epoch, inclusive.
+        end: End, ms since the epoch: inclusive for sliding windows and sessions, exclusive for tumbling and hopping ones.
+    """
+
+    start: int
+    end: int
+
+
+class Windowed(NamedTuple, Generic[K]):
+    """A key within a window: the key type of windowed aggregations (`org.apache.kafka.streams.kstream.Windowed`).
+
+    >>> str(Windowed("a", Window(0, 5000)))
+    '[a@0/5000]'
+
+    Args:
+        key: The grouping key.
+        window: The window.
+    """
+
+    key: K
+    window: Window
+
+    def __str__(self) -> str:
+        """Return `[key@start/end]`, as Kafka Streams prints it."""
+        return f"[{self.key}@{self.window.start}/{self.window.end}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindows:
+    """Windows of a fixed size, aligned to the epoch; tumbling unless `advance_by` makes them hop.
+
+    Copied from `org.apache.kafka.streams.kstream.TimeWindows`.
+
+    >>> from datetime import timedelta
+    >>> hopping = TimeWindows.of(timedelta(minutes=10), grace=timedelta(minutes=1)).advance_by(timedelta(minutes=5))
+    >>> list(hopping.starts_for(12 * 60_000))
+    [300000, 600000]
+
+    Args:
+        size_ms: Length of a window.
+        advance_ms: Distance between the starts of two windows; at most the size.
+        grace_ms: How far a record may lag behind stream time and still be counted.
+    """
+
+    size_ms: int
+    advance_ms: int
+    grace_ms: int
+
+    @classmethod
+    @takes(size=DURATION, grace=optional(DURATION))
+    def of(cls, size: timedelta, *, grace: timedelta | None = None) -> TimeWindows:
+        """Return tumbling windows of the given size, with the given grace (none by default).
+
+        Raises:
+            TopologyError: If the size is not positive, the grace is negative, or either is not a whole number of ms.
+        """
+        size_ms = millis(size, "window size")
+        if size_ms <= 0:
+            message = f"window size must be positive, not {size!r}"
+            raise TopologyError(message)
+        return cls(size_ms, size_ms, millis(grace, "grace") if grace is not None else 0)
+
+    @classmethod
+    @takes(size=DURATION)
+    def of_size_with_no_grace(cls, size: timedelta) -> TimeWindows:
+        """Kafka Streams' `ofSizeWithNoGrace`: an alias of `of(size)`."""
+        return cls.of(size)
+
+    @classmethod
+    @takes(size=DURATION, grace=DURATION)
+    def of_size_and_grace(cls, size: timedelta, grace: timedelta) -> TimeWindows:
+        """Kafka Streams' `ofSizeAndGrace`: an alias of `of(size, grace=grace)`."""
+        return cls.of(size, grace=grace)
+
+    @takes(advance=DURATION)
+    def advance_by(self, advance: timedelta) -> TimeWindows:
+        """Return these windows, hopping by `advance`.
+
+        Raises:
+            TopologyError: If the advance is not positive, or larger than the size.
+        """
+        advance_ms = millis(advance, "advance")
+        if not 0 < advance_ms <= self.size_ms:
+            message = f"advance must be in (0, {self.size_ms}] ms, not {advance_ms}"
+            raise TopologyError(message)
+        return replace(self, advance_ms=advance_ms)
+
+    @property
+    def retention_ms(self) -> int:
+        """Return how long a store must keep a window: size plus grace."""
+        return self.size_ms + self.grace_ms
+
+    def starts_for(self, timestamp: int) -> Iterator[int]:
+        """Yield the starts of all windows that contain `timestamp`, ascending (`TimeWindows.windowsFor`)."""
+        first = max(0, timestamp - self.size_ms + self.advance_ms) // self.advance_ms * self.advance_ms
+        return iter(range(first, timestamp + 1, self.advance_ms))
+
+
+@runtime_checkable
+class Windows(Protocol):
+    """Custom windows (`org.apache.kafka.streams.kstream.Windows`): an object with these attributes, best a frozen dataclass.
+
+    Serialized keys hold a window's start, not its end. Readers that use `windowed(STRING, size)` compute the end from
+    the size.
+    """
+
+    @property
+    def size_ms(self) -> int:
+        """Usual length of a window, ms; a single window may be up to twice as long."""
+
+    @property
+    def grace_ms(self) -> int:
+        """How far the end of a window may lag behind stream time while the window still changes, ms."""
+
+    def windows_for(self, timestamp: int) -> Iterable[Window]:
+        """Return the windows that contain `timestamp`, ascending: deterministic, and no two with the same start."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWindows:
+    """Custom windows in the form that operators and stores use.
+
+    Args:
+        given: The user's object.
+        size_ms: Usual length.
+        grace_ms: How far the end of a window may lag behind stream time while the window still changes.
+    """
+
+    given: Windows
+    size_ms: int
+    grace_ms: int
+
+    @classmethod
+    def of(cls, given: Windows) -> OwnWindows:
+        """Read and check the attributes of the user's windows once.
+
+        Raises:
+            TopologyError: If the size is not positive, the grace is negative, or either is not a whole number.
+        """
+        size_ms, grace_ms = given.size_ms, given.grace_ms
+        if {type(size_ms), type(grace_ms)} != {int} or size_ms <= 0 or grace_ms < 0:
+            message = f"windows have a size_ms above 0 and a grace_ms of at least 0, not {size_ms!r} and {grace_ms!r}"
+            raise TopologyError(message)
+        return cls(given, size_ms, grace_ms)
+
+    @property
+    def retention_ms(self) -> int:
+        """Return how long a store must usually keep a window: size plus grace."""
+        return self.size_ms + self.grace_ms
+
+    @property
+    def slack_ms(self) -> int:
+        """Return how much longer a store keeps windows than usual: windows may be twice as long."""
+        return self.size_ms
+
+    def starts_for(self, timestamp: int) -> Iterator[int]:
+        """Yield the starts of all windows that contain `timestamp`."""
+        return (window.start for window in self.given.windows_for(timestamp))
+
+    def end_of(self, start: int) -> int:
+        """Return the end of the window with this start.
+
+        Raises:
+            ValueError: If there is no such window, if it is empty, or if it is more than twice as long as usual.
+        """
+        end = next((window.end for window in self.given.windows_for(start) if window.start == start), None)
+        if end is None or not start < end <= start + 2 * self.size_ms:
+            latest = start + 2 * self.size_ms
+            message = f"windows_for({start}) of {self.given!r} has no window from {start} to at most {latest}"
+            raise ValueError(message)
+        return end
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindows:
+    """Windows that slide with the records: one for each distinct set of records within the time difference.
+
+    Copied from `org.apache.kafka.streams.kstream.SlidingWindows` (KIP-450).
+
+    >>> from datetime import timedelta
+    >>> SlidingWindows.of(timedelta(seconds=10), grace=timedelta(seconds=1))
+    SlidingWindows(time_difference_ms=10000, grace_ms=1000)
+
+    Each record closes a window that ends with it and, if others follow closely enough, opens one that begins 1 ms after it.
+    Both bounds of `[start, start + time_difference]` are inclusive.
+
+    Args:
+        time_difference_ms: How far apart two records of a window may be.
+        grace_ms: How far the end of a window may lag behind stream time while the window still changes.
+    """
+
+    time_difference_ms: int
+    grace_ms: int
+
+    @classmethod
+    @takes(time_difference=DURATION, grace=optional(DURATION))
+    def of(cls, time_difference: timedelta, *, grace: timedelta | None = None) -> SlidingWindows:
+        """Return windows of records that are at most `time_difference` apart, with the given grace (none by default).
+
+        Raises:
+            TopologyError: If the time difference is not positive, or the grace is negative.
+        """
+        difference_ms = millis(time_difference, "time difference")
+        if difference_ms == 0:  # Kafka Streams accepts 0, and fails at the first record
+            message = f"time difference must be positive, not {time_difference!r}"
+            raise TopologyError(message)
+        return cls(difference_ms, millis(grace, "grace") if grace is not None else 0)
+
+    @classmethod
+    @takes(time_difference=DURATION)
+    def of_time_difference_with_no_grace(cls, time_difference: timedelta) -> SlidingWindows:
+        """Kafka Streams' `ofTimeDifferenceWithNoGrace`: an alias of `of(time_difference)`."""
+        return cls.of(time_difference)
+
+    @classmethod
+    @takes(time_difference=DURATION, grace=DURATION)
+    def of_time_difference_and_grace(cls, time_difference: timedelta, grace: timedelta) -> SlidingWindows:
+        """Kafka Streams' `ofTimeDifferenceAndGrace`: an alias of `of(time_difference, grace=grace)`."""
+        return cls.of(time_difference, grace=grace)
+
+    @property
+    def size_ms(self) -> int:
+        """Return the length of a window: end minus start."""
+        return self.time_difference_ms
+
+    @property
+    def retention_ms(self) -> int:
+        """Return how long a store must keep a window, as Kafka Streams computes it (`SlidingWindowStoreMaterializer`)."""
+        return 2 * self.time_difference_ms + self.grace_ms
+
+    @property
+    def slack_ms(self) -> int:
+        """Return how much longer stores must keep windows than `retention_ms`.
+
+        A record may lag behind stream time by grace plus difference, and needs windows that start up to twice the difference
+        before it. Kafka Streams finds those only while its cache holds them; otherwise it omits the windows derived
+        from them.
+        """
+        return self.time_difference_ms + 1
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindows:
+    """Windows of activity: records of a key that follow each other within the inactivity gap share one.
+
+    Copied from `org.apache.kafka.streams.kstream.SessionWindows`.
+
+    >>> from datetime import timedelta
+    >>> SessionWindows.of(timedelta(minutes=30))
+    SessionWindows(gap_ms=1800000, grace_ms=0)
+
+    A window `[first, last]` spans its records; both bounds are inclusive. A record between two sessions merges them.
+
+    Args:
+        gap_ms: Longest pause within a session.
+        grace_ms: How far, beyond the gap, a record may lag behind stream time and still be counted.
+    """
+
+    gap_ms: int
+    grace_ms: int
+
+    @classmethod
+    @takes(inactivity_gap=DURATION, grace=optional(DURATION))
+    def of(cls, inactivity_gap: timedelta, *, grace: timedelta | None = None) -> SessionWindows:
+        """Return sessions that end after more than `inactivity_gap` without records, with the given grace (default: none).
+
+        Raises:
+            TopologyError: If the gap or the grace is negative.
+        """
+        return cls(millis(inactivity_gap, "inactivity gap"), millis(grace, "grace") if grace is not None else 0)
+
+    @classmethod
+    @takes(inactivity_gap=DURATION)
+    def of_inactivity_gap_with_no_grace(cls, inactivity_gap: timedelta) -> SessionWindows:
+        """Kafka Streams' `ofInactivityGapWithNoGrace`: an alias of `of(inactivity_gap)`."""
+        return cls.of(inactivity_gap)
+
+    @classmethod
+    @takes(inactivity_gap=DURATION, grace=DURATION)
+    def of_inactivity_gap_and_grace(cls, inactivity_gap: timedelta, grace: timedelta) -> SessionWindows:
+        """Kafka Streams' `ofInactivityGapAndGrace`: an alias of `of(inactivity_gap, grace=grace)`."""
+        return cls.of(inactivity_gap, grace=grace)
+
+    @property
+    def retention_ms(self) -> int:
+        """Return how long a store must keep a session after its last record: gap plus grace."""
+        return self.gap_ms + self.grace_ms
+
+
+@dataclass(frozen=True, slots=True)
+class UnlimitedWindows:
+    """One window that never ends; records before its start are not counted.
+
+    Copied from `org.apache.kafka.streams.kstream.UnlimitedWindows`.
+
+    >>> from datetime import UTC, datetime
+    >>> UnlimitedWindows.of(start=datetime(2026, 1, 1, tzinfo=UTC))
+    UnlimitedWindows(start_ms=1767225600000)
+
+    Args:
+        start_ms: Start, ms since the epoch.
+    """
+
+    start_ms: int = 0
+
+    @classmethod
+    @takes(start=optional(MOMENT))
+    def of(cls, *, start: datetime | None = None) -> UnlimitedWindows:
+        """Return the window that begins at `start`, by default at the epoch.
+
+        Raises:
+            TopologyError: If the start has no time zone, is before the epoch, or is not a whole number of milliseconds.
+        """
+        if start is None:
+            return cls()
+        if start.tzinfo is None:
+            message = f"start must have a time zone: {start!r}"
+            raise TopologyError(message)
+        return cls(millis(start - _EPOCH, "start, counted from the epoch,"))
+
+    @property
+    def size_ms(self) -> int:
+        """Return the largest size: the window has no end."""
+        return MAX_TIME_MS
+
+    @property
+    def grace_ms(self) -> int:
+        """Return 0: the window never closes."""
+        return 0
+
+    @property
+    def retention_ms(self) -> int:
+        """Return the largest retention: a store must keep the window forever."""
+        return MAX_TIME_MS
+
+    def starts_for(self, timestamp: int) -> Iterator[int]:
+        """Yield the start if `timestamp` is not before it (`UnlimitedWindows.windowsFor`)."""
+        return iter((self.start_ms,) if timestamp >= self.start_ms else ())
+
+
+def end_of(start: int, size_ms: int) -> int:
+    """Return the end of a window of a fixed size, ms, capped at the end of windows without an end."""
+    end = start + size_ms
+    return end if end < MAX_TIME_MS else MAX_TIME_MS  # noqa: FURB136 - a call takes longer, and updates ask
+
+
+@dataclass(frozen=True, slots=True)
+class JoinWindows:
+    """Bounds of the time difference between two joined records of two streams; both bounds are inclusive.
+
+    Copied from `org.apache.kafka.streams.kstream.JoinWindows`.
+
+    A record of the left stream at `t` is joined with those of the right stream from `t - before` to `t + after`. Unlike in
+    `TimeWindows`, late records are not dropped: they join the records that the other stream's store still holds.
+
+    Args:
+        before_ms: How much earlier than the left record the right one may be.
+        after_ms: How much later it may be. Either may be negative, their sum may not.
+        grace_ms: How far stream time must pass the end of a record's window before a left or outer join emits the record
+            without a partner.
+
+    Raises:
+        TopologyError: If the sum of before and after, or the grace, is negative.
+    """
+
+    before_ms: int
+    after_ms: int
+    grace_ms: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse windows of negative length (`JoinWindows`)."""
+        if self.before_ms + self.after_ms < 0:
+            message = f"Window interval (before {self.before_ms} ms + after {self.after_ms} ms) must not be negative"
+            raise TopologyError(message)
+        if self.grace_ms < 0:
+            message = f"Grace period must not be negative, not {self.grace_ms} ms"
+            raise TopologyError(message)
+
+    @classmethod
+    @takes(time_difference=DURATION, grace=optional(DURATION))
+    def of(cls, time_difference: timedelta, *, grace: timedelta | None = None) -> JoinWindows:
+        """Return windows of equal length before and after, with the given grace (none by default).
+
+        >>> from datetime import timedelta
+        >>> JoinWindows.of(timedelta(seconds=5)).after(timedelta(0))
+        JoinWindows(before_ms=5000, after_ms=0, grace_ms=0)
+
+        Raises:
+            TopologyError: If either is negative, or not a whole number of ms.
+        """
+        difference_ms = _signed_millis(time_difference, "time difference")
+        return cls(difference_ms, difference_ms, _signed_millis(grace, "grace") if grace is not None else 0)
+
+    @classmethod
+    @takes(time_difference=DURATION)
+    def of_time_difference_with_no_grace(cls, time_difference: timedelta) -> JoinWindows:
+        """Kafka Streams' `ofTimeDifferenceWithNoGrace`: an alias of `of(time_difference)`."""
+        return cls.of(time_difference)
+
+    @classmethod
+    @takes(time_difference=DURATION, grace=DURATION)
+    def of_time_difference_and_grace(cls, time_difference: timedelta, grace: timedelta) -> JoinWindows:
+        """Kafka Streams' `ofTimeDifferenceAndGrace`: an alias of `of(time_difference, grace=grace)`."""
+        return cls.of(time_difference, grace=grace)
+
+    @takes(time_difference=DURATION)
+    def before(self, time_difference: timedelta) -> JoinWindows:
+        """Return these windows with a new limit on how much earlier the other record may be; negative: it must be later.
+
+        Raises:
+            TopologyError: If the sum of before and after becomes negative, or the difference is not a whole number of ms.
+        """
+        return JoinWindows(_signed_millis(time_difference, "before"), self.after_ms, self.grace_ms)
+
+    @takes(time_difference=DURATION)
+    def after(self, time_difference: timedelta) -> JoinWindows:
+        """Return these windows with a new limit on how much later the other record may be; negative: it must be earlier.
+
+        Raises:
+            TopologyError: If the sum of before and after becomes negative, or the difference is not a whole number of ms.
+        """
+        return JoinWindows(self.before_ms, _signed_millis(time_difference, "after"), self.grace_ms)
+
+    @property
+    def size_ms(self) -> int:
+        """Return the length of the window: before plus after."""
+        return self.before_ms + self.after_ms
+
+    @property
+    def retention_ms(self) -> int:
+        """Return how long a store must keep a record: size plus grace."""
+        return self.size_ms + self.grace_ms
+
+
+def _signed_millis(duration: timedelta, what: str) -> int:
+    magnitude_ms = millis(abs(duration), what)
+    return -magnitude_ms if duration.days < 0 else magnitude_ms

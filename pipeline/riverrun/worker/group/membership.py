@@ -1,0 +1,172 @@
+"""Membership of an instance in its group: a thread that joins, receives orders, and asks for rebalances."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from riverrun.errors import BrokerError, ProcessingError, StreamsError, TaskMigratedError
+from riverrun.hosting.restoring.local_state import instance_id
+from riverrun.worker.group.instances import AssignmentConfig
+from riverrun.worker.group.leadership import give_orders
+from riverrun.worker.group.protocol import Introduction, Orders, orders_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.group.membership import GroupMember
+    from riverrun.records import TaskId
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.5
+
+
+class Membership:
+    """Membership in the group of an application, from `start` until the instance leaves.
+
+    Args:
+        connected: The application.
+        leaves: Set when the instance has to leave.
+        introduce: Returns the instance's introduction, with the topics that it has found; called in the thread.
+        tasks_of: Returns all tasks, and whether each has state, from the topics that any member has found; called in the
+            thread, if this instance leads.
+    """
+
+    def __init__(
+        self,
+        connected: ConnectedApplication,
+        leaves: threading.Event,
+        introduce: Callable[[dict[str, int]], Introduction],
+        tasks_of: Callable[[Mapping[str, int]], Mapping[TaskId, bool]],
+    ) -> None:
+        """Look up the topics to read; other requests wait for `start`."""
+        self._connected = connected
+        self._application = connected.application
+        self._streams = connected.application.config.streams
+        self._leaves = leaves
+        self._introduce = introduce
+        self._tasks_of = tasks_of
+        self._rejoins = threading.Event()
+        self._arrived: queue.SimpleQueue[bytes | StreamsError] = queue.SimpleQueue()
+        self._found = dict(connected.resolved().partitions)
+        self._looked_at = time.monotonic()
+        self._thread = threading.Thread(target=self._take_part, name="membership", daemon=True)
+
+    def start(self) -> None:
+        """Join the group."""
+        self._thread.start()
+
+    def rejoin(self) -> None:
+        """Ask for a rebalance. May be called from any thread."""
+        self._rejoins.set()
+
+    def heard(self, timeout_s: float = 0) -> Orders | StreamsError | None:
+        """Return the next orders, or the error that has ended the membership; None if none arrive in time."""
+        try:
+            arrived = self._arrived.get(block=timeout_s > 0, timeout=timeout_s)
+        except queue.Empty:
+            return None
+        return orders_of(arrived) if isinstance(arrived, bytes) else arrived
+
+    def join(self) -> None:
+        """Wait until it has left the group, if it ever joined."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _take_part(self) -> None:
+        """Run the membership; any error that ends it ends the instance."""
+        try:
+            member = self._first_reached()
+            try:
+                self._attend(member)
+            finally:
+                member.close()
+        except StreamsError as error:
+            self._arrived.put(error)
+        except Exception as error:
+            log.exception("membership ended")
+            self._arrived.put(ProcessingError(f"Membership in {self._application.id} ended: {error!r}"))
+
+    def _first_reached(self) -> GroupMember:
+        """Return a member as soon as brokers answer; the supervisor has reached them before.
+
+        Raises:
+            BrokerError: If they do not answer for `task.timeout.ms`, or the wait is given up.
+        """
+        deadline = time.monotonic() + self._streams.task_timeout_ms / 1000
+        while True:
+            try:
+                return self._member()
+            except BrokerError as error:
+                if not error.retriable or time.monotonic() > deadline or self._leaves.is_set():
+                    raise
+                log.warning("%s", error)
+            self._leaves.wait(_POLL_SECONDS)
+
+    def _attend(self, member: GroupMember) -> None:
+        while not self._leaves.is_set():
+            self._look_for_topics()
+            if self._rejoins.is_set():
+                self._rejoins.clear()
+                member.rejoin()
+            try:
+                member.poll(_POLL_SECONDS)
+            except BrokerError as error:
+                if not error.retriable:
+                    raise
+                log.warning("%s", error)
+                continue
+            if member.is_fenced:
+                message = f"Another process has joined {self._application.id} as the same static member"
+                raise TaskMigratedError(message, hint="Each instance needs a consumer.group.instance.id of its own.")
+
+    def _look_for_topics(self) -> None:
+        """Check, if it is time, whether topics or partitions to read have changed; in that case ask for a rebalance.
+
+        Raises:
+            TopicError: If a topic is gone, or joined topics differ in partitions (`MissingSourceTopicException`).
+        """
+        now, interval_s = time.monotonic(), self._streams.metadata_max_age_ms / 1000
+        if now - self._looked_at < interval_s:
+            return
+        self._looked_at = now
+        try:
+            found = dict(self._connected.resolved().partitions)
+        except BrokerError as error:
+            log.warning("new topics cannot be looked up: %s", error)
+            return
+        if found != self._found:
+            self._connected.with_partitions(found).layout  # noqa: B018 - raises if topics are missing or do not fit
+            self._found = found
+            self._rejoins.set()
+
+    def _member(self) -> GroupMember:
+        from riverrun.kafka.group.membership import GroupMember  # noqa: PLC0415 - loads in this thread, while processes start
+
+        client = self._streams.consumer
+        config = AssignmentConfig(
+            self._streams.num_standby_replicas,
+            self._streams.max_warmup_replicas,
+            self._streams.acceptable_recovery_lag,
+            self._streams.rack_aware_assignment_tags,
+        )
+        return GroupMember(
+            self._application.kafka,
+            self._application.id,
+            self._application.topology.source_topics,
+            client_id=f"{self._application.id}-{instance_id(self._application)}",
+            describe=lambda: msgspec.json.encode(self._introduce(self._found)),
+            assign=lambda said: give_orders(said, self._tasks_of, config, self._application.id),
+            on_plan=self._arrived.put,
+            session_timeout_ms=int(client.get("session.timeout.ms", 45_000)),
+            heartbeat_interval_ms=int(client.get("heartbeat.interval.ms", 3_000)),
+            max_poll_interval_ms=self._streams.max_poll_interval_ms,
+            group_instance_id=client.get("group.instance.id"),
+        )

@@ -1,0 +1,95 @@
+"""Resets an application so that it starts from scratch (`org.apache.kafka.tools.StreamsResetter`)."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from riverrun.errors import StreamsError
+from riverrun.hosting.ownership.sole_host import group_of, hosts_in
+from riverrun.hosting.restoring.local_state import directories_of, locked
+from riverrun.runtime.layout import own_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from pathlib import Path
+
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin
+    from riverrun.records import OffsetVector
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The effects of a reset.
+
+    Args:
+        application_id: The application id.
+        topics: Internal topics to delete.
+        directories: Directories of local state on this machine to delete, including those of instances on Spark.
+        offsets: Where the application starts to read next.
+        members: Members of the group, as `client-id@host`, and bounded runs; a reset is refused while there are any.
+    """
+
+    application_id: str
+    topics: tuple[str, ...]
+    directories: tuple[Path, ...]
+    offsets: OffsetVector
+    members: tuple[str, ...] = ()
+
+
+def plan_reset(connected: ConnectedApplication, offsets: OffsetVector, others: Collection[str] = ()) -> Reset:
+    """Return the effects that a reset would have.
+
+    Args:
+        connected: The application to reset.
+        offsets: Where it starts to read its sources.
+        others: Ids of other applications: their topics stay, even if their names begin with this application's id.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    application, admin = connected.application, connected.admin
+    topics = own_topics(application.id, admin.list_topics(), others)
+    directories = directories_of(application.id, application.state_directory)
+    return Reset(application.id, topics, directories, offsets, _at_work(application.id, admin))
+
+
+def reset(plan: Reset, admin: Admin) -> None:
+    """Carry out a reset: local state first, since leftovers after a crash must not count as the state of new topics.
+
+    Raises:
+        StreamsError: If workers or a bounded run are active.
+        StateError: If a worker on this machine uses the local state.
+        BrokerError: If the brokers refuse.
+    """
+    members = _at_work(plan.application_id, admin)
+    if members:
+        message = f"{plan.application_id} cannot be reset: its group has members: {', '.join(members)}"
+        hint = "Stop its workers and runs; one that died is a member until its session times out."
+        raise StreamsError(message, hint=hint)
+    clean_up(plan.directories)
+    admin.delete_topics(plan.topics)
+    admin.delete_group(plan.application_id)
+    admin.alter_offsets(plan.application_id, plan.offsets.offsets)
+
+
+def _at_work(application_id: str, admin: Admin) -> tuple[str, ...]:
+    """Return the members of the group, with runs and workers that process alone."""
+    alone = hosts_in(admin.group(group_of(application_id)).members)
+    return (*admin.group(application_id).members, *map(str, alone))
+
+
+def clean_up(directories: Iterable[Path]) -> None:
+    """Delete local state of an application (`KafkaStreams.cleanUp`).
+
+    Args:
+        directories: Its directories on this machine (`local_state.directories_of`).
+
+    Raises:
+        StateError: If a worker on this machine uses them.
+    """
+    for directory in directories:
+        with locked(directory):
+            shutil.rmtree(directory)

@@ -1,0 +1,205 @@
+"""Runs a stream thread in a separate process, and obeys its supervisor.
+
+Threads of Python do not run in parallel, so a thread of Kafka Streams (`StreamThread`) is a process here. If the supervisor
+dies, the pipe between the two breaks, and the process closes its tasks and ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import signal
+import sys
+import time
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from riverrun.errors import RecordError, StreamsError
+from riverrun.hosting.application import Application
+from riverrun.hosting.garbage_collection import collect_rarely
+from riverrun.hosting.logs import LogStyle, start_logging
+from riverrun.worker.queries.pipe import readiness
+from riverrun.worker.queries.server import QueryServer
+from riverrun.worker.stream_thread.protocol import Alive, Assign, Command, Failed, Learn, Pause, Stop, StreamJob
+from riverrun.worker.stream_thread.stream_thread import StreamThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.connection import Connection
+
+    from riverrun.topology.topology import Topology
+    from riverrun.worker.queries.queries import Page, Question, Refusal
+
+log = logging.getLogger(__name__)
+
+_SWITCH_SECONDS = 0.0002
+"""How long the answering thread waits for the interpreter; this has no cost without queries."""
+_PR_SET_PDEATHSIG = 1
+REPORT_SECONDS = 1.0
+"""Interval of reports when nothing changes."""
+_LIFE_SECONDS = 5.0
+"""Interval of signs of life while the process waits for brokers and does not report."""
+
+
+def run_stream_thread(
+    pipe: Connection, queries: Connection, job: StreamJob, build: Callable[[StreamJob], Topology], logs: LogStyle
+) -> None:
+    """Run the process of a stream thread from its beginning to its end.
+
+    Args:
+        pipe: Receives commands, and sends reports.
+        queries: Receives questions, and sends answers.
+        job: The application.
+        build: Builds its topology in this process.
+        logs: How to log to the standard error output.
+    """
+    _end_with_supervisor()
+    start_logging(logs)
+    collect_rarely()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    try:
+        application = Application(
+            config=job.config,
+            version=job.version,
+            topology=build(job),
+            kafka=job.kafka,
+            state_directory=job.state_directory,
+            published=job.published,
+            dead_letters=job.dead_letters,
+        )
+        _CommandLoop(application, pipe, queries).run()
+    except StreamsError as error:
+        coordinates = error.coordinates if isinstance(error, RecordError) else {}
+        _last_word(pipe, Failed(type(error).__name__, error.message, error.hint, coordinates))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        log.warning("the supervisor is gone: the stream thread ends")
+
+
+class _CommandLoop:
+    """Obeys commands between the turns of a stream thread, and reports at intervals."""
+
+    def __init__(self, application: Application, pipe: Connection, queries: Connection) -> None:
+        self._queries = QueryServer(queries, self._answer)
+        self._thread = StreamThread(
+            application,
+            gives_up=True,
+            interruptions=self,
+            on_restore=lambda _changelog, _done, _expected: self._report(),
+        )
+        self._poll_seconds = application.config.streams.poll_ms / 1000
+        self._pipe = pipe
+        self._is_told = readiness(pipe)
+        self._commands: deque[Command] = deque()
+        self._is_stopping = False
+        self._is_paused = False
+        self._reported: tuple[object, ...] = ()
+        self._next_report = 0.0
+        self._said_at = time.monotonic()
+        self._ordered = self._obeyed = 0
+
+    def run(self) -> None:
+        self._thread.start(outlasts=True)  # the supervisor has reached them
+        try:
+            while not self._is_stopping:
+                waits = self._is_paused or not (self._thread.figures.active or self._thread.figures.standby)
+                while (command := self._next_command(self._poll_seconds if waits else 0)) is not None:
+                    self._obey(command)
+                    waits = False
+                if not self._is_stopping:
+                    if self._is_paused:
+                        self._thread.rest()
+                    else:
+                        self._thread.run_once()
+                    self._report()
+            self._thread.assign(frozenset(), frozenset())
+            self._report(always=True)
+        finally:
+            self._thread.close()
+
+    def attend(self) -> None:
+        """Between two records, answer pending questions, and show at intervals that the process is alive."""
+        self._queries.attend()
+        if time.monotonic() >= self._next_report:
+            self._report()
+
+    def pause(self) -> None:
+        """Within a commit, answer the questions that can be answered."""
+        self._queries.pause()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Answer questions while the thread waits for brokers, and end the wait when the process has to end."""
+        with self._queries.away():
+            yield
+        self._hear()
+        self._show_life()
+
+    def _next_command(self, timeout_s: float) -> Command | None:
+        if timeout_s and not self._commands:
+            with self._queries.away():
+                self._is_told(timeout_s * 1000)
+        self._hear()
+        return self._commands.popleft() if self._commands else None
+
+    def _hear(self) -> None:
+        while self._is_told(0):
+            command: Command = self._pipe.recv()
+            self._commands.append(command)
+            if isinstance(command, Stop):
+                self._thread.stop_waiting()
+
+    def _show_life(self) -> None:
+        """Show that the process is alive while it waits for brokers and does not report: silent processes are killed."""
+        now = time.monotonic()
+        if now - self._said_at > _LIFE_SECONDS:
+            self._said_at = now
+            self._pipe.send(Alive())
+
+    def _answer(self, question: Question) -> Page | Refusal:
+        return self._thread.answer(question)
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Assign(active, standby, number, topics):
+                if topics:
+                    self._thread.read_topics(topics)
+                self._thread.assign(active, standby)
+                self._ordered = number
+                self._next_report = 0.0
+            case Pause(paused):
+                if paused:  # Kafka Streams goes on committing; an open transaction would hold up readers of its topics
+                    self._thread.commit_all()
+                self._is_paused = paused
+            case Learn(record):
+                self._thread.learn(record)
+            case Stop():
+                self._is_stopping = True
+
+    def _report(self, *, always: bool = False) -> None:
+        figures = self._thread.figures
+        seen = figures.active, figures.standby, not figures.restoring
+        if not self._thread.is_closing_tasks:
+            self._obeyed = self._ordered
+        now = time.monotonic()
+        if not always and seen == self._reported and now < self._next_report:
+            return
+        self._reported, self._next_report, self._said_at = seen, now + REPORT_SECONDS, now
+        self._pipe.send(figures.report(self._obeyed))
+
+
+def _end_with_supervisor() -> None:
+    """Have the kernel kill this process when its supervisor dies, even if it is busy.
+
+    Otherwise a busy process would keep the local state locked against the instance that replaces it, until it checks the pipe
+    again. On Linux only; on other systems the process ends at its next check.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _last_word(pipe: Connection, failed: Failed) -> None:
+    try:
+        pipe.send(failed)
+    except (BrokenPipeError, ConnectionResetError):
+        log.warning("the supervisor is gone and cannot be told: %s", failed.message)

@@ -1,0 +1,114 @@
+"""Messages between a supervisor and its stream threads, over one pipe each; plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from riverrun.config import AppConfig
+    from riverrun.hosting.control.publication import LiveVersion
+    from riverrun.records import TaskId
+    from riverrun.worker.states import WorkerSummary
+    from riverrun.worker.task_figures import TaskFigures
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJob:
+    """The data from which a stream thread builds the application by itself.
+
+    Args:
+        config: The application.
+        version: The version.
+        kafka: Client properties.
+        state_directory: Directory of local state of all applications.
+        published: Staging topics by the name that the topology uses; None if the version publishes.
+        dead_letters: Topic of all dead letters for now; None if the handlers decide.
+    """
+
+    config: AppConfig
+    version: str
+    kafka: Mapping[str, str] = field(repr=False)
+    state_directory: Path
+    published: Mapping[str, str] | None
+    dead_letters: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Command to run and follow the given tasks, and close all others. Orders are numbered, from 1.
+
+    `topics` has the partitions of the topics that determine the tasks.
+    """
+
+    active: frozenset[TaskId]
+    standby: frozenset[TaskId]
+    number: int
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Command to pause or resume processing."""
+
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Learn:
+    """Command to obey a record of the control topic."""
+
+    record: LiveVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Command to commit and close all tasks, and end."""
+
+
+Command = Assign | Pause | Learn | Stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Report of a stream thread, sent at least once per second.
+
+    Args:
+        active: Tasks it has taken over.
+        standby: Tasks whose changelogs it follows.
+        positions: Sum of the applied changelog offsets, per task.
+        lags: Number of missing records, per standby or restoring task.
+        summary: Its work since it began.
+        obeyed: Number of the last order that it has carried out.
+        restoring: Tasks that are being restored, with the number of missing records; None while unknown.
+        commit_seconds: Duration of all commits together, and of the longest, s.
+        tasks: The work of each active task.
+    """
+
+    active: frozenset[TaskId]
+    standby: frozenset[TaskId]
+    positions: Mapping[TaskId, int]
+    lags: Mapping[TaskId, int]
+    summary: WorkerSummary
+    obeyed: int
+    restoring: Mapping[TaskId, int | None] = field(default_factory=dict)
+    commit_seconds: tuple[float, float] = (0.0, 0.0)
+    tasks: Mapping[TaskId, TaskFigures] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Sign of life of a stream thread that waits for brokers; nothing has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Last message of a stream thread: an error that it cannot handle, with the record at which it happened, if any."""
+
+    kind: str
+    message: str
+    hint: str | None
+    coordinates: Mapping[str, str | int] = field(default_factory=dict)

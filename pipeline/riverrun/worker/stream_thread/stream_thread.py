@@ -1,0 +1,352 @@
+"""Runs the tasks of a stream thread: each turn fetches, processes a few records of each task, and begins due commits."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, TypeVar
+
+from riverrun.errors import BrokerError, MissingOffsetError, TaskMigratedError
+from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.inputs.missing_records import explained
+from riverrun.hosting.restoring.store_changelog_reader import WHOLE_SLICE, silently
+from riverrun.hosting.tasks.global_tables import open_global_state
+from riverrun.hosting.tasks.owned_task import OwnedTask
+from riverrun.hosting.tasks.purge import Purge
+from riverrun.kafka.admin import Admin
+from riverrun.records import TopicPartition
+from riverrun.runtime.context import KEPT_BYTES
+from riverrun.worker.alignment.aligned_tasks import aligned_tasks, drift_of
+from riverrun.worker.alignment.alignment import Alignment, Progress
+from riverrun.worker.alignment.late_records import LateRecords
+from riverrun.worker.inputs.absent_brokers import AbsentBrokers
+from riverrun.worker.inputs.fetching import ENOUGH, Fetching
+from riverrun.worker.inputs.interruptions import Interruptions, Undisturbed
+from riverrun.worker.inputs.known_topics import KnownTopics
+from riverrun.worker.stream_thread.figures import Figures
+from riverrun.worker.stream_thread.open_stores import OpenStores
+from riverrun.worker.stream_thread.regular_snapshots import RegularSnapshots
+from riverrun.worker.stream_thread.rights import Rights
+from riverrun.worker.stream_thread.time_slices import TimeSlices
+from riverrun.worker.tasks.standby_updater import StandbyUpdater
+from riverrun.worker.tasks.state_updater import RECOVERABLE, StateUpdater
+from riverrun.worker.tasks.task_counts import TaskCounts
+from riverrun.worker.tasks.task_manager import TaskManager
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from riverrun.hosting.application import Application
+    from riverrun.hosting.control.publication import LiveVersion
+    from riverrun.records import TaskId
+    from riverrun.runtime.stores.global_state import GlobalState
+    from riverrun.worker.queries.queries import Page, Question, Refusal
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_COMMIT_SECONDS = 0.01
+"""How long a turn waits for commits if there is nothing else to do."""
+_RESTORED_PER_TURN = 4_000
+"""How many records to restore per turn while other tasks are busy."""
+_HELD_BACK_SECONDS = 0.005
+"""How long a turn waits for records while tasks wait for others, which may progress at any moment."""
+_START_SECONDS = 0.01
+"""How long a turn waits for tasks that are being taken over if there is nothing else to do."""
+
+
+class StreamThread:
+    """Runs active and standby tasks of one version of an application (`StreamThread`).
+
+    The `TaskManager` owns the tasks. This class runs the turns (`runOnce`), and calls everything in them from one thread.
+
+    Args:
+        application: The application of the tasks.
+        gives_up: Whether to give up tasks that another owner has taken over; otherwise a takeover is an error.
+        interruptions: Called during processing.
+        on_restore: Called with changelog, records restored and records expected.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        gives_up: bool = False,
+        interruptions: Interruptions | None = None,
+        on_restore: Callable[[TopicPartition, int, int], None] | None = None,
+    ) -> None:
+        streams, kafka = application.config.streams, application.kafka
+        self._streams = streams
+        self._on_restore = on_restore or silently
+        self._interruptions = interruptions or Undisturbed()
+        self._admin = Admin(kafka)
+        self._clock = SystemClock()
+        self._topics = topics = KnownTopics(ConnectedApplication(application, self._admin))
+        self._brokers = AbsentBrokers(
+            self._admin, streams.task_timeout_ms, self._interruptions, lambda: topics.application.topology.source_topics
+        )
+        self._fetching = Fetching(kafka, streams, self._interruptions)
+        self._counts = TaskCounts()
+        self._updater = StateUpdater(self._admin, kafka, streams.task_timeout_ms, self._on_restore)
+        self._standbys = StandbyUpdater(topics, self._clock, self._brokers)
+        self._manager = TaskManager(
+            create=self._create_task,
+            updater=self._updater,
+            standbys=self._standbys,
+            fetching=self._fetching,
+            counts=self._counts,
+            brokers=self._brokers,
+            interruptions=self._interruptions,
+            clock=self._clock,
+            streams=streams,
+            gives_up=gives_up,
+        )
+        self._stores = OpenStores(application.topology, self._manager, self._standbys)
+        self._progress = Progress(self._admin, application.id)
+        drift_ms = streams.task_alignment_max_drift_ms or drift_of(application.topology)
+        running, commits = self._manager.running, self._manager.commits
+        self._alignment = Alignment(running, commits.under_way, drift_ms, self._progress.look_up)
+        self._rights = Rights(topics, self._alignment)
+        self._slices = TimeSlices(self._interruptions)
+        self._snapshots = RegularSnapshots(application, streams.snapshot_interval_ms)
+        self._purge = Purge(self._admin, streams.repartition_purge_interval_ms)
+        self._late = LateRecords(running, self._counts.processed_by)
+        self.figures = Figures(
+            manager=self._manager,
+            updater=self._updater,
+            standbys=self._standbys,
+            counts=self._counts,
+            stores=self._stores,
+            alignment=self._alignment,
+            fetching=self._fetching,
+        )
+        self._is_stalled = False
+
+    @property
+    def is_closing_tasks(self) -> bool:
+        """Return whether revoked tasks are still open."""
+        return self._manager.is_closing_tasks
+
+    def start(self, *, outlasts: bool = False) -> None:
+        """Check topics, create internal ones, and fill the global tables.
+
+        Args:
+            outlasts: Whether to wait for absent brokers, for `task.timeout.ms`: for hosts that have reached them before.
+
+        Raises:
+            TopicError: If topics are missing or do not fit.
+            BrokerError: If brokers do not answer.
+        """
+        outlast = self._brokers.outlast if outlasts else _at_once
+        outlast(self._topics.find, "cannot start yet")
+        self._standbys.begin()
+        self._stores.tables = tables = outlast(self._fill_global_tables, "global tables are not filled yet")
+        self._fetching.begin_global(tables)
+        self._align()
+
+    def stop_waiting(self) -> None:
+        """Stop waiting for absent brokers. May be called from a signal handler."""
+        self._brokers.gives_up = True
+
+    def assign(self, active: frozenset[TaskId], standby: frozenset[TaskId]) -> None:
+        """Run and follow the given tasks; commit and close all others. Tasks that stay are not disturbed.
+
+        Takes over and restores new tasks while `run_once` continues with the others (`Figures.restoring`).
+
+        Raises:
+            StateError: If another process has the state of a task open.
+            BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
+        """
+        self._manager.assign(active, standby)
+
+    def assign_all(self) -> None:
+        """Run all existing tasks. Errors are those of `assign`."""
+        self.assign(frozenset(self._topics.layout.tasks), frozenset())
+
+    def read_topics(self, sources: Mapping[str, int]) -> None:
+        """Read the given topics. Revokes tasks that change with them.
+
+        Args:
+            sources: Number of partitions of each external topic that the application reads.
+
+        Raises:
+            TopicError: If the tasks do not fit the existing internal topics.
+            BrokerError: If brokers do not answer.
+        """
+        if not self._topics.differ(sources):
+            return
+        changed = self._brokers.outlast(lambda: self._topics.change(sources), "other topics are not read yet")
+        self._manager.revoke(changed)
+        self._manager.wait_until_closed(changed)
+        self._standbys.begin()  # `assign` decides what to follow afterwards
+        self._align()
+        log.info("sources read %s", ", ".join(sorted(sources)))
+
+    def look_for_topics(self) -> None:
+        """Check, every `metadata.max.age.ms`, whether topics or partitions to read have changed; if so, run all tasks of these.
+
+        For hosts that run all tasks by themselves. Errors are those of `read_topics` and `assign`.
+        """
+        try:
+            found = self._topics.look_if_due()
+            if found is None:
+                return
+            self.read_topics(found)
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            log.warning("new topics cannot be looked up: %s", error)
+        self.assign_all()
+
+    def learn(self, record: LiveVersion) -> None:
+        """Hold, resume, publish or write to staging topics as the record says; each task between two commits."""
+        self._rights.learn(record)
+
+    def run_once(self) -> None:
+        """Fetch, process a few records of each task, and start commits that are due."""
+        waiting = self._fetching.waiting()
+        is_idle = waiting == 0 or self._is_stalled
+        if waiting < ENOUGH or self._is_stalled:
+            self._fetch(self._idle_seconds if is_idle and not self._is_busy_elsewhere else 0)
+        # Tasks that start get a large share if there is nothing else to do.
+        share = (WHOLE_SLICE, _START_SECONDS) if is_idle else (_RESTORED_PER_TURN, 0)
+        self._manager.update(*share)
+        if self._fetching.has_lost_brokers():
+            self._brokers.wait()
+        commits = self._manager.commits
+        commits.finish()
+        self._alignment.run_once()
+        processed = self._process()
+        self._is_stalled = processed == 0
+        self._fetching.balance()
+        now_ms = self._clock.now_ms()
+        self._manager.begin_commits(now_ms)
+        if commits.under_way and not processed:
+            with self._interruptions.away():
+                commits.under_way.wait_for_any(_COMMIT_SECONDS)
+        self._snapshots.run_if_due(self._manager.running, now_ms, self._manager.commit_state)
+        self._purge.run_if_due(now_ms, self._manager.running.values(), self._topics.repartition)
+        self._late.warn_if_due()
+
+    def rest(self) -> None:
+        """Process nothing, but close revoked tasks: other processes wait for them."""
+        self._manager.close_left()
+
+    def commit_all(self) -> None:
+        """Commit every task that has made progress, and wait until the commits end."""
+        self._manager.commit_all()
+
+    def has_finished(self) -> bool:
+        """Return whether every input has been read to its end, processed and committed, so that nothing can follow."""
+        try:
+            return self._has_nothing_left()
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            self._brokers.wait()
+            return False
+
+    def answer(self, question: Question) -> Page | Refusal:
+        """Look up the contents of a store. May be called only between two records, or while the thread waits for brokers."""
+        return self._stores.answer(question)
+
+    def close(self) -> None:
+        """Close all tasks. Uncommitted work is discarded."""
+        self._alignment.close()
+        self._progress.close()
+        self._manager.close()
+        self._fetching.close()
+
+    @property
+    def _is_busy_elsewhere(self) -> bool:
+        """Return whether something other than a record may come next."""
+        return self._manager.is_starting_tasks or bool(self._manager.commits.under_way)
+
+    @property
+    def _idle_seconds(self) -> float:
+        """Return how long a turn waits for records if there is nothing else to do, s."""
+        is_short = self._alignment.held_back or self._rights.are_holding
+        return _HELD_BACK_SECONDS if is_short else self._streams.poll_ms / 1000
+
+    def _align(self) -> None:
+        application = self._topics.application
+        self._alignment.begin(aligned_tasks(application.topology, self._topics.layout, application.id))
+
+    def _fetch(self, timeout_s: float) -> None:
+        """Fetch records. Missing records may have been deleted by another owner that has processed them: these are not lost.
+
+        An instance that was suspended for longer than its session, for example with its machine, finds its tasks in that state.
+
+        Raises:
+            MissingOffsetError: If records are lost.
+            BrokerError: If brokers refuse.
+        """
+        try:
+            self._fetching.fetch(timeout_s)
+        except MissingOffsetError as error:
+            owned = self._fetching.reader_of(TopicPartition(error.topic, error.partition))
+            if owned is None:
+                hint = "Start again: the global table is then filled from its topic."
+                raise MissingOffsetError(error.message, hint=hint) from error
+            if not self._manager.finish_commit_of(owned):  # its outcome has already shown who owns the task
+                return
+            try:
+                owned.check_owner()
+            except (BrokerError, TaskMigratedError) as found:
+                self._manager.fail(owned, found)
+            else:
+                raise explained(error, self._topics.connected, owned.committed_offsets) from error
+
+    def _process(self) -> int:
+        """Let each task process whose commit is not under way. Returns the number of records."""
+        processed, kept_bytes = 0, self._kept_bytes
+        for owned in self._manager.ready():
+            if not self._rights.let_process(owned):
+                continue
+            owned.task.let_keep(kept_bytes)
+            try:
+                done = self._slices.process(owned.task)
+                owned.task.punctuate_wall_clock()
+                self._rights.have_told(owned)
+                processed += done
+                self._counts.processed(owned.id, done)
+            except (*RECOVERABLE, TaskMigratedError) as error:
+                self._manager.fail(owned, error)
+        return processed
+
+    @property
+    def _kept_bytes(self) -> int:
+        """Return each store's part of `statestore.cache.max.bytes`, or the minimum that stores keep."""
+        stores = sum(len(owned.task.stores()) for owned in self._manager.running.values())
+        return max(KEPT_BYTES, self._streams.statestore_cache_max_bytes // max(1, stores))
+
+    def _has_nothing_left(self) -> bool:
+        manager = self._manager
+        if manager.is_starting_tasks or not self._fetching.has_run_dry():
+            return False
+        if manager.commits.under_way or any(owned.task.needs_commit for owned in manager.running.values()):
+            manager.commit_all()  # may write to repartition topics, which then have to be read to their ends again
+            return False
+        positions = self._fetching.positions()
+        internal = {tp for tp in positions if tp.topic in self._topics.repartition}
+        ends = self._admin.settled_end_offsets(internal) | self._admin.end_offsets(positions.keys() - internal)
+        return all(positions[tp] >= ends[tp] or ends[tp] == 0 for tp in positions)
+
+    def _create_task(self, task_id: TaskId) -> OwnedTask:
+        assert self._stores.tables is not None, "nothing has been started"  # noqa: S101 - a host's own mistake
+        return OwnedTask(
+            self._topics.connected,
+            task_id,
+            self._clock,
+            self._stores.tables.stores,
+            pause=self._interruptions.pause,
+            follows_releases=True,
+        )
+
+    def _fill_global_tables(self) -> GlobalState:
+        return open_global_state(self._topics.connected, self._clock, on_restore=self._on_restore)
+
+
+def _at_once(step: Callable[[], T], _doing: str) -> T:
+    return step()

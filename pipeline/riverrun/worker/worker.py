@@ -1,0 +1,125 @@
+"""`Worker`: takes over all tasks of an application in this process, and runs them until it is told to stop."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.control.control_tail import ControlTail
+from riverrun.hosting.inputs.narrow_times import warn_of_narrow_times
+from riverrun.hosting.ownership.alone import processing_alone
+from riverrun.hosting.ownership.sole_host import WORKER
+from riverrun.kafka.admin import Admin
+from riverrun.worker.states import WorkerState, moved
+from riverrun.worker.stream_thread.stream_thread import StreamThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from riverrun.hosting.application import Application
+    from riverrun.hosting.control.publication import LiveVersion
+    from riverrun.records import TopicPartition
+    from riverrun.worker.states import WorkerSummary
+
+
+class Worker:
+    """Runs all tasks of one version of an application in this process, without a group.
+
+    It holds for marks, and publishes as the control topic says, like the instances of a group.
+
+    Args:
+        application: The application to run.
+        on_state: Called with every change of state.
+        on_restore: Called with changelog, records restored and records expected.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        on_state: Callable[[WorkerState], None] = lambda _state: None,
+        on_restore: Callable[[TopicPartition, int, int], None] | None = None,
+    ) -> None:
+        self.state = WorkerState.CREATED
+        self.has_begun = False
+        """Whether it has taken tasks; until then it only reads, and holds nothing that must be released."""
+        self._application = application
+        self._connected = ConnectedApplication(application, Admin(application.kafka))
+        self._on_state = on_state
+        self._thread = StreamThread(application, on_restore=on_restore)
+        self._news: SimpleQueue[LiveVersion] = SimpleQueue()
+        self._tail = ControlTail(self._connected.admin, application.config.name, self._news.put)
+        self._stopping = False
+
+    @property
+    def application(self) -> Application:
+        """Return the application that it runs."""
+        return self._application
+
+    def stop(self) -> None:
+        """Ask it to finish the records at hand, commit, and release its tasks. May be called from a signal handler."""
+        self._stopping = True
+        self._thread.stop_waiting()
+
+    def summary(self) -> WorkerSummary:
+        """Return its work so far."""
+        return self._thread.figures.summary()
+
+    def run(self, *, until_caught_up: bool = False) -> WorkerSummary:
+        """Run until told to stop.
+
+        Args:
+            until_caught_up: Whether to stop also when all inputs have been read to their ends and processed. Nothing else may
+                process the application meanwhile.
+
+        Returns:
+            Its work.
+
+        Raises:
+            UnderWayError: If `until_caught_up` is set, and another worker or bounded run of the application is alive.
+            TopicError: If topics are missing or do not fit.
+            TaskMigratedError: If another worker has taken over.
+            RecordError: If a record cannot be handled, and is not to be skipped.
+            BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
+        """
+        try:
+            self._move_to(WorkerState.REBALANCING)
+            with self._alone() if until_caught_up else nullcontext():
+                summary = self._process(until_caught_up=until_caught_up)
+        except BaseException:
+            self.state = WorkerState.ERROR
+            self._on_state(self.state)
+            raise
+        else:
+            self._move_to(WorkerState.NOT_RUNNING)
+            return summary
+        finally:
+            self._tail.close()
+            self._thread.close()
+
+    def _alone(self) -> AbstractContextManager[object]:
+        return processing_alone(self._connected, WORKER)
+
+    def _process(self, *, until_caught_up: bool) -> WorkerSummary:
+        self._thread.start()
+        warn_of_narrow_times(self._connected)
+        self._tail.start()
+        self.has_begun = True
+        self._thread.assign_all()
+        while not self._stopping and not (until_caught_up and self._thread.has_finished()):
+            while not self._news.empty():
+                self._thread.learn(self._news.get())
+            self._thread.run_once()
+            self._thread.look_for_topics()
+            if self.state is WorkerState.REBALANCING and not self._thread.figures.restoring:
+                self._move_to(WorkerState.RUNNING)
+        self._move_to(WorkerState.PENDING_SHUTDOWN)
+        self._thread.commit_all()
+        return self.summary()
+
+    def _move_to(self, state: WorkerState) -> None:
+        self.state = moved(self.state, state)
+        self._on_state(state)

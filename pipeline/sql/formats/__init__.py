@@ -1,8 +1,0 @@
-"""Formats of topics and state, which convert between bytes and rows of SQL."""
-
-from __future__ import annotations
-
-from pipeline.sql.formats.rows import row_serde
-from pipeline.sql.formats.serdes import key_serde, value_serde
-
-__all__ = ["key_serde", "row_serde", "value_serde"]

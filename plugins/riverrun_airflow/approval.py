@@ -1,0 +1,245 @@
+"""Asks a person for an approval, which is bound to the verdict that the person was shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.branch import BaseBranchOperator
+from airflow.providers.standard.operators.hitl import HITLBranchOperator, HITLOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from riverrun_airflow.acting import acting
+from riverrun_airflow.hooks import CONNECTION, located
+from riverrun_airflow.links import ApplicationLink
+from riverrun_airflow.operators import documented
+from riverrun_airflow.sessions import releaser_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from airflow.sdk import Context
+
+    from riverrun.releases.control_topic.registry import Release
+    from riverrun.releases.control_topic.verdicts import GateVerdict
+    from riverrun.releases.differences.differing import DifferentRow
+    from riverrun.releases.steps.releaser import Releaser
+
+APPROVE, REJECT = "Approve", "Reject"
+RETIRE, ROLL_BACK, KEEP = "Retire the version before", "Roll back", "Keep both"
+_SHOWN_VERDICT = "verdict"
+_SHOWN_ROWS = 20
+
+
+class ApprovalOperator(HITLOperator):
+    """Asks a person whether the warnings of a gate are approved, and approves that verdict alone.
+
+    The person sees which expectations fail, and rows that differ with keys, old and new values. If the verdict needs no
+    approval,
+    nobody is asked. If another gate judges the candidate before the answer comes, the answer is refused.
+
+    Args:
+        app: The application.
+        verdict: The id of the verdict; by default, that of the last gate.
+        config: Path of `streams.toml`; by default, as the connection says.
+        rows: Maximum number of differing rows to show.
+        riverrun_conn_id: The connection.
+    """
+
+    template_fields: Sequence[str] = (
+        "subject",
+        "body",
+        "config",
+        "app",
+        "verdict",
+        "riverrun_conn_id",
+    )
+    operator_extra_links = (ApplicationLink(),)
+    ui_color = "#fdf3d8"
+
+    def __init__(
+        self,
+        *,
+        app: str,
+        verdict: str = "",
+        config: str = "",
+        rows: int = _SHOWN_ROWS,
+        riverrun_conn_id: str = CONNECTION,
+        **kwargs: Any,
+    ) -> None:
+        kwargs = {"subject": f"Release of {app}", "options": [APPROVE, REJECT], **documented(self, kwargs)}
+        super().__init__(**kwargs)
+        self.app = app
+        self.verdict = verdict
+        self.config = config
+        self.rows = rows
+        self.riverrun_conn_id = riverrun_conn_id
+
+    def execute(self, context: Context) -> Any:
+        """Ask and defer the task, which frees its slot; return at once if nothing is to be approved."""
+        verdict = acting(lambda: self._prepare(self._releaser(f"airflow:{self.dag_id}/{context['run_id']}")))
+        if not verdict.needs_approval:
+            self.log.info("Nobody needs to be asked: %s", verdict)
+            return verdict.id
+        store: Any = context["task_state_store"]
+        store.set(_SHOWN_VERDICT, verdict.id)
+        return super().execute(context)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        """Handle the answer: approve the verdict that was shown, or fail."""
+        chosen = super().execute_complete(context, event)
+        store: Any = context["task_state_store"]
+        shown = store.get(_SHOWN_VERDICT)
+        name = (event.get("responded_by_user") or {}).get("name") or "nobody"
+        if APPROVE not in chosen["chosen_options"]:
+            message = f"{self.app}: {name} rejects verdict {shown}; the live version stays live"
+            raise AirflowFailException(message)
+        by = f"airflow:{name} ({self.dag_id}/{context['run_id']})"
+        release = acting(lambda: self._releaser(by).approve(shown))
+        self.log.info("%s", release)
+        return shown
+
+    def _releaser(self, by: str) -> Releaser:
+        return releaser_of(located(self.config, self.riverrun_conn_id).project(), self.app, "", by)
+
+    def _prepare(self, releaser: Releaser) -> GateVerdict:
+        """Find the verdict, and prepare its description."""
+        release = releaser.status()
+        verdict = verdict_of(release, self.verdict)
+        self.verdict = verdict.id
+        if verdict.needs_approval:
+            self.subject = f"{self.app}: is {release.candidate} to follow {release.live}?"
+            self.body = said_of(verdict, releaser.diff(self.rows))
+        return verdict
+
+
+class VerdictBranchOperator(BaseBranchOperator):
+    """Skips the question to a person if a gate has passed without warnings.
+
+    Args:
+        app: The application.
+        verdict: The id of the gate's verdict.
+        clean: The task that follows a verdict that has no warnings, or is approved.
+        asking: The task that follows a verdict with warnings.
+        config: Path of `streams.toml`; by default, as the connection says.
+        riverrun_conn_id: The connection.
+    """
+
+    template_fields: Sequence[str] = ("config", "app", "verdict", "riverrun_conn_id")
+    operator_extra_links = (ApplicationLink(),)
+    ui_color = "#f0f0f0"
+
+    def __init__(
+        self,
+        *,
+        app: str,
+        verdict: str,
+        clean: str,
+        asking: str,
+        config: str = "",
+        riverrun_conn_id: str = CONNECTION,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**documented(self, kwargs))
+        self.app = app
+        self.verdict = verdict
+        self.clean = clean
+        self.asking = asking
+        self.config = config
+        self.riverrun_conn_id = riverrun_conn_id
+
+    def choose_branch(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
+        """Return the id of the task that follows."""
+        found = acting(lambda: verdict_of(release_of(self.config, self.riverrun_conn_id, self.app), self.verdict))
+        return self.asking if found.needs_approval else self.clean
+
+
+class SettlementOperator(HITLBranchOperator):
+    """Asks a person what to do with the previous version, once the new one has been watched.
+
+    Args:
+        app: The application.
+        then: `ask`; or `retire` or `keep`, which ask nobody unless the watch found something.
+        found: Findings of the watch; empty if there are none.
+        branches: The task of each answer.
+    """
+
+    template_fields: Sequence[str] = ("subject", "body", "then", "found")
+    ui_color = "#fdf3d8"
+
+    def __init__(self, *, app: str, then: str, branches: dict[str, str], found: str = "", **kwargs: Any) -> None:
+        given = {
+            "subject": f"{app}: what becomes of the version before?",
+            "options": [RETIRE, ROLL_BACK, KEEP],
+            "options_mapping": branches,
+            "body": "{{ ti.xcom_pull(task_ids='watch') or 'The watch found nothing.' }}",
+        }
+        super().__init__(**{**given, **documented(self, kwargs)})
+        self.app = app
+        self.then = then
+        self.found = found
+
+    def execute(self, context: Context) -> Any:
+        """Branch at once, or ask and defer the task."""
+        answers = {"retire": RETIRE, "keep": KEEP}
+        if self.then not in {"ask", *answers}:
+            message = f"then is {self.then!r}, not one of ask, {', '.join(answers)}"
+            raise AirflowFailException(message)
+        if self.then in answers and not self.found:
+            return self.do_branch(context, self.options_mapping[answers[self.then]])
+        return super().execute(context)
+
+
+def release_of(config: str, connection: str, app: str) -> Release:
+    """Return the state of an application's release."""
+    return releaser_of(located(config, connection).project(), app, "", "").status()
+
+
+def verdict_of(release: Release, wanted: str) -> GateVerdict:
+    """Return the verdict of the last gate.
+
+    Args:
+        release: The release.
+        wanted: The id that the verdict must have; empty if any will do.
+
+    Raises:
+        AirflowFailException: If there is none, or another gate has judged since.
+    """
+    verdict = release.verdict
+    if verdict is None or (wanted and verdict.id != wanted):
+        last = "no gate has judged the candidate" if verdict is None else f"the last gate's verdict is {verdict.id}"
+        message = f"{release.app}: verdict {wanted} no longer holds: {last}"
+        raise AirflowFailException(message)
+    return verdict
+
+
+def said_of(verdict: GateVerdict, rows: Iterable[DifferentRow]) -> str:
+    """Return the description of a verdict for a person, as Markdown.
+
+    Args:
+        verdict: The verdict.
+        rows: Rows that differ.
+    """
+    lines = [f"Verdict `{verdict.id}`, at `{verdict.at}`", "", "Failing expectations:", ""]
+    lines += [f"- {_text(name)}: {_text(verdict.outcomes.get(name, ''))}" for name in verdict.warnings]
+    passed = sum(outcome.startswith("passed") for outcome in verdict.outcomes.values())
+    lines += ["", f"{passed} other expectations pass.", ""]
+    shown = list(rows)
+    if not shown:
+        return "\n".join([*lines, "No row of a table differs."])
+    lines += ["Rows that differ, among them:", "", "| Topic | Change | Key | Old | New |", "|---|---|---|---|---|"]
+    for row in shown:
+        cells = (row.topic, row.change, " ".join(map(str, row.key.values())), _fields(row.old), _fields(row.new))
+        lines.append(f"| {' | '.join(map(_text, cells))} |")
+    return "\n".join(lines)
+
+
+def _fields(value: Any) -> str:
+    if not value:
+        return "-"
+    return ", ".join(f"{name} {each}".strip() for name, each in sorted(value.items()))
+
+
+def _text(text: Any) -> str:
+    """Return a text escaped for table cells: it neither ends a cell nor contains markup."""
+    plain = str(text).replace("\n", " ").replace("<", "&lt;")
+    return "".join(f"\\{each}" if each in "|\\`*_[]" else each for each in plain)

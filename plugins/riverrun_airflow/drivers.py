@@ -1,0 +1,263 @@
+"""Runs Spark drivers outside of tasks: a separate process computes on a cluster, and its task waits without a slot.
+
+A driver does one piece of work, which is a value: a run over a range, a step of a release, a check, an import or an export.
+
+Driver and waiting task communicate through a topic. The driver records that it lives, and how it ended. Cancelling the task
+records that the driver is to end. So a triggerer may wait anywhere, and may be restarted.
+
+A driver imports no Airflow: what a task starts may not reach Airflow's database, and Airflow refuses to be imported there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from riverrun.decoders import json_decoder
+from riverrun.errors import EngineError, UnderWayError
+from riverrun_airflow.location import Location
+from riverrun_airflow.sessions import (
+    Look,
+    Outcome,
+    bounded,
+    is_worth_another_attempt,
+    judge_live,
+    logged_progress,
+    notes_of_drivers,
+    now_ms,
+    run,
+    take,
+    transfer,
+)
+from riverrun_airflow.wishes import CheckWish, StepWish, TransferWish, Wish
+
+if TYPE_CHECKING:
+    from riverrun.config import ProjectConfig
+    from riverrun.hosting.control.control_topic import ControlTopic
+
+log = logging.getLogger(__name__)
+
+RUNNING, DONE, FAILED, ENDED, DIED = "running", "done", "failed", "ended", "died"
+_HEARTBEAT_SECONDS = 5.0
+_SILENT_MS = 90_000
+"""A driver that is silent for this long is dead. Machines' clocks differ by less, and Spark starts within it."""
+_KEPT_MS = 30 * 86_400_000
+_END = "/end"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Complete instructions for a driver. They are passed through a pipe, since they may contain secrets.
+
+    Args:
+        id: Identifies the driver.
+        path: Path of `streams.toml`.
+        wish: The work.
+        kafka: Client properties of the connection.
+        master: Spark's master of the connection.
+    """
+
+    id: str
+    path: str
+    wish: Wish
+    kafka: dict[str, str] = field(default_factory=dict, repr=False)
+    master: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """The last message of a driver.
+
+    Args:
+        state: `running`, `done`, `failed`, or `ended` if it was told to end.
+        at_ms: Time of the message, ms since the epoch.
+        said: What the driver has done, or why it failed.
+        may_help: Whether another attempt may help.
+        found: What the task returns, or finds its result by.
+        is_under_way: Whether it failed since another run has to end first.
+    """
+
+    state: str
+    at_ms: int
+    said: str = ""
+    may_help: bool = True
+    found: str = ""
+    is_under_way: bool = False
+
+
+def is_local(project: ProjectConfig, master: str) -> bool:
+    """Return whether Spark runs on this machine alone: then a separate driver has no advantage."""
+    chosen = master or project.spark.get("spark.remote") or project.spark.get("spark.master") or "local"
+    return chosen.startswith("local")
+
+
+def start(location: Location, driver: str, wish: Wish) -> None:
+    """Start a driver, which outlives this process. Waits until it has read its instructions.
+
+    Args:
+        location: Where the project is.
+        driver: The driver's id, which is new.
+        wish: The work.
+
+    Raises:
+        EngineError: If it ends before that: its log says why.
+    """
+    directory = _directory(location.project(), wish)
+    directory.mkdir(parents=True, exist_ok=True)
+    log_file = directory / f"{driver}.log"
+    reading, writing = os.pipe()
+    with log_file.open("wb") as written:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(writing)],
+            stdin=subprocess.PIPE,
+            stdout=written,
+            stderr=written,
+            start_new_session=True,
+            pass_fds=(writing,),
+        )
+    os.close(writing)
+    order = Order(driver, str(location.path), wish, dict(location.kafka), location.master)
+    assert process.stdin is not None  # noqa: S101 - as asked for
+    with suppress(BrokenPipeError), process.stdin as instructions:  # a pipe breaks if the driver has ended
+        instructions.write(msgspec.json.encode(order))
+    with os.fdopen(reading, "rb") as answers:
+        is_started = bool(answers.read(1))
+    if not is_started:
+        process.wait()
+        last = log_file.read_text(errors="replace").strip().splitlines()[-1:]
+        message = f"the driver {driver} ended with code {process.returncode} before it began: {''.join(last)}"
+        raise EngineError(message, hint=f"Its log is {log_file}.")
+    log.info("the driver %s of process %d computes; it writes to %s", driver, process.pid, log_file)
+
+
+def _directory(project: ProjectConfig, wish: Wish) -> Path:
+    """Return the directory of drivers' logs."""
+    if isinstance(wish, TransferWish):  # it is of no application
+        return project.path.resolve().parent / ".riverrun" / "drivers"
+    return project.state_directory(project.app(wish.app)) / "drivers"
+
+
+def end(project: ProjectConfig, driver: str) -> None:
+    """Ask a driver to end, wherever it runs. Its commits stay.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    notes_of_drivers(project).put({f"{driver}{_END}": b"{}"})
+
+
+def look_at(project: ProjectConfig, driver: str, since_ms: int) -> Look:
+    """Look once at a driver's state.
+
+    Args:
+        project: The project.
+        driver: Its id.
+        since_ms: When it was started, ms since the epoch.
+
+    Returns:
+        The look. If the driver has ended, its text is the last note, as JSON.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    value = notes_of_drivers(project).read().get(driver)
+    note = Note(RUNNING, since_ms) if value is None else json_decoder(Note).decode(value)
+    if note.state == RUNNING and now_ms() - note.at_ms > _SILENT_MS:
+        note = Note(DIED, note.at_ms, "the driver was not heard of any more")
+    is_over = note.state != RUNNING
+    found = msgspec.json.encode(note).decode() if is_over else ""
+    return Look(f"driver {driver}: {note.state} {note.said}".rstrip(), is_over, found)
+
+
+def drive(order: Order) -> None:
+    """Do the work of an order, and record how it ended."""
+    from riverrun.hosting.logs import quiet_libraries
+
+    quiet_libraries()
+    project = Location(Path(order.path), order.kafka, order.master).project()
+    topic, ended = notes_of_drivers(project), threading.Event()
+    watch = threading.Thread(target=_watch, args=(topic, order.id, ended), daemon=True)
+    note = _noted(project, order.wish, watch)
+    ended.set()
+    watch.join()
+    topic.put({**_forgotten(topic), order.id: msgspec.json.encode(note)})
+    log.info("%s: %s", note.state, note.said)
+
+
+def _noted(project: ProjectConfig, wish: Wish, watch: threading.Thread) -> Note:
+    """Do a piece of work while it is being watched, and return how it ended."""
+    from riverrun.errors import StreamsError, of_an_interrupt
+    from riverrun.extras import missing_extra
+
+    try:
+        watch.start()
+        done = _done(project, wish)
+        return Note(DONE, now_ms(), done.said, found=done.found)
+    except (Exception, KeyboardInterrupt) as error:
+        if of_an_interrupt(error):  # the bridge to Java answers an interrupt by failing
+            said = "It was told to end. What is committed stays; another attempt does the rest."
+            return Note(ENDED, now_ms(), said)
+        error = missing_extra(error) or error
+        if isinstance(error, StreamsError):
+            may_help, is_under_way = is_worth_another_attempt(error), isinstance(error, UnderWayError)
+            return Note(FAILED, now_ms(), str(error), may_help, is_under_way=is_under_way)
+        log.exception("the driver fails")
+        return Note(FAILED, now_ms(), f"{type(error).__name__}: {error}")
+
+
+def _done(project: ProjectConfig, wish: Wish) -> Outcome:
+    """Do a piece of work."""
+    if isinstance(wish, StepWish):
+        return Outcome(take(project, wish))
+    if isinstance(wish, CheckWish):
+        check = judge_live(project, wish)
+        return Outcome(f"check {check.id}: judged up to {check.at}", check.id)
+    if isinstance(wish, TransferWish):
+        return transfer(project, wish, logged_progress(log))
+    summary = run(bounded(project, wish), lambda done, of: log.info("%d of %d offsets", done, of))
+    return Outcome(f"{summary.processed} records processed, dropped: {dict(summary.dropped)}")
+
+
+def _forgotten(topic: ControlTopic) -> dict[str, None]:
+    """Return notes that no task waits for any more."""
+    notes = {name: value for name, value in topic.read().items() if not name.endswith(_END)}
+    old = [name for name, value in notes.items() if now_ms() - json_decoder(Note).decode(value).at_ms > _KEPT_MS]
+    return dict.fromkeys(each for name in old for each in (name, f"{name}{_END}"))
+
+
+def _watch(topic: ControlTopic, driver: str, ended: threading.Event) -> None:
+    """Record that the driver lives, and interrupt it once when it is told to end."""
+    from riverrun.errors import BrokerError
+
+    is_told, working = False, threading.main_thread().ident or 0
+    while True:
+        try:
+            topic.put({driver: msgspec.json.encode(Note(RUNNING, now_ms()))})
+            if not is_told and f"{driver}{_END}" in topic.read():
+                is_told = True
+                signal.pthread_kill(working, signal.SIGINT)  # also wakes a thread that waits for Spark
+        except BrokerError as error:
+            log.warning("the driver cannot report that it is alive: %s", error.message)
+        if ended.wait(_HEARTBEAT_SECONDS):
+            return
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    given = sys.stdin.buffer.read()
+    os.close(sys.stdin.fileno())
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore it: `_watch` sends it
+    instructions = json_decoder(Order).decode(given)
+    with os.fdopen(int(sys.argv[1]), "wb") as answers:
+        answers.write(b"\n")
+    drive(instructions)

@@ -1,0 +1,73 @@
+"""Addresses of the plugin's page, and the links from tasks to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+from airflow.configuration import conf
+from airflow.sdk import BaseOperatorLink
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+PAGE = "/riverrun"
+"""The path of the page, below Airflow's own address."""
+
+
+class ApplicationLink(BaseOperatorLink):
+    """Leads from a task to the page of its application."""
+
+    @property
+    def name(self) -> str:
+        """The text of the button."""
+        return "Riverrun"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature
+        """Return the address of the application's page."""
+        return page_of(getattr(operator, "app", ""))
+
+
+class DocsLink(BaseOperatorLink):
+    """Leads from a task that has judged something to the Data Docs of the last check, if there are any."""
+
+    @property
+    def name(self) -> str:
+        """The text of the button."""
+        return "Data Docs"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature
+        """Return the address of the page that the task has built; empty if it has built none."""
+        page = getattr(operator, "docs_page", "")
+        return f"{docs_of(getattr(operator, 'app', ''))}/{quote(page)}" if page else ""
+
+
+class SparkLink(BaseOperatorLink):
+    """Leads from a task to the web page of its Spark, while that runs."""
+
+    @property
+    def name(self) -> str:
+        """The text of the button."""
+        return "Spark"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature
+        """Return the address of Spark's page; empty if no Spark was started, or it has no page."""
+        from riverrun_airflow.sessions import spark_page
+
+        return spark_page()
+
+
+def docs_of(app: str) -> str:
+    """Return the base address of an application's Data Docs."""
+    return f"{page_of(app)}/docs"
+
+
+def page_of(app: str) -> str:
+    """Return the address of an application's page; for an empty name, of the page of all applications."""
+    return f"{base()}{PAGE}/apps/{quote(app)}" if app else f"{base()}{PAGE}/"
+
+
+def base() -> str:
+    """Return the path at which Airflow is served; empty at the root of a host."""
+    return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")

@@ -1,0 +1,47 @@
+"""The location of a project, as a task has found it: its driver reads the project from there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from riverrun.config import ProjectConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_CONNECT, _PLACES = "sc://", ("spark.master", "spark.remote")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """The location of a project, with a connection's further settings.
+
+    Args:
+        path: Path of `streams.toml`.
+        kafka: Client properties that override those of the project. Never printed.
+        master: Spark's master URL, or that of a Spark Connect server; empty if the project says it.
+    """
+
+    path: Path
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    master: str = ""
+
+    def project(self) -> ProjectConfig:
+        """Read the project. Makes the modules next to `streams.toml` importable.
+
+        Raises:
+            ConfigError: If the file cannot be used.
+        """
+        project = ProjectConfig.load(self.path, os.environ)
+        beside = str(self.path.resolve().parent)
+        if beside not in sys.path:
+            sys.path.append(beside)
+        spark = dict(project.spark)
+        if self.master:
+            spark = {key: value for key, value in spark.items() if key not in _PLACES}
+            spark[_PLACES[self.master.startswith(_CONNECT)]] = self.master
+        return replace(project, kafka={**project.kafka, **self.kafka}, spark=spark)

@@ -1,0 +1,456 @@
+"""Operators: each does the work of a command of the shell. No engine loads before a task runs."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from riverrun.errors import UnderWayError
+from riverrun_airflow.acting import acting, end_at_once
+from riverrun_airflow.assets import outputs_of, topic_asset
+from riverrun_airflow.hooks import CONNECTION, located
+from riverrun_airflow.lineage import Lineage, judged_by_topic
+from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink
+from riverrun_airflow.sessions import (
+    STEPS,
+    bounded,
+    judge_live,
+    judged,
+    look,
+    published_by,
+    rehearse,
+    releaser_of,
+    retired_by,
+    run,
+    spark_page,
+    take,
+    topics_of,
+    written_since,
+    written_until,
+)
+from riverrun_airflow.submission import concluded, is_apart, submit
+from riverrun_airflow.triggers import LookTrigger, ended
+from riverrun_airflow.wishes import CheckWish, RunWish, StepWish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow.sdk import Context
+
+    from riverrun.config import ProjectConfig
+    from riverrun.project.bounded import BoundedRun
+    from riverrun.releases.control_topic.verdicts import GateVerdict
+    from riverrun.spark.bounded_runs.summary import RunSummary
+    from riverrun.spark.ranges import RunRange
+    from riverrun_airflow.sessions import Check
+
+_RANGE, _WRITTEN, _TOLD, _RETIRED = "range", "written", "told", "retired"
+"""Keys of a task's state: its range, the ends of its outputs before it began, whether readers have been notified, and the
+version that it retires.
+"""
+_COMPUTING = frozenset({"reprocess", "gate", "cut", "rollback"})
+"""Steps that may compute on Spark. The others read, or change topics and records of releases, within seconds."""
+_TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no", ""})
+
+
+class BoundedRunOperator(BaseOperator):
+    """Processes a range of offsets on Spark, exactly once (`riverrun run`).
+
+    The range is resolved once and kept with the task. A retry processes the remainder of that range. An empty range starts no
+    Spark.
+
+    Args:
+        app: The application.
+        config: Path of `streams.toml`; by default, as the connection says.
+        start: `committed`, `earliest`, a vector or a time.
+        end: `latest`, a vector or a time.
+        version: The version; by default, the live one. Another one writes to its staging topics.
+        advance_stream_time_to: A time to advance event time to at the end: windows that end before it are closed. Empty for
+            none.
+        dry: Whether to commit nothing: the log says what would be written.
+        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
+        apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
+        riverrun_conn_id: The connection.
+    """
+
+    template_fields: Sequence[str] = (
+        "config",
+        "app",
+        "start",
+        "end",
+        "version",
+        "advance_stream_time_to",
+        "dry",
+        "master",
+        "riverrun_conn_id",
+    )
+    operator_extra_links = (ApplicationLink(), SparkLink())
+    ui_color = "#e7f0fb"
+
+    def __init__(
+        self,
+        *,
+        app: str,
+        config: str = "",
+        start: str = "committed",
+        end: str = "latest",
+        version: str = "",
+        advance_stream_time_to: str = "",
+        dry: bool | str = False,
+        master: str = "",
+        apart: bool | None = None,
+        riverrun_conn_id: str = CONNECTION,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("outlets", [outputs_of(app)])
+        super().__init__(**documented(self, kwargs))
+        self.config = config
+        self.app = app
+        self.start = start
+        self.end = end
+        self.version = version
+        self.advance_stream_time_to = advance_stream_time_to
+        self.dry = dry
+        self.master = master
+        self.apart = apart
+        self.riverrun_conn_id = riverrun_conn_id
+        self.lineage = Lineage()
+
+    def execute(self, context: Context) -> str:
+        """Run, and return the range as text. While another run of the application lives, defer the task."""
+        return self._unless_another_runs(lambda: acting(lambda: self._run(context)))
+
+    def resume(self, context: Context, event: dict[str, Any]) -> str:
+        """Run after the other run has ended."""
+        ended(event)
+        return self.execute(context)
+
+    def on_kill(self) -> None:
+        """End the task, and Spark with its process. The next owners of its tasks abort open transactions."""
+        end_at_once()
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
+        """Return the topics that were read and written, for OpenLineage."""
+        return self.lineage.told()
+
+    def driven(self, context: Context, event: dict[str, Any]) -> str:
+        """Continue after a driver has ended; another attempt does the work that it left."""
+        conclude = partial(concluded, self, context, event, lambda _: self._concluded(context))
+        return self._unless_another_runs(conclude)
+
+    def _unless_another_runs(self, action: Callable[[], str]) -> str:
+        """Act, or else wait without a slot until no other run of the application lives: see `resume`."""
+        try:
+            return action()
+        except UnderWayError:
+            wanted = {"kind": "idle", "app": self.app}
+            first = acting(lambda: look(located(self.config, self.riverrun_conn_id).project(), **wanted))
+            if first.is_over:  # a worker has the application, or a switch is under way: a retry may succeed
+                raise
+            self.log.info("%s", first.said)
+        self.defer(trigger=LookTrigger(wanted, self.config, self.riverrun_conn_id), method_name="resume")
+        raise AssertionError
+
+    def _run(self, context: Context) -> str:
+        is_dry = truth("dry", self.dry)
+        location = located(self.config, self.riverrun_conn_id)
+        project = location.project()
+        store: Any = context["task_state_store"]
+        planned = bounded(project, self._wish(store.get(_RANGE)))
+        chosen = planned.range
+        store.set(_RANGE, str(chosen))
+        self.log.info("%s processes %s", planned.application.id, chosen)
+        if is_dry:
+            for topic, count in rehearse(planned).items():
+                self.log.info("%s: %d records would be written", topic, count)
+            return str(chosen)
+        if store.get(_WRITTEN) is None:
+            store.set(_WRITTEN, written_until(planned))
+        if chosen.size and is_apart(self, project):
+            submit(self, context, location, self._wish(str(chosen)))
+        self._tell(run(planned, partial(self._report, context)), chosen)
+        return self._told(context, project, planned)
+
+    def _wish(self, chosen: str | None) -> RunWish:
+        return RunWish(
+            app=self.app,
+            start=self.start,
+            end=self.end,
+            version=self.version,
+            advance_to=self.advance_stream_time_to,
+            master=self.master,
+            by=f"airflow:{self.dag_id}.{self.task_id}",
+            range=chosen or "",
+        )
+
+    def _concluded(self, context: Context) -> str:
+        project = located(self.config, self.riverrun_conn_id).project()
+        store: Any = context["task_state_store"]
+        return self._told(context, project, bounded(project, self._wish(store.get(_RANGE))))
+
+    def _told(self, context: Context, project: ProjectConfig, planned: BoundedRun) -> str:
+        """Tell OpenLineage and readers of topics, once, what was done."""
+        store: Any = context["task_state_store"]
+        facet = {"app": self.app, "version": planned.application.version, "range": str(planned.range)}
+        self.lineage = Lineage(project.kafka["bootstrap.servers"], *topics_of(planned.application), facet)
+        if store.get(_TOLD) is None:
+            self._tell_readers(context, project, planned, store.get(_WRITTEN))
+            store.set(_TOLD, "yes")
+        return str(planned.range)
+
+    def _tell_readers(self, context: Context, project: ProjectConfig, planned: BoundedRun, before: str) -> None:
+        """Make an event of each topic that was written, with its offsets and those that were processed."""
+        outlet = outputs_of(self.app)
+        if outlet not in self.outlets:
+            return
+        for topic, written in written_since(planned, before).items():
+            extra = {
+                "app": self.app,
+                "version": planned.application.version,
+                "offsets": str(written),
+                "processed": str(planned.range),
+            }
+            asset = topic_asset(project.kafka["bootstrap.servers"], topic)
+            context["outlet_events"][outlet].add(asset, extra=dict(extra))
+
+    def _tell(self, summary: RunSummary, chosen: RunRange) -> None:
+        for task in summary.tasks:
+            self.log.info(
+                "task %s: %d records in %d commits, %d written; %d restored in %d ms, %d ms of work",
+                task.task_id,
+                task.processed,
+                task.commits,
+                task.written,
+                task.restored,
+                task.restore_ms,
+                task.compute_ms,
+            )
+        for warning in summary.warnings:
+            self.log.warning("%s", warning)
+        if summary.tasks:
+            self.log.info("%d records processed, dropped: %s", summary.processed, dict(summary.dropped))
+        else:
+            done = "all that was asked for is done already" if chosen.size else "there are no new records in the range"
+            self.log.info("Nothing was processed: %s", done)
+        if summary.totals:
+            self.log.info("counted by processors: %s", dict(summary.totals))
+
+    def _report(self, context: Context, done: int, offsets: int) -> None:
+        context["ti"].xcom_push(SparkLink().xcom_key, spark_page())  # while there is a page to look at
+        self.log.info("%d of %d offsets are committed (%.0f %%)", done, offsets, 100 * done / max(offsets, 1))
+
+
+class ReleaseOperator(BaseOperator):
+    """Takes one step of a release (`riverrun release STEP`). Each step may be repeated.
+
+    Args:
+        app: The application.
+        step: `plan`, `start`, `reprocess`, `gate`, `approve`, `cut`, `rollback`, `retire` or `abort`.
+        config: Path of `streams.toml`; by default, as the connection says.
+        to: The version that is to go live; for `plan` and `start`.
+        verdict: For `approve`: the id of the verdict whose warnings are approved; empty to approve nothing.
+        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
+        apart: As in `BoundedRunOperator`, for steps that may compute on Spark: `reprocess`, `gate`, `cut` and `rollback`.
+        riverrun_conn_id: The connection.
+    """
+
+    template_fields: Sequence[str] = ("config", "app", "step", "to", "verdict", "master", "riverrun_conn_id")
+    operator_extra_links = (ApplicationLink(), DocsLink(), SparkLink())
+    ui_color = "#eef7ea"
+
+    def __init__(
+        self,
+        *,
+        app: str,
+        step: str,
+        config: str = "",
+        to: str = "",
+        verdict: str = "",
+        master: str = "",
+        apart: bool | None = None,
+        riverrun_conn_id: str = CONNECTION,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**documented(self, kwargs))
+        self.config = config
+        self.app = app
+        self.docs_page, self.lineage = "", Lineage()
+        self.step = step
+        self.to = to
+        self.verdict = verdict
+        self.master = master
+        self.apart = apart
+        self.riverrun_conn_id = riverrun_conn_id
+
+    def execute(self, context: Context) -> str:
+        """Take the step, and return the state of the release; for `gate`, its verdict. A failed gate is not retried."""
+        return acting(partial(self._take, context))
+
+    def on_kill(self) -> None:
+        """End the task, and Spark with its process; the step may be taken again."""
+        end_at_once()
+
+    def driven(self, context: Context, event: dict[str, Any]) -> str:
+        """Continue after a driver has taken the step, or has failed: a failed gate has a verdict, too."""
+        found = acting(lambda: self._found(located(self.config, self.riverrun_conn_id).project()))
+        return concluded(self, context, event, lambda _: found)
+
+    def _take(self, context: Context) -> str:
+        if self.step not in STEPS:
+            message = f"{self.step!r} is no step of a release: {', '.join(STEPS)}"
+            raise AirflowFailException(message)
+        location = located(self.config, self.riverrun_conn_id)
+        project = location.project()
+        wish = self._wish(context, project)
+        if self.step in _COMPUTING and is_apart(self, project):
+            submit(self, context, location, wish)
+        try:
+            self.log.info("%s", take(project, wish))
+        finally:
+            found = self._found(project)
+        return found
+
+    def _wish(self, context: Context, project: ProjectConfig) -> StepWish:
+        by = f"airflow:{self.dag_id}/{context['run_id']}"
+        if self.step == "retire":
+            return StepWish(self.app, self.step, self._retired(context, project), self.master, by)
+        about = {"plan": self.to, "start": self.to, "approve": self.verdict}
+        return StepWish(self.app, self.step, about.get(self.step, ""), self.master, by)
+
+    def _retired(self, context: Context, project: ProjectConfig) -> str:
+        """Return the version to retire. A further attempt deletes what is left of it, though it has left the release."""
+        store: Any = context["task_state_store"]
+        version: str = store.get(_RETIRED) or retired_by(releaser_of(project, self.app, "", ""))
+        store.set(_RETIRED, version)
+        return version
+
+    def _found(self, project: ProjectConfig) -> str:
+        """Return the state of the release; for a gate, its verdict."""
+        release = releaser_of(project, self.app, "", "").status()
+        if self.step != "gate" or release.verdict is None:
+            return release.step.value
+        self._judged(project, release.verdict)
+        return release.verdict.id
+
+    def _judged(self, project: ProjectConfig, verdict: GateVerdict) -> None:
+        """Record the page of a verdict, and its lineage for OpenLineage."""
+        self.docs_page = next(iter(verdict.pages.values()), "")
+        judged = judged_by_topic(verdict.outcomes)
+        facet = {"app": self.app, "verdict": verdict.id, "range": verdict.at}
+        topics = tuple(topic for topic in judged if topic in published_by(project, self.app))
+        self.lineage = Lineage(project.kafka["bootstrap.servers"], topics, (), facet, judged)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
+        """Return the topics that a gate has judged, for OpenLineage."""
+        return self.lineage.told()
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
+        """Return the topics that a gate has judged and rejected, for OpenLineage."""
+        return self.lineage.told()
+
+
+class QualityOperator(BaseOperator):
+    """Judges what the live version has published so far, by the expectations of its gate. Critical failures fail the task.
+
+    Args:
+        app: The application.
+        since: `last`, for records that are new since the last check; a vector of public topics, or a time. Empty for all.
+        config: Path of `streams.toml`; by default, as the connection says.
+        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
+        apart: As in `BoundedRunOperator`.
+        riverrun_conn_id: The connection.
+    """
+
+    template_fields: Sequence[str] = ("config", "app", "since", "master", "riverrun_conn_id")
+    operator_extra_links = (ApplicationLink(), DocsLink())
+    ui_color = "#f3ebfb"
+
+    def __init__(
+        self,
+        *,
+        app: str,
+        since: str = "",
+        config: str = "",
+        master: str = "",
+        apart: bool | None = None,
+        riverrun_conn_id: str = CONNECTION,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**documented(self, kwargs))
+        self.app = app
+        self.since = since
+        self.docs_page, self.lineage = "", Lineage()
+        self.config = config
+        self.master = master
+        self.apart = apart
+        self.riverrun_conn_id = riverrun_conn_id
+
+    def execute(self, context: Context) -> dict[str, str]:
+        """Judge, and return the outcome of each expectation. A failed check is not retried."""
+        return acting(partial(self._judge, context))
+
+    def driven(self, context: Context, event: dict[str, Any]) -> dict[str, str]:
+        """Continue after a driver has judged, or has failed."""
+        project = acting(lambda: located(self.config, self.riverrun_conn_id).project())
+        return concluded(self, context, event, lambda note: self._told(project, judged(project, self.app, note.found)))
+
+    def _judge(self, context: Context) -> dict[str, str]:
+        location = located(self.config, self.riverrun_conn_id)
+        project = location.project()
+        wish = CheckWish(self.app, self.since, self.master, f"airflow:{self.dag_id}/{context['run_id']}")
+        if is_apart(self, project):
+            submit(self, context, location, wish)
+        return self._told(project, judge_live(project, wish))
+
+    def _told(self, project: ProjectConfig, found: Check) -> dict[str, str]:
+        """Record the page of a check, and its lineage for OpenLineage."""
+        outcomes, critical = found.verdict.outcomes, found.verdict.critical
+        facet = {"app": self.app, "verdict": found.id, "range": found.at}
+        servers = project.kafka["bootstrap.servers"]
+        self.lineage = Lineage(servers, found.topics, (), facet, judged_by_topic(outcomes))
+        self.docs_page = next(iter(found.verdict.pages.values()), "")
+        self.log.info("check %s: judged up to %s", found.id, found.at)
+        for name, outcome in outcomes.items():
+            self.log.log(logging.WARNING if outcome.startswith("failed") else logging.INFO, "%s: %s", name, outcome)
+        if critical:
+            message = f"{self.app}: {'; '.join(f'{name}: {outcomes[name]}' for name in critical)}"
+            raise AirflowFailException(message)
+        return dict(outcomes)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
+        """Return the topics that were judged, for OpenLineage."""
+        return self.lineage.told()
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
+        """Return the topics that were judged and rejected, for OpenLineage."""
+        return self.lineage.told()
+
+    def on_kill(self) -> None:
+        """End the task, and Spark with its process; nothing was written."""
+        end_at_once()
+
+
+def documented(operator: BaseOperator, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return an operator's arguments, with its class's docstring as the task's description."""
+    said = (type(operator).__doc__ or "").partition("    Args:")[0]
+    return {"doc_md": "\n".join(line.strip() for line in said.splitlines()).strip(), **kwargs}
+
+
+def truth(name: str, value: bool | str) -> bool:  # noqa: FBT001 - templates give text
+    """Return a truth value that a template may have turned into text.
+
+    >>> truth("dry", "True"), truth("dry", False)
+    (True, False)
+
+    Raises:
+        AirflowFailException: If the text is not a truth value.
+    """
+    text = str(value).strip().lower()
+    if text not in _TRUE | _FALSE:
+        message = f"{name} is {value!r}, which is neither true nor false"
+        raise AirflowFailException(message)
+    return text in _TRUE

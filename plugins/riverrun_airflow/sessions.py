@@ -1,0 +1,396 @@
+"""Calls from operators, triggers and the page to Riverrun. Only this module calls engines, which load when they are called."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from riverrun.errors import BegunRangeError, EngineError, NotReadyError, StreamsError, UnderWayError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from riverrun.config import ProjectConfig
+    from riverrun.hosting.application import Application
+    from riverrun.hosting.control.control_topic import ControlTopic
+    from riverrun.project.bounded import BoundedRun
+    from riverrun.project.riverrun import Riverrun
+    from riverrun.quality.gate import Verdict
+    from riverrun.records import OffsetVector, TopicPartition
+    from riverrun.releases.steps.releaser import Releaser
+    from riverrun.spark.bounded_runs.summary import RunSummary
+    from riverrun.spark.ranges import RunRange
+    from riverrun_airflow.wishes import CheckWish, RunWish, StepWish, TransferWish
+
+_REPORT_SECONDS = 10.0
+_DRIVERS = "riverrun-drivers"
+_WAITING_HELPS = BegunRangeError, EngineError, NotReadyError, UnderWayError
+_STEPS: dict[str, Callable[[Releaser, str], object]] = {
+    "plan": lambda releaser, version: releaser.plan(version),
+    "start": lambda releaser, version: releaser.start(version),
+    "reprocess": lambda releaser, _: releaser.reprocess(),
+    "gate": lambda releaser, _: releaser.gate(),
+    "approve": lambda releaser, verdict: releaser.approve(verdict) if verdict else "no approval was asked for",
+    "cut": lambda releaser, _: releaser.cut(),
+    "rollback": lambda releaser, _: releaser.rollback(),
+    "retire": lambda releaser, version: releaser.retire(version),
+    "abort": lambda releaser, _: releaser.abort(),
+}
+STEPS = tuple(_STEPS)
+"""The steps of a release."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of a piece of work.
+
+    Args:
+        said: What was done, in words.
+        found: What other tasks are told: the id of a check, the records of an import, the range of an export.
+    """
+
+    said: str
+    found: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of a live version's public topics.
+
+    Args:
+        id: Identifies it in the history of checks.
+        at: The offsets up to which the topics were judged, as text.
+        topics: The topics, in order.
+        verdict: The findings.
+    """
+
+    id: str
+    at: str
+    topics: tuple[str, ...]
+    verdict: Verdict
+
+
+def front_door(project: ProjectConfig, master: str = "", by: str = "") -> Riverrun:
+    """Return the object that does the work of a task.
+
+    Args:
+        project: The project.
+        master: Overrides the project's `spark.master`, if it is not empty.
+        by: Identifies the task in the history of releases and runs.
+    """
+    from riverrun.project.riverrun import Riverrun
+    from riverrun.spark.engine.java_output import quiet_java
+
+    found = Riverrun(project, master=master or None, by=by or None)
+    found.spark_sessions.starting = quiet_java
+    return found
+
+
+def is_worth_another_attempt(error: Exception) -> bool:
+    """Return whether waiting may resolve a failure."""
+    from riverrun.spark.engine.executor_errors import another_attempt_may_help
+
+    return not isinstance(error, StreamsError) or isinstance(error, _WAITING_HELPS) or another_attempt_may_help(error)
+
+
+def is_answered(project: ProjectConfig, within_s: float) -> bool:
+    """Return whether a broker answers within a number of seconds."""
+    return front_door(project).cluster.is_answered(within_s)
+
+
+def bounded(project: ProjectConfig, wish: RunWish) -> BoundedRun:
+    """Return a run over the wish's range, or else over the offsets that its start and end resolve to now.
+
+    Raises:
+        ConfigError: If there is no such application or version.
+        RangeError: If the wish cannot be fulfilled.
+    """
+    from riverrun.spark.ranges import RunRange
+
+    app = front_door(project, wish.master, wish.by).app(wish.app, wish.version or None)
+    start = RunRange.parse(wish.range) if wish.range else wish.start
+    return app.bounded(start, wish.end, advance_stream_time_to=wish.advance_to or None)
+
+
+def run(chosen: BoundedRun, report: Callable[[int, int], None]) -> RunSummary:
+    """Process a range on Spark, exactly once. An empty range starts no Spark.
+
+    Raises:
+        StreamsError: If it cannot be processed.
+    """
+    return chosen.run(on_progress=report, every_s=_REPORT_SECONDS)
+
+
+def rehearse(chosen: BoundedRun) -> dict[str, int]:
+    """Process a range without committing anything.
+
+    Returns:
+        The number of records that would be written, by topic.
+
+    Raises:
+        StreamsError: If it cannot be processed.
+    """
+    return {topic: frame.count() for topic, frame in chosen.dry_run().items()}
+
+
+def judge_live(project: ProjectConfig, wish: CheckWish) -> Check:
+    """Judge the public topics of an application by the expectations of its gate.
+
+    Raises:
+        StreamsError: If they cannot be judged.
+    """
+    found = front_door(project, wish.master, wish.by).app(wish.app).check(wish.since)
+    return _check(found.id, found.at, found.verdict)
+
+
+def judged(project: ProjectConfig, app: str, check: str) -> Check:
+    """Return a check of the history.
+
+    Raises:
+        NotReadyError: If the history does not have it, as brokers could not store it.
+    """
+    from riverrun.quality.gate import Verdict
+    from riverrun.records import OffsetVector
+
+    for each in front_door(project).app(app).checks():
+        if each.id == check:
+            verdict = Verdict(each.outcomes, each.critical, each.warnings, each.pages)
+            return _check(check, OffsetVector.parse(each.at), verdict)
+    message = f"{app}: the history of checks does not have check {check}"
+    raise NotReadyError(message)
+
+
+def _check(check: str, at: OffsetVector, verdict: Verdict) -> Check:
+    return Check(check, str(at), tuple(sorted({tp.topic for tp in at.offsets})), verdict)
+
+
+def transfer(project: ProjectConfig, wish: TransferWish, report: Callable[[int, int], None]) -> Outcome:
+    """Import or export.
+
+    Args:
+        project: The project.
+        wish: The wish.
+        report: Called repeatedly with the records written and all records.
+
+    Raises:
+        StreamsError: If it cannot be done.
+    """
+    riverrun = front_door(project, wish.master)
+    spec = {**wish.spec, "key": tuple(wish.spec["key"])}  # JSON has lists only
+    if wish.kind == "import":
+        from riverrun.transfers.import_spec import ImportSpec
+
+        imported = riverrun.run_import(ImportSpec(**spec), packages=wish.packages, on_progress=report)
+        said = f"{imported.read} rows read, {imported.written} records written to {spec['topic']}"
+        return Outcome(said, str(imported.written))
+    from riverrun.transfers.export_spec import ExportSpec
+
+    exported = riverrun.run_export(ExportSpec(**spec), packages=wish.packages, on_progress=report)
+    if exported.batch is None:
+        return Outcome("nothing is new")
+    written = exported.batch.range
+    return Outcome(f"{exported.read} records read, {exported.written} rows written: {written}", written)
+
+
+def logged_progress(log: Any) -> Callable[[int, int], None]:
+    """Return a function that logs the progress of a transfer, with its rate and remaining time, at most every ten seconds."""
+    began = said = time.monotonic()
+
+    def report(done: int, everything: int) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said < _REPORT_SECONDS:
+            return
+        said, rate = now, done / (now - began)
+        remaining = f"{max(everything - done, 0) / rate:.0f} s" if rate else "an unknown time"
+        log.info("%d of %d records, %.0f/s, %s remaining", done, everything, rate, remaining)
+
+    return report
+
+
+def spark_page() -> str:
+    """Return the web address of the Spark that runs in this process; empty if there is none."""
+    pyspark = sys.modules.get("pyspark")
+    context = None if pyspark is None else pyspark.SparkContext._active_spark_context  # noqa: SLF001 - others start one
+    if context is None or getattr(context, "_jsc", None) is None:  # a context is known before it has started
+        return ""
+    return context.uiWebUrl or ""
+
+
+def releaser_of(project: ProjectConfig, app: str, master: str, by: str) -> Releaser:
+    """Return the object that takes the steps of an application's release."""
+    return front_door(project, master, by).app(app).release().releaser
+
+
+def take(project: ProjectConfig, wish: StepWish) -> str:
+    """Take a step of a release.
+
+    Returns:
+        The state of the release afterwards, or what the step has found, in words.
+
+    Raises:
+        StreamsError: If it cannot be taken, or has failed.
+    """
+    return str(_STEPS[wish.step](releaser_of(project, wish.app, wish.master, wish.by), wish.about))
+
+
+def retired_by(releaser: Releaser) -> str:
+    """Return the version that an application would retire now.
+
+    Raises:
+        ReleaseError: If there is none.
+    """
+    from riverrun.releases.steps.step_checks import retired_of
+
+    return retired_of(releaser.status(), None)
+
+
+def topics_of(application: Application) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the topics that an application reads, and those that it writes: staging topics if its version is not live."""
+    published, topology = application.published or {}, application.topology
+    written = {published.get(topic, topic) for topic in topology.sink_topics}
+    return tuple(sorted(topology.external_topics)), tuple(sorted(written))
+
+
+def published_by(project: ProjectConfig, app: str) -> frozenset[str]:
+    """Return the public topics of an application's live version.
+
+    Raises:
+        StreamsError: If brokers do not answer, or it cannot be loaded.
+    """
+    return frozenset(front_door(project).app(app).topology().sink_topics)
+
+
+def written_until(chosen: BoundedRun) -> str:
+    """Return the ends of the topics that a run writes to, as text. A version that is not live writes to staging topics."""
+    from riverrun.records import OffsetVector
+
+    return str(OffsetVector(_ends(chosen)))
+
+
+def written_since(chosen: BoundedRun, before: str) -> dict[str, RunRange]:
+    """Return by topic the range written to a run's outputs since they ended at `before`. Unchanged topics are left out."""
+    from riverrun.records import OffsetRange, OffsetVector
+    from riverrun.spark.ranges import RunRange
+
+    starts = OffsetVector.parse(before).offsets
+    found: dict[str, dict[TopicPartition, OffsetRange]] = {}
+    for tp, end in sorted(_ends(chosen).items()):
+        if end > starts.get(tp, 0):
+            found.setdefault(tp.topic, {})[tp] = OffsetRange(starts.get(tp, 0), end)
+    return {topic: RunRange(ranges) for topic, ranges in found.items()}
+
+
+def _ends(chosen: BoundedRun) -> dict[TopicPartition, int]:
+    from riverrun.records import TopicPartition
+
+    admin, published = chosen.admin, chosen.application.published or {}
+    counts = admin.partitions({published.get(topic, topic) for topic in chosen.application.topology.sink_topics})
+    return admin.end_offsets(TopicPartition(topic, n) for topic, count in counts.items() for n in range(count))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The state of an application at one look.
+
+    Args:
+        said: The state in words.
+        is_over: Whether the wait is over: the expected state is reached, or never will be.
+        found: The problem found; empty if there is none.
+    """
+
+    said: str
+    is_over: bool
+    found: str = ""
+
+
+def look(project: ProjectConfig, kind: str, **wanted: Any) -> Look:
+    """Look once at the state of an application. Nothing is changed.
+
+    Args:
+        project: The project.
+        kind: `ready`, `watched`, `processed` or `idle`.
+        wanted: The arguments of the function of that kind below.
+
+    Raises:
+        StreamsError: If waiting is in vain.
+        BrokerError: If brokers do not answer.
+    """
+    kinds: dict[str, Callable[..., Look]] = {
+        "ready": _ready,
+        "watched": _watched,
+        "processed": _processed,
+        "idle": _idle,
+    }
+    return kinds[kind](project, **wanted)
+
+
+def _ready(project: ProjectConfig, app: str, max_lag: int) -> Look:
+    """Look whether workers of a candidate are at most `max_lag` offsets behind; without workers there is no wait."""
+    releaser = releaser_of(project, app, "", "")
+    if not releaser.is_followed():
+        return Look("no workers of the candidate run", is_over=True)
+    ready = next(iter(releaser.wait_ready(max_lag=max_lag, looks=1)))
+    return Look(str(ready), ready.is_ready)
+
+
+def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_lag: int) -> Look:
+    """Look whether a version stays live until a time. A problem is that it is not live, or is behind; a bound of 0 is none."""
+    from riverrun.hosting.clock import SystemClock
+
+    release = releaser_of(project, app, "", "").status()
+    if release.live != version:
+        return Look(f"{release.live} is live", is_over=True, found=f"{version} is not live: {release.stands}")
+    lag = sum(each.lag for each in front_door(project).app(app, version).lag())
+    found = f"{version} is {lag} offsets behind" if 0 < max_lag < lag else ""
+    return Look(f"{version} is live, {lag} offsets behind", SystemClock().now_ms() >= until_ms, found)
+
+
+def _processed(project: ProjectConfig, app: str, version: str, end: str) -> Look:
+    """Look whether an application has processed everything before a vector, wherever it runs."""
+    from riverrun.records import OffsetVector
+
+    wanted = OffsetVector.parse(end).offsets
+    done = front_door(project).cluster.admin.committed(project.app(app).application_id(version), wanted)
+    left = sum(max(0, offset - (done[tp].offset if tp in done else 0)) for tp, offset in wanted.items())
+    return Look(f"{app} {version} has {left} offsets left", is_over=not left)
+
+
+def _idle(project: ProjectConfig, app: str) -> Look:
+    """Look whether the application has no bounded run under way."""
+    from riverrun.spark.planning.runs import RUNNING
+
+    alive = [run for run in front_door(project).app(app).runs() if run.state == RUNNING]
+    return Look(f"{alive[0].by} runs {alive[0].range}" if alive else f"no run of {app} is under way", not alive)
+
+
+def notes_of_drivers(project: ProjectConfig) -> ControlTopic:
+    """Return the topic through which drivers and waiting tasks communicate."""
+    from riverrun.hosting.control.control_topic import ControlTopic
+
+    return ControlTopic(front_door(project).cluster.admin, _DRIVERS)
+
+
+def lags_of(project: ProjectConfig, app: str) -> dict[str, int]:
+    """Return how many offsets the live version is behind, and the candidate of a release that is under way.
+
+    Raises:
+        StreamsError: If brokers do not answer, or it cannot be loaded.
+    """
+    from riverrun.releases.control_topic.registry import SETTLED, release_of
+
+    riverrun = front_door(project)
+    release = release_of(riverrun.cluster.admin, project.app(app))
+    versions = [release.live]
+    if release.candidate is not None and release.step not in SETTLED:
+        versions.append(release.candidate)
+    return {version: sum(each.lag for each in riverrun.app(app, version).lag()) for version in versions}
+
+
+def now_ms() -> int:
+    """Return the time, in ms since the epoch."""
+    from riverrun.hosting.clock import SystemClock
+
+    return SystemClock().now_ms()

@@ -1,0 +1,107 @@
+"""Tasks whose work a driver does: submitted once, found again by further attempts, concluded when the driver has ended."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from riverrun.decoders import json_decoder
+from riverrun.errors import EngineError, UnderWayError
+from riverrun_airflow.acting import acting
+from riverrun_airflow.drivers import DONE, ENDED, Note, end, is_local, start
+from riverrun_airflow.sessions import now_ms
+from riverrun_airflow.triggers import DriverTrigger, ended
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from airflow.sdk import Context
+
+    from riverrun.config import ProjectConfig
+    from riverrun_airflow.location import Location
+    from riverrun_airflow.wishes import Wish
+
+_DRIVER = "driver"
+"""Key of a task's state: the driver that does its work, until the outcome is known."""
+T = TypeVar("T")
+
+
+class Computing(Protocol):
+    """A task that computes on Spark, itself or by a driver."""
+
+    config: str
+    riverrun_conn_id: str
+    master: str
+    apart: bool | None
+
+    @property
+    def log(self) -> Any:
+        """The task's log."""
+
+    def execute(self, context: Context) -> Any:
+        """Compute, or submit the work."""
+
+    def defer(self, *, trigger: Any, method_name: str) -> NoReturn:
+        """Wait for a trigger without a slot."""
+
+
+def is_apart(task: Computing, project: ProjectConfig) -> bool:
+    """Return whether a driver does the work of a task: as it says, otherwise if Spark is a cluster."""
+    return not is_local(project, task.master) if task.apart is None else task.apart
+
+
+def submit(task: Computing, context: Context, location: Location, wish: Wish) -> NoReturn:
+    """Start a driver, or find that of an earlier attempt, and defer the task until it has ended: see `concluded`."""
+    store: Any = context["task_state_store"]
+    driver = store.get(_DRIVER)
+    try:
+        if driver is None:
+            driver = {"driver": uuid.uuid4().hex, "since_ms": now_ms()}
+            store.set(_DRIVER, driver)  # first, so that no attempt starts a second one
+            start(location, driver["driver"], wish)
+        else:
+            task.log.info("the driver %s of an earlier attempt does the work", driver["driver"])
+        task.defer(trigger=DriverTrigger(driver, task.config, task.riverrun_conn_id), method_name="driven")
+    except (OSError, EngineError):
+        store.delete(_DRIVER)
+        raise
+    except KeyboardInterrupt:
+        end(location.project(), driver["driver"])
+        raise
+
+
+def concluded(task: Computing, context: Context, event: dict[str, Any], conclude: Callable[[Note], T]) -> T:
+    """Return the result of a task whose driver has ended. A driver that was told to end is replaced by another one.
+
+    Args:
+        task: The task.
+        context: Its context.
+        event: The event of the trigger.
+        conclude: Returns the result when the work is done, from the driver's last note.
+
+    Raises:
+        UnderWayError: If another run has to end first.
+        AirflowException: If the driver has failed or died, and another attempt may help.
+        AirflowFailException: If it has failed, and no other attempt helps.
+    """
+    store: Any = context["task_state_store"]
+    note = json_decoder(Note).decode(ended(event))
+    task.log.info("%s", note.said)
+    if note.state == DONE:
+        try:
+            found = acting(lambda: conclude(note))
+        except AirflowFailException:  # a cleared task works anew; a retry after another failure concludes again
+            store.delete(_DRIVER)
+            raise
+        store.delete(_DRIVER)
+        return found
+    store.delete(_DRIVER)
+    if note.state == ENDED:
+        again: T = task.execute(context)
+        return again
+    if note.is_under_way:
+        raise UnderWayError(note.said)
+    raise (AirflowException if note.may_help else AirflowFailException)(note.said)

@@ -1,0 +1,114 @@
+"""Waits that take no slot. Each looks now and then, and keeps nothing in memory that a restart of the triggerer would lose."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from riverrun.errors import BrokerError, StreamsError
+from riverrun_airflow.drivers import end, look_at
+from riverrun_airflow.hooks import CONNECTION, located
+from riverrun_airflow.sessions import Look, look
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+OK, FAILED = "ok", "failed"
+
+
+class LookTrigger(BaseTrigger):
+    """Checks the state of an application repeatedly, and fires when it is as wanted.
+
+    If brokers do not answer, it tries again.
+
+    Args:
+        look: The arguments of the check: see `sessions.look`.
+        config: Path of `streams.toml`; empty if the connection says it.
+        riverrun_conn_id: The connection.
+        every_s: Seconds between two looks.
+    """
+
+    def __init__(
+        self, look: dict[str, Any], config: str = "", riverrun_conn_id: str = CONNECTION, every_s: float = 5.0
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # Airflow's
+        self.look = look
+        self.config = config
+        self.riverrun_conn_id = riverrun_conn_id
+        self.every_s = every_s
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and arguments from which another triggerer creates it again."""
+        arguments = {
+            "look": self.look,
+            "config": self.config,
+            "riverrun_conn_id": self.riverrun_conn_id,
+            "every_s": self.every_s,
+        }
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until there is something to report."""
+        while True:
+            try:
+                found = await asyncio.to_thread(self._look)
+            except BrokerError as error:
+                self.log.warning("Looked in vain: %s", error.message)
+            except StreamsError as error:
+                yield _event({"status": FAILED, "said": str(error)})
+                return
+            else:
+                self.log.info("%s", found.said)
+                if found.is_over:
+                    yield _event({"status": OK, "said": found.said, "found": found.found})
+                    return
+            await asyncio.sleep(self.every_s)
+
+    def _look(self) -> Look:
+        return look(located(self.config, self.riverrun_conn_id).project(), **self.look)
+
+
+class DriverTrigger(LookTrigger):
+    """Waits until a Spark driver has ended, and ends it if a person cancels its task.
+
+    Args:
+        look: The driver and its start time: the arguments of `drivers.look_at`.
+        config: Path of `streams.toml`; empty if the connection says it.
+        riverrun_conn_id: The connection.
+        every_s: Seconds between two looks.
+    """
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until the driver has ended, not at once: Airflow may take a task that is resumed at once for a failed one."""
+        await asyncio.sleep(self.every_s)
+        async for event in super().run():
+            yield event
+
+    async def on_kill(self) -> None:
+        """Ask the driver to end."""
+        await asyncio.to_thread(self._end)
+
+    def _look(self) -> Look:
+        return look_at(located(self.config, self.riverrun_conn_id).project(), **self.look)
+
+    def _end(self) -> None:
+        end(located(self.config, self.riverrun_conn_id).project(), self.look["driver"])
+
+
+def _event(payload: dict[str, Any]) -> TriggerEvent:
+    return TriggerEvent(payload)  # type: ignore[no-untyped-call] # Airflow's
+
+
+def ended(event: dict[str, Any]) -> str:
+    """Return the findings of a wait.
+
+    Raises:
+        AirflowFailException: If it was in vain.
+    """
+    if event.get("status", OK) != OK:
+        raise AirflowFailException(event["said"])
+    found: str = event.get("found", "")
+    return found

@@ -4,6 +4,7 @@
   x TopologyError                 the author of a topology, when it is built
   x ConfigError                   the operator, before anything starts
   x UnsupportedByHostError        the operator: this host cannot run that feature
+  x DebuggerError                 the author of a topology that stops in a debugger where there is no terminal
   x RecordError                   the author of the record, or of the code that handled it
     - DeserializationError
     - SerializationError
@@ -36,6 +37,8 @@
 """
 
 from __future__ import annotations
+
+import bdb
 
 
 class StreamsError(Exception):
@@ -80,6 +83,10 @@ class MissingExtraError(StreamsError):
 
 class UnsupportedByHostError(StreamsError):
     """A topology uses a feature that its host does not support. Raised before the first record."""
+
+
+class DebuggerError(StreamsError):
+    """A debugger ended the processing of a record: its user quit, or it found no terminal. No handler skips the record."""
 
 
 class RecordError(StreamsError):
@@ -258,7 +265,14 @@ def as_exception(error: Exception | SystemExit) -> Exception:
 
     >>> as_exception(SystemExit(3))
     RuntimeError('sys.exit(3) was called')
+
+    Raises:
+        DebuggerError: If a debugger was quit, since no record is to blame.
     """
+    if isinstance(error, bdb.BdbQuit):
+        message = "Processing ended in a debugger: it was quit, or found no terminal"
+        hint = "Stream threads have no terminal. Debug in TopologyTestDriver, or with riverrun worker APP --in-process."
+        raise DebuggerError(message, hint=hint) from error
     if isinstance(error, Exception):
         return error
     exited = RuntimeError(f"sys.exit({error.code!r}) was called")

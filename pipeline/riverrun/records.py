@@ -67,6 +67,14 @@ def _is_writable(name: str) -> bool:
     return "\0" not in name
 
 
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_legal_topic(name: str) -> bool:
+    """Return whether a topic may have the name, and so whatever becomes part of one (`Topic.validate`)."""
+    return _LEGAL_TOPIC.fullmatch(name) is not None and name not in {".", ".."}
+
+
 class TopicPartition(NamedTuple):
     """One partition of one topic; prints as `topic-partition` (`org.apache.kafka.common.TopicPartition`)."""
 

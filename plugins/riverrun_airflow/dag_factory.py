@@ -21,7 +21,7 @@ from riverrun_airflow.approval import (
 from riverrun_airflow.assets import outputs_of
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.notices import LagOperator, Notices
-from riverrun_airflow.operators import BoundedRunOperator, QualityOperator, ReleaseOperator
+from riverrun_airflow.operators import BoundedRunOperator, QualityOperator, RefusalOperator, ReleaseOperator
 from riverrun_airflow.pools import pool_of
 from riverrun_airflow.waiting import AwaitOperator, WatchOperator
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from airflow.sdk.definitions.deadline import DeadlineAlert
 
     from riverrun.config import AppConfig
+    from riverrun.errors import ConfigError
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _RETRIES = {"retries": 2, "retry_delay": timedelta(minutes=1)}
@@ -104,13 +105,19 @@ def dags(
         default_args: Arguments of all tasks: owner, callbacks, retries.
         notices: Notifiers of failed gates and checks, late runs, and versions that fall behind.
 
+    Returns:
+        The DAGs. An application whose declaration has an error gets one that shows it; the others are not affected.
+
     Raises:
         ConfigError: If the project is not found or cannot be used; Airflow shows it as an import error.
     """
     location = located(str(config), riverrun_conn_id)
     place = Place(str(config), riverrun_conn_id, {**_RETRIES, **(default_args or {})}, notices or Notices())
     made = []
-    for app in location.project().apps.values():
+    project = location.project()
+    for name, refusal in project.refused.items():
+        made.append(refused(place, name, refusal.error))
+    for app in project.apps.values():
         if app.schedule is not None:
             made.append(bounded_run(place, app))
         made += [backfill(place, app), release(place, app)]
@@ -221,6 +228,21 @@ def quality(place: Place, app: AppConfig) -> DAG:
     with _dag(f"{app.name}__quality", place, app, _QUALITY, schedule=written, params=params) as dag:
         told = place.notices.of_failures
         QualityOperator(task_id="judge", since="{{ params['since'] }}", **place.arguments(app), **told)
+    return dag
+
+
+def refused(place: Place, name: str, error: ConfigError) -> DAG:
+    """Return the DAG that stands for an application whose declaration has an error: it shows the error, and can only fail."""
+    with DAG(
+        f"{name}__error",
+        description=error.message,
+        doc_md=f"`{error}`",
+        schedule=None,
+        start_date=_EPOCH,
+        tags=["riverrun", name, "error"],
+        default_args=dict(place.default_args),
+    ) as dag:
+        RefusalOperator(task_id="read", told=str(error), retries=0)
     return dag
 
 

@@ -69,7 +69,10 @@ class RiverrunHook(BaseHook):
                 return False, f"{project.path} can be read, but no broker answers"
         except StreamsError as error:
             return False, str(error)
-        return True, f"{project.path} has {', '.join(project.apps) or 'no applications'}; brokers answer"
+        return (
+            True,
+            f"{project.path} has {', '.join((*project.apps, *project.refused)) or 'no applications'}; brokers answer",
+        )
 
 
 def located(config: str, connection: str = CONNECTION) -> Location:

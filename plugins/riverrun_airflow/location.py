@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from riverrun.config import ProjectConfig
+from riverrun.config.code.attributes import look_beside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,9 +37,7 @@ class Location:
             ConfigError: If the file cannot be used.
         """
         project = ProjectConfig.load(self.path, os.environ)
-        beside = str(self.path.resolve().parent)
-        if beside not in sys.path:
-            sys.path.append(beside)
+        look_beside(self.path)
         spark = dict(project.spark)
         if self.master:
             spark = {key: value for key, value in spark.items() if key not in _PLACES}

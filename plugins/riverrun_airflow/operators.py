@@ -434,6 +434,27 @@ class QualityOperator(BaseOperator):
         end_at_once()
 
 
+class RefusalOperator(BaseOperator):
+    """Stands for an application whose declaration in `streams.toml` has an error.
+
+    Args:
+        told: The error.
+    """
+
+    def __init__(self, *, told: str, **kwargs: Any) -> None:
+        """Keep the error."""
+        super().__init__(**documented(self, kwargs))
+        self.told = told
+
+    def execute(self, context: Context) -> None:  # noqa: ARG002 - Airflow's signature
+        """Fail with the error.
+
+        Raises:
+            AirflowFailException: Always.
+        """
+        raise AirflowFailException(self.told)
+
+
 def documented(operator: BaseOperator, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return an operator's arguments, with its class's docstring as the task's description."""
     said = (type(operator).__doc__ or "").partition("    Args:")[0]

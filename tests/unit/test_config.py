@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from riverrun import StreamsBuilder
 from riverrun.config import Optimization, ProjectConfig, TopologyConfig, call_attribute, load_attribute
-from riverrun.config.cron import wrong_in
+from riverrun.config.address import ServerAddress
+from riverrun.config.checks import wrong_in_schedule
+from riverrun.config.code.attributes import look_beside
 from riverrun.errors import ConfigError, StreamsError, TopologyError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GOOD = """
 [kafka]
@@ -50,16 +49,83 @@ def outputs(lines: str) -> tuple[str, str]:
 def load(tmp_path: Path, text: str) -> ProjectConfig:
     path = tmp_path / "streams.toml"
     path.write_text(text)
-    return ProjectConfig.load(path, {"SECRET": "hidden"})
+    project = ProjectConfig.load(path, {"SECRET": "hidden"})
+    for name in project.refused:
+        project.app(name)
+    return project
+
+
+def test_an_error_of_one_application_stops_only_what_asks_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "streams.toml"
+    clicks = '[apps.clicks]\ntopology = "clicks:build"\n[apps.clicks.config]\n"server.token" = "${NOWHERE}"\n'
+    path.write_text(f"{GOOD}{clicks}[apps.orders]\ntopolgy = 5\nversions = {{v2 = 1}}\n")
+    project = ProjectConfig.load(path, {"SECRET": "hidden"})
+    assert project.app("delays").name == "delays"
+    with pytest.raises(ConfigError, match=r"clicks\.config\.server\.token needs the environment variable NOWHERE"):
+        project.app("clicks")
+    with pytest.raises(ConfigError, match=r"unknown key apps\.orders\.topolgy"):
+        project.app("orders")
+    assert {"clicks-v1", "orders-v1", "orders-v2"} <= set(project.application_ids)
+
+
+IN_TOML = {
+    "a string": '"text"', "a whole number": "7", "a number": "7.5", "true": "true", "an array": "[1]", "a table": "{a = 1}",
+    "a date": "2026-01-01", "a time": "12:00:00", "a moment": "2026-01-01T00:00:00Z",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", IN_TOML)
+@pytest.mark.parametrize(
+    "place",
+    [
+        "kafka", "spark", "schema_registry", "console", "apps", "apps.a", "apps.a.config", "apps.a.versions", "apps.a.outputs",
+        "apps.a.topology", "apps.a.version", "apps.a.schedule", "apps.a.quality", "apps.a.data_docs",
+        'apps.a.config."state.dir"', 'apps.a.config."num.stream.threads"', 'apps.a.config."server.allowed.hosts"',
+        'apps.a.config."server.token"', 'apps.a.config."snapshot.url"', 'apps.a.config."application.server"',
+        'apps.a.config."server.ssl.key.location"', 'apps.a.config."processing.guarantee"', 'kafka."client.id"',
+    ],
+)  # fmt: skip
+def test_a_value_of_the_wrong_kind_is_named_in_the_words_of_toml(tmp_path: Path, place: str, kind: str) -> None:
+    path = tmp_path / "streams.toml"
+    path.write_text(f"{place} = {IN_TOML[kind]}\n")
+    message = ""
+    try:
+        load(tmp_path, path.read_text())
+    except ConfigError as error:
+        message = error.message
+    assert not re.search(r"\bdict\b|\bstr\b|\bint\b|\bNone\b|datetime|True|False", message)
+
+
+def test_no_text_of_the_file_may_have_a_nul(tmp_path: Path) -> None:
+    for setting in ("state.dir", "snapshot.url", "server.ssl.key.location", "application.server", "server.token"):
+        with pytest.raises(ConfigError, match=r"NUL|not host:port"):
+            load(tmp_path, GOOD.replace('"max.task.idle.ms" = -1', f'"{setting}" = "a\\u0000b"'))
+    for key in ("quality", "data_docs", "version", "schedule"):
+        with pytest.raises(ConfigError, match="NUL"):
+            load(tmp_path, f'[kafka]\n"bootstrap.servers" = "h:1"\n[apps.a]\ntopology = "a:b"\n{key} = "a\\u0000b"\n')
+
+
+def test_a_value_of_the_wrong_kind_is_not_shown_where_it_may_be_secret(tmp_path: Path) -> None:
+    for where in (
+        '[apps.a.config]\n"server.token"',
+        '[kafka]\n"sasl.password"',
+        '[apps.a.config]\n"server.ssl.key.password"',
+    ):
+        path = tmp_path / "streams.toml"
+        path.write_text(f'[apps.a]\ntopology = "a:b"\n{where} = [["hidden"], 12345]\n')
+        with pytest.raises(ConfigError) as raised:
+            ProjectConfig.load(path, {}).app("a")
+        assert "hidden" not in str(raised.value)
+        assert "12345" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
     ("setting", "complaint"),
     [
         ('"topology.optimization" = "faster"', "'faster' is not a value of topology.optimization"),
-        ('"topology.optimization" = true', "topology.optimization is True, not a str"),
+        ('"topology.optimization" = true', "topology.optimization is true, not a string"),
         ('"default.dsl.store" = "disk"', "default.dsl.store is 'disk'"),
-        ('"ensure.explicit.internal.resource.naming" = 1', "naming is 1, not a bool"),
+        ('"ensure.explicit.internal.resource.naming" = 1', "naming is 1, not true or false"),
     ],
 )
 def test_settings_of_the_topology_are_checked(tmp_path: Path, setting: str, complaint: str) -> None:
@@ -77,7 +143,7 @@ def test_settings_of_the_topology_are_checked(tmp_path: Path, setting: str, comp
         ('"consumer.session.timeout.ms" = "6s"', "session.timeout.ms is '6s', and must be at least 1"),
         ('"consumer.heartbeat.interval.ms" = 0', "heartbeat.interval.ms is 0, and must be at least 1"),
         ('"topic.retention.sm" = 5', "topic.retention.sm is not a setting of topics"),
-        ('"commit.interval.ms" = "5"', "commit.interval.ms is '5', not an int"),
+        ('"commit.interval.ms" = "5"', "commit.interval.ms is '5', not a whole number"),
     ],
 )
 def test_what_clients_are_not_to_be_told_is_refused(tmp_path: Path, setting: str, complaint: str) -> None:
@@ -93,10 +159,14 @@ def test_what_clients_are_not_to_be_told_is_refused(tmp_path: Path, setting: str
         (('"h:1"', '"http://h:1"'), "has 'http://h:1', which is not host:port", "9092"),
         (('"h:1"', '"h:1,i:70000"'), "has 'i:70000', which is not host:port", "9092"),
         (("${SECRET}", "${SECRET:-none}"), "has a ${ that does not begin ${NAME}", "without a default"),
-        (('"max.task.idle.ms" = -1', '"max.task.idle.ms" = true'), "is True, not an int", ""),
+        (('"max.task.idle.ms" = -1', '"max.task.idle.ms" = true'), "is true, not a whole number", ""),
         (('"max.task.idle.ms" = -1', "max.task.idle.ms = -1"), "unknown setting", '"max.task.idle.ms"'),
         (('"0 */6 * * *"', '"every day"'), "not a cron expression: it has 2 fields", "0 */6 * * *"),
-        (('"0 */6 * * *"', '"0 25 * * *"'), "not a cron expression: its hour, 25, is not in 0-23", "0 */6 * * *"),
+        (
+            ('"0 */6 * * *"', '"0 25 * * *"'),
+            "not a cron expression: [0 25 * * *] is not acceptable, out of range",
+            "0 */6 * * *",
+        ),
         (('"0 */6 * * *"', '"@dayly"'), "not a cron expression: there is no @dayly", "0 */6 * * *"),
         (("${SECRET}", "$SECRET"), "has $SECRET, which is not replaced", "Write ${SECRET}."),
         (
@@ -202,7 +272,7 @@ def test_snapshots_are_kept_at_a_url_or_beside_the_file(tmp_path: Path, url: str
         (("LogAndContinueExceptionHandler", "Ignore"), "Allowed: fail, continue"),
         (("my.handlers:Skip", "my.handlers.Skip"), "or module:attribute"),
         (("LogAndSkipOnInvalidTimestamp", "LogAndSkip"), "Allowed: FailOnInvalidTimestamp"),
-        (('= "letters"', "= 3"), "errors.dead.letter.queue.topic.name is 3, not a str"),
+        (('= "letters"', "= 3"), "errors.dead.letter.queue.topic.name is 3, not a string"),
         (
             ('"max.task.idle.ms" = -1', '"processing.guarantee" = "exactly_once"'),
             "Allowed: exactly_once_v2, at_least_once",
@@ -226,11 +296,11 @@ def test_snapshots_are_kept_at_a_url_or_beside_the_file(tmp_path: Path, url: str
         (('"h:1"', '"h:1'), "is not TOML"),
         (('"bootstrap.servers" = "h:1"', ""), "needs .bootstrap.servers"),
         (('version = "v1"', 'version = "v 1"'), "version 'v 1' of apps.delays has characters other"),
-        (('v2 = "m:build_v2"', "v2 = 3"), "apps.delays.versions.v2 is 3, not a str"),
+        (('v2 = "m:build_v2"', "v2 = 3"), "apps.delays.versions.v2 is 3, not a string"),
         (("v2 = ", "v1 = "), "versions.v1 is declared twice"),
         (bounded("-1"), "at least 0.*Leave it out"),
-        (bounded("true"), "is True.*at least 0"),
-        (bounded('"1k"'), "'1k', not an int"),
+        (bounded("true"), "is true, not a whole number"),
+        (bounded('"1k"'), "'1k', not a whole number"),
         (outputs('alerts = "lot"'), r"outputs.alerts is 'lot'.*Allowed: table, log. Did you mean 'log'"),
         (outputs("alerts = 1"), "outputs.alerts is 1.*Allowed: table, log"),
         (outputs('my.alerts = "log"'), 'outputs.my is a table.*with dots are quoted: "my.alerts"'),
@@ -251,7 +321,7 @@ def test_what_is_no_file_of_text_is_refused(tmp_path: Path) -> None:
         ProjectConfig.load(tmp_path, {})
     path = tmp_path / "streams.toml"
     path.write_bytes(b"\xff")
-    with pytest.raises(ConfigError, match=r"streams\.toml is not TOML: .* can't decode"):
+    with pytest.raises(ConfigError, match=r"streams\.toml is not TOML: line 1 has a byte that is not UTF-8"):
         ProjectConfig.load(path, {})
 
 
@@ -321,7 +391,7 @@ def test_a_token_with_a_line_end_is_used_and_an_impossible_one_is_not_shown(tmp_
     streams = load(tmp_path, f'{GOOD}"{key}" = "s3cret\\n"\n').app("delays").streams
     assert getattr(streams, key.replace(".", "_")) == "s3cret"
     for token in ("s3cr\\u00e9t", "s3c\\nret", "s3c\\u0000ret"):
-        with pytest.raises(ConfigError, match="characters that a token cannot have") as refused:
+        with pytest.raises(ConfigError, match=r"characters that a token cannot have|NUL") as refused:
             load(tmp_path, f'{GOOD}"{key}" = "{token}"\n')
         assert "s3c" not in str(refused.value)
 
@@ -362,7 +432,7 @@ def test_settings_of_spark_are_kept_under_its_own_names_and_never_shown(tmp_path
     [
         ('master = "local"', "[spark] master is not a setting of Spark"),
         ("spark.executor.cores = 2", "[spark] spark is not a setting of Spark"),
-        ('"spark.jars" = ["a"]', "[spark] spark.jars is ['a'], not one value"),
+        ('"spark.jars" = ["a"]', "[spark] spark.jars is an array, not one value"),
     ],
 )
 def test_what_is_no_setting_of_spark_is_refused(tmp_path: Path, setting: str, complaint: str) -> None:
@@ -439,6 +509,67 @@ def test_a_module_that_is_no_topology_is_told_from_its_errors(
         call_attribute("mistaken:build", object())
 
 
+def test_modules_are_found_beside_the_file_wherever_a_program_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("project", "started"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "found_beside.py").write_text(f"def build(): return {name!r}")
+    monkeypatch.chdir(tmp_path / "started")
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.delitem(sys.modules, "found_beside", raising=False)
+    look_beside(Path("../project/streams.toml"), first=True)
+    assert call_attribute("found_beside:build") == "project"
+
+
+def test_modules_beside_the_file_of_a_program_hide_none_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = list(sys.path)
+    for _ in range(2):
+        look_beside(tmp_path / "streams.toml")
+    assert sys.path == [*before, str(tmp_path)]
+
+
+@pytest.mark.parametrize("host", ["256.1.1.1", "1.2.3", "1.2.3.4.5", "1", "0.0.0.0.0", "1..2.3"])
+def test_numbers_that_are_no_address_are_no_host(host: str) -> None:
+    with pytest.raises(ValueError, match="the host is not valid"):
+        ServerAddress.parse(f"{host}:80")
+
+
+@pytest.mark.parametrize("hosts", [["*"], ["*.example.org"], [""], ["http://a"], ["a b"], ["a/b"]])
+def test_hosts_that_no_caller_can_use_are_refused(tmp_path: Path, hosts: list[str]) -> None:
+    with pytest.raises(ConfigError, match="which is not the name of a host"):
+        load(tmp_path, GOOD.replace('"max.task.idle.ms" = -1', f'"server.allowed.hosts" = {hosts}'.replace("'", '"')))
+
+
+def test_a_state_directory_below_the_home_directory_is_meant_by_a_tilde(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for setting in ("state.dir", "snapshot.url"):
+        project = load(tmp_path, GOOD.replace('"max.task.idle.ms" = -1', f'"{setting}" = "~/x"'))
+        streams = project.app("delays").streams
+        assert {streams.state_dir, streams.snapshot_url} >= {str(tmp_path / "home/x")}
+    with pytest.raises(ConfigError, match="no_such_user"):
+        load(tmp_path, GOOD.replace('"max.task.idle.ms" = -1', '"state.dir" = "~no_such_user/x"'))
+
+
+def test_a_replication_factor_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="at least 1, or -1"):
+        load(tmp_path, GOOD.replace('"max.task.idle.ms" = -1', '"replication.factor" = 0'))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "latin-1", "cp037"])
+def test_a_file_in_another_encoding_is_told_to_be_saved_as_utf_8(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "streams.toml"
+    path.write_bytes(f"# k\xe4se\n{GOOD}".encode(encoding))
+    with pytest.raises(ConfigError, match="is not TOML") as raised:
+        ProjectConfig.load(path, {"SECRET": "hidden"})
+    assert "codec" not in str(raised.value)
+
+
 def test_a_module_of_the_users_that_hides_the_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "riverrun.py").write_text("")
     (tmp_path / "topology.py").write_text("def build(builder): ...")
@@ -456,11 +587,11 @@ def test_the_bound_of_inputs_since_a_gate_is_read(tmp_path: Path) -> None:
     "schedule", ["@hourly", "*/5 0-12 1,15 jan-mar MON", "0 0 L * *", "0 0 * * 1#2", "0 0 * * 7", "0 0 ? * * 30"]
 )
 def test_schedules_that_airflow_understands_pass(schedule: str) -> None:
-    assert wrong_in(schedule) is None
+    assert wrong_in_schedule(schedule) is None
 
 
 @pytest.mark.parametrize(
     "schedule", ["", "* * * *", "60 * * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "*/0 * * * *", "a * * * *"]
 )
 def test_schedules_that_nobody_understands_do_not(schedule: str) -> None:
-    assert wrong_in(schedule) is not None
+    assert wrong_in_schedule(schedule) is not None

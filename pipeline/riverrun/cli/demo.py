@@ -38,7 +38,7 @@ def run(context: typer.Context, days: Days = None) -> None:
         broker=broker,
         environ=settings.environ,
         scratch=scratch,
-        console=Console(),
+        console=Console(emoji=False),
         days=days,
     )
     with running(broker):

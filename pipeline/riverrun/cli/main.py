@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 import riverrun
 from riverrun.cli import (
@@ -113,7 +114,7 @@ def settings(
 
 def main() -> None:
     """Run `riverrun`, and show errors that users can act on without a traceback."""
-    sys.path.insert(0, str(Path.cwd()))  # applications are imported from the current directory
+    sys.path.insert(0, str(Path.cwd()))  # after the directory of streams.toml (`Settings.project`)
     try:
         app()
     except KeyboardInterrupt:
@@ -144,11 +145,7 @@ def _say(error: StreamsError) -> None:
     if current_style().as_json:  # collectors of the lines accept nothing else
         logging.getLogger("riverrun").error("%s", error)
         return
-    console = Console(stderr=True)
-    console.print(f"[bold red]Error:[/] {_escaped(error.message)}", soft_wrap=True)
+    console = Console(stderr=True, emoji=False)
+    console.print(Text.assemble(("Error:", "bold red"), f" {error.message}"), soft_wrap=True)
     if error.hint:
-        console.print(f"[yellow]Hint:[/] {_escaped(error.hint)}", soft_wrap=True)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", "\\[")
+        console.print(Text.assemble(("Hint:", "yellow"), f" {error.hint}"), soft_wrap=True)

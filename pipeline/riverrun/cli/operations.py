@@ -43,7 +43,7 @@ def lag(context: typer.Context, app: App, version: Version = None) -> None:
     for each in found:
         committed = "none" if each.committed is None else str(each.committed)
         table.add_row(str(each.tp), committed, str(each.end), str(each.lag))
-    Console().print(table)
+    Console(emoji=False).print(table)
     internal = sum(each.lag for each in found if each.is_internal)
     typer.echo(f"{sum(each.lag for each in found) - internal} offsets behind; {internal} in repartition topics")
 

@@ -52,9 +52,11 @@ class Settings:
         Raises:
             ConfigError: If `streams.toml` cannot be read, or has unknown keys or impossible values.
         """
+        from riverrun.config.code.attributes import look_beside
         from riverrun.project.riverrun import Riverrun
         from riverrun.spark.engine.java_output import quiet_java
 
+        look_beside(self.config, first=True)
         environ = {**self.environ, "RIVERRUN_HOME": str(self.home)}
         project = Riverrun(
             self.config,

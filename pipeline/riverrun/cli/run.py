@@ -68,7 +68,7 @@ def run(
     from riverrun.cli.run_report import plan_table
     from riverrun.project.progress_bar import progress_bar
 
-    console = Console()
+    console = Console(emoji=False)
     bounded = (
         settings_of(context)
         .project(master)

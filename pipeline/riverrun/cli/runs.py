@@ -31,7 +31,7 @@ def runs(
         for run in found:
             typer.echo(msgspec.json.encode(run))
         return
-    console = Console(width=_NO_LIMIT if wide else None)
+    console = Console(width=_NO_LIMIT if wide else None, emoji=False)
     console.print(runs_table(app, found, wide=wide))
     for run in () if wide else found:
         if run.error is not None:

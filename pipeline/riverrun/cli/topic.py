@@ -148,9 +148,9 @@ def _opened(file: Path | None) -> AbstractContextManager[Any]:
         ConfigError: If the file cannot be read.
     """
     if file is None:
-        return nullcontext(sys.stdin)
+        return nullcontext(sys.stdin.buffer)
     try:
-        return file.open(encoding="utf-8")
+        return file.open("rb")
     except OSError as error:
         message = f"{file} cannot be read: {error.strerror}"
         raise ConfigError(message) from error

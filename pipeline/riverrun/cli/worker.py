@@ -67,25 +67,29 @@ def worker(
             "--until-caught-up", metavar="", help="Run all tasks alone, and stop as soon as nothing is left to process."
         ),
     ] = False,
+    in_process: Annotated[
+        bool,
+        typer.Option("--in-process", metavar="", help="Run all tasks alone in this process, where breakpoint() works."),
+    ] = False,
 ) -> None:
     """Run an instance of an application until Ctrl-C or SIGTERM stops it. Instances share the tasks."""
     ending = Ending()
     if on is None:
         _refuse({"--instances": instances, "--master": master}, "says how to run on Spark", "Add --on spark.")
-    if until_caught_up:
-        _refuse({"--on": on}, "does not go with --until-caught-up", "A bounded run on Spark: riverrun run.")
+    if until_caught_up or in_process:
+        flag = "--until-caught-up" if until_caught_up else "--in-process"
+        _refuse({"--on": on}, f"does not go with {flag}", "A bounded run on Spark: riverrun run.")
         alone = {"--threads": threads, "--server": server}
-        _refuse(alone, "does not go with --until-caught-up, which runs all tasks in one process", "Leave it out.")
+        _refuse(alone, f"does not go with {flag}, which runs all tasks in one process", "Leave it out.")
     chosen = settings_of(context).project(master).app(app, version)
     if on is Place.SPARK:
         deployment = chosen.deployment(
             instances or 1, threads=threads, state_dir=state_dir, server=server, on_report=_show_report
         )
         summary = _on_spark(deployment, ending)
-    elif until_caught_up:
-        summary = _alone(
-            chosen.sole_worker(state_dir=state_dir, on_state=_show_state, on_restore=_show_restore), ending
-        )
+    elif until_caught_up or in_process:
+        sole = chosen.sole_worker(state_dir=state_dir, on_state=_show_state, on_restore=_show_restore)
+        summary = _alone(sole, ending, until_caught_up=until_caught_up)
     else:
         summary = _in_group(chosen.worker(threads=threads, state_dir=state_dir, server=server), ending)
     done = f"{counted(summary.processed, 'record')} processed in {counted(summary.commits, 'commit')}"
@@ -104,7 +108,7 @@ def _refuse(options: Mapping[str, object], why: str, hint: str) -> None:
             raise ConfigError(message, hint=hint)
 
 
-def _alone(running: Worker, ending: Ending) -> WorkerSummary:
+def _alone(running: Worker, ending: Ending, *, until_caught_up: bool) -> WorkerSummary:
     from riverrun.hosting.garbage_collection import collect_rarely
 
     tell_of_staging(running.application)
@@ -116,7 +120,7 @@ def _alone(running: Worker, ending: Ending) -> WorkerSummary:
             end_now()
 
     ending.ask(stop_then_end(stop))
-    return running.run(until_caught_up=True)
+    return running.run(until_caught_up=until_caught_up)
 
 
 def _in_group(running: AppWorker, ending: Ending) -> WorkerSummary:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from riverrun.errors import ConfigError
 
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,253}")
+_NUMBERS = re.compile(r"[0-9.]+")
 _MAX_PORT = 65535
 
 
@@ -88,6 +89,11 @@ def _is_host(host: str) -> bool:
     if host.startswith("[") and host.endswith("]"):
         try:
             return "%" not in host and bool(ipaddress.IPv6Address(host[1:-1]))
+        except ValueError:
+            return False
+    if _NUMBERS.fullmatch(host):  # no name of a host is made of numbers alone
+        try:
+            return bool(ipaddress.IPv4Address(host))
         except ValueError:
             return False
     return _NAME.fullmatch(host) is not None

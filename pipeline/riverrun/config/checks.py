@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import difflib
+from datetime import date, time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from riverrun.config.secrets import is_secret
 from riverrun.errors import ConfigError
 
+_LONGEST = 100
+_FIELDS = 5, 6
+_PRESETS = frozenset(
+    "@once @continuous @hourly @daily @midnight @weekly @monthly @quarterly @yearly @annually".split()  # noqa: SIM905
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping
 
 
 def check_keys(path: Path, where: str, table: Mapping[str, Any], allowed: Iterable[str]) -> None:
@@ -31,22 +39,110 @@ def check_keys(path: Path, where: str, table: Mapping[str, Any], allowed: Iterab
             raise ConfigError(message, hint=f"Allowed: {', '.join(known)}. {nearest(key, known)}".strip())
 
 
-def check_type(path: Path | str, where: str, value: Any, expected: Callable[..., Any]) -> None:
+_IN_TOML: Mapping[type, str] = {
+    bool: "true or false",
+    dict: "a table",
+    float: "a number",
+    int: "a whole number",
+    list: "an array",
+    str: "a string",
+}
+"""Types as the people that write TOML know them. A number may be true or false in Python, but not here."""
+
+
+def check_type(path: Path | str, where: str, value: Any, expected: type, *, hint: str | None = None) -> None:
     """Check the type of a value.
 
     Args:
         path: The file, for messages.
         where: Place in the file.
         value: The value.
-        expected: The type.
+        expected: The type: `bool`, `dict`, `float`, `int`, `list` or `str`.
+        hint: What to write instead.
 
     Raises:
         ConfigError: If the value has another type.
     """
-    if not isinstance(value, expected):  # type: ignore[arg-type]
-        article = "an" if expected is int else "a"
-        message = f"{path}: {where} is {value!r}, not {article} {expected.__name__}"
+    if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
+        message = (
+            f"{path}: {where} is {kind_of(value) if is_secret(where) else _as_in_toml(value)}, not {_IN_TOML[expected]}"
+        )
+        raise ConfigError(message, hint=hint)
+
+
+def _as_in_toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict | list):
+        return kind_of(value)
+    text = str(value) if isinstance(value, date | time) else repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def kind_of(value: object) -> str:
+    """Return the kind of a value, in the words of TOML.
+
+    >>> kind_of([1, 2]), kind_of(date(2026, 1, 1))
+    ('an array', 'a date or time')
+    """
+    return _IN_TOML.get(type(value), "a date or time" if isinstance(value, date | time) else "another value")
+
+
+def check_path(where: str, value: object) -> None:
+    """Check that a text can be the path of a file: the system accepts no NUL.
+
+    Args:
+        where: The setting, option or argument, for the message.
+        value: Its value; whatever is not text passes.
+
+    Raises:
+        ConfigError: If it has a NUL.
+    """
+    if isinstance(value, str) and "\0" in value:
+        message = f"{where} has a NUL character"
         raise ConfigError(message)
+
+
+def expanded_user(where: str, text: str) -> Path:
+    """Return a path in which a leading `~` is a person's home directory.
+
+    Args:
+        where: The setting or option, for the message.
+        text: The path as written.
+
+    Raises:
+        ConfigError: If there is no such home directory.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # of pathlib, for a user that does not exist
+        message = f"{where} is {text!r}: {error}"
+        raise ConfigError(message, hint="Write the path out.") from error
+
+
+def wrong_in_schedule(schedule: str) -> str | None:
+    """Return what is wrong with a schedule of Airflow's; None if it is valid.
+
+    >>> wrong_in_schedule("0 */6 * * mon-fri")
+    >>> wrong_in_schedule("0 0 31 2 *")
+    'there is no such date'
+
+    Args:
+        schedule: A cron expression of five fields, of six with seconds at the end, or a preset such as `@daily`.
+    """
+    from croniter import CroniterBadDateError, CroniterError, croniter  # noqa: PLC0415 - a quarter of a second
+
+    if schedule.startswith("@"):
+        return None if schedule in _PRESETS else f"there is no {schedule}"
+    if len(schedule.split()) not in _FIELDS:
+        return f"it has {len(schedule.split())} fields"
+    try:
+        croniter(schedule, 0.0).get_next()
+    except CroniterBadDateError:
+        return "there is no such date"
+    except (CroniterError, ValueError, OverflowError) as error:
+        return str(error)
+    return None
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import tomllib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from riverrun.config.checks import check_keys, check_type, nearest
+from riverrun.config.checks import check_keys, check_path, check_type, kind_of, nearest, wrong_in_schedule
 from riverrun.config.code.functions import PickledFunction, reference_of
-from riverrun.config.cron import wrong_in
 from riverrun.config.secrets import expanded
 from riverrun.config.sections.app import AppConfig, OutputKind
 from riverrun.config.sections.console import console_settings
@@ -34,6 +34,19 @@ _SCHEDULES = "schedule", "quality_schedule"
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedApp:
+    """An application whose declaration has an error, such as a secret that is missing on this machine.
+
+    Args:
+        error: The error; whatever asks for the application raises it.
+        application_ids: The ids of its versions as far as they can be read, so that its topics are not taken for another's.
+    """
+
+    error: ConfigError
+    application_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ProjectConfig:
     """The contents of `streams.toml`.
 
@@ -44,6 +57,7 @@ class ProjectConfig:
         spark: Settings of Spark sessions, by Spark's own names. Never printed either.
         schema_registry: Settings of the schema registry, by the names of Confluent's client. Never printed either.
         console: Where the console of the project answers, as settings of an instance say it.
+        refused: Applications whose declaration has an error. It stops only what asks for them.
     """
 
     path: Path
@@ -52,11 +66,13 @@ class ProjectConfig:
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
     schema_registry: Mapping[str, Any] = field(default_factory=dict, repr=False)
     console: StreamsConfig = field(default_factory=StreamsConfig, repr=False)
+    refused: Mapping[str, RefusedApp] = field(default_factory=dict)
 
     @property
     def application_ids(self) -> list[str]:
-        """Return the ids of all versions of all applications."""
-        return [app.application_id(version) for app in self.apps.values() for version in (app.version, *app.versions)]
+        """Return the ids of all versions of all applications, those included whose declaration has an error."""
+        usable = [app.application_id(version) for app in self.apps.values() for version in (app.version, *app.versions)]
+        return usable + [each for app in self.refused.values() for each in app.application_ids]
 
     @classmethod
     def load(cls, path: Path, environ: Mapping[str, str]) -> ProjectConfig:
@@ -70,15 +86,18 @@ class ProjectConfig:
             ConfigError: If the file cannot be read, or has unknown keys or impossible values.
         """
         try:
-            content = tomllib.loads(path.read_text("utf-8-sig"))  # editors on Windows write a byte order mark
+            content = tomllib.loads(_text_of(path))
         except FileNotFoundError as error:
             message = f"There is no {path}"
             raise ConfigError(message, hint="Name another file with --config or RIVERRUN_CONFIG.") from error
         except OSError as error:
             message = f"{path} cannot be read: {error.strerror}"
             raise ConfigError(message, hint="Name the file streams.toml itself with --config.") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except tomllib.TOMLDecodeError as error:
             message = f"{path} is not TOML: {error}"
+            raise ConfigError(message) from error
+        except RecursionError as error:
+            message = f"{path} is nested too deeply"
             raise ConfigError(message) from error
         return cls.read(path, content, environ)
 
@@ -95,11 +114,21 @@ class ProjectConfig:
             ConfigError: If there are unknown keys or impossible values.
         """
         check_keys(path, "", content, ("kafka", "spark", "schema_registry", "console", "apps"))
+        check_type(path, "apps", content.get("apps", {}), dict, hint="Write [apps.NAME], a table for each application.")
         registry = schema_registry_settings(path, content.get("schema_registry", {}), environ)
         kafka = _kafka(path, content.get("kafka", {}), environ)
-        apps = {name: _app(path, name, table, environ, registry) for name, table in content.get("apps", {}).items()}
+        apps: dict[str, AppConfig] = {}
+        refused: dict[str, RefusedApp] = {}
+        for name, table in content.get("apps", {}).items():
+            try:
+                apps[name] = _app(path, name, table, environ, registry)
+            except ConfigError as error:
+                refused[name] = RefusedApp(error, _declared_ids(name, table))
         spark = _spark(path, content.get("spark", {}), environ)
-        return cls(path, kafka, apps, spark, registry, console_settings(path, content.get("console", {}), environ))
+        console = console_settings(path, content.get("console", {}), environ)
+        return cls(
+            path=path, kafka=kafka, apps=apps, spark=spark, schema_registry=registry, console=console, refused=refused
+        )
 
     def with_app(self, name: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
         """Return the project with one more application, which replaces one with the same name.
@@ -119,8 +148,10 @@ class ProjectConfig:
         """Return an application by name.
 
         Raises:
-            ConfigError: If the project has no such application.
+            ConfigError: If the project has no such application, or its declaration has an error.
         """
+        if name in self.refused:
+            raise self.refused[name].error
         if name not in self.apps:
             message = f"{self.path} has no application {name!r}"
             raise ConfigError(message, hint=nearest(name, self.apps))
@@ -131,6 +162,34 @@ class ProjectConfig:
         return (self.path.parent / app.streams.state_dir).resolve()
 
 
+def _text_of(path: Path) -> str:
+    """Return the text of a file.
+
+    Raises:
+        ConfigError: If its path or its bytes are not text. TOML is UTF-8; editors on Windows add a byte order mark.
+    """
+    check_path("--config", str(path))
+    raw = path.read_bytes()
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        message = f"{path} is not TOML: it is encoded as UTF-16"
+        raise ConfigError(message, hint="Save it as UTF-8.")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        message = f"{path} is not TOML: line {line} has a byte that is not UTF-8 ({error.object[error.start]:#04x})"
+        raise ConfigError(message, hint="Save it as UTF-8.") from error
+
+
+def _declared_ids(name: str, table: Any) -> tuple[str, ...]:
+    """Return the ids of the versions that a table declares, however wrong the rest of it is."""
+    if not isinstance(table, dict):
+        return (f"{name}-v1",)
+    versions = table.get("versions", {})
+    found = [table.get("version", "v1"), *(versions if isinstance(versions, dict) else ())]
+    return tuple(f"{name}-{version}" for version in found if isinstance(version, str))
+
+
 def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]:
     check_type(path, "kafka", table, dict)
     for key, value in table.items():
@@ -138,11 +197,15 @@ def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
             name = as_written(key, value)
             message = f"{path}: [kafka] {key} is a table, not the property {name}"
             raise ConfigError(message, hint=f'Names with dots are quoted: "{name}".')
+        if not isinstance(value, str | int | float):
+            message = f"{path}: [kafka] {key} is {kind_of(value)}, not one value"
+            raise ConfigError(message, hint='Several are one string, such as "kafka-1:9092,kafka-2:9092".')
+        check_path(f"{path}: [kafka] {key}", value)  # librdkafka would read up to there
         check_property(path, key)
     if "bootstrap.servers" not in table:
         message = f'{path}: [kafka] needs "bootstrap.servers"'
         raise ConfigError(message, hint='For example "bootstrap.servers" = "127.0.0.1:19092".')
-    found = {key: expanded(f"{path}: [kafka] {key}", str(value), environ) for key, value in table.items()}
+    found = {key: expanded(f"{path}: [kafka] {key}", _property(value), environ) for key, value in table.items()}
     for server in found["bootstrap.servers"].split(","):
         _check_server(path, server.strip())
     return found
@@ -165,12 +228,12 @@ def _spark(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
             hint = 'Names with dots are quoted: "spark.executor.memory" = "2g".'
             raise ConfigError(message, hint=hint)
         if not isinstance(value, str | int | float):
-            message = f"{path}: [spark] {key} is {value!r}, not one value"
+            message = f"{path}: [spark] {key} is {kind_of(value)}, not one value"
             raise ConfigError(message)
-    return {key: expanded(f"{path}: [spark] {key}", _spark_text(value), environ) for key, value in table.items()}
+    return {key: expanded(f"{path}: [spark] {key}", _property(value), environ) for key, value in table.items()}
 
 
-def _spark_text(value: object) -> str:
+def _property(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -188,12 +251,14 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry
         raise ConfigError(message, hint='For example topology = "my_module:build".')
     for key in texts:
         _check_reference(path, f"{where}.{key}", table.get(key, ""))
+        check_path(f"{path}: {where}.{key}", table.get(key, ""))
     _check_schedules(path, where, table)
     versions = _versions(path, where, table.get("version", "v1"), table.get("versions", {}))
+    check_type(path, f"{where}.config", table.get("config", {}), dict)
     settings = dict(table.get("config", {}))
     for key, value in settings.items():
-        if key in SECRETS or (key.startswith(_OF_AN_INSTANCE) and isinstance(value, str)):
-            settings[key] = expanded(f"{path}: {where}.config.{key}", str(value), environ)
+        if isinstance(value, str) and (key in SECRETS or key.startswith(_OF_AN_INSTANCE)):
+            settings[key] = expanded(f"{path}: {where}.config.{key}", value, environ)
     streams = streams_config(path, f"{where}.config", settings)
     _check_bound(path, where, table.get(_BOUND, 0))
     given = {key: table[key] for key in (*texts, _BOUND) if key in table}
@@ -208,7 +273,7 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry
 
 def _check_schedules(path: Path, where: str, table: Mapping[str, Any]) -> None:
     for key in _SCHEDULES:
-        wrong = wrong_in(table.get(key, "@daily").strip())
+        wrong = wrong_in_schedule(table[key].strip()) if key in table else None
         if wrong is not None:
             message = f"{path}: {where}.{key} is {table[key]!r}, not a cron expression: {wrong}"
             raise ConfigError(message, hint='Minute, hour, day, month and weekday: "0 */6 * * *" is every six hours.')

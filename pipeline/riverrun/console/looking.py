@@ -52,13 +52,17 @@ class Looking:
         self._clock = SystemClock()
         self._threads = ThreadPoolExecutor(_AT_ONCE, "look")
         self._asking = ThreadPoolExecutor(_ASKED_AT_ONCE, "ask")
-        self._apps = {name: _AppLook(project, name, self._asking) for name in project.apps}
+        self._apps = {name: _AppLook(project, name, self._asking) for name in project.config.apps}
+        self._refused = [
+            {"name": name, "error": str(refused.error), "versions": []}
+            for name, refused in project.config.refused.items()
+        ]
         self._seen: dict[str, Any] = {
             "project": project.config.path.resolve().parent.name,
             "brokers": self._cluster.kafka["bootstrap.servers"],
             "error": None,
             "seen_at": None,
-            "apps": [{"name": name, "error": None, "versions": []} for name in self._apps],
+            "apps": [*({"name": name, "error": None, "versions": []} for name in self._apps), *self._refused],
             "runs": [],
         }
 
@@ -72,7 +76,7 @@ class Looking:
             notes, runs = ControlTopic(admin, CONTROL_TOPIC).read(), RunLog(admin).runs()[:_MOST_RUNS]
         except StreamsError as error:  # the last state stays visible, with its time
             return self._seen | {"at": now_ms, "error": _told(error)}
-        apps = list(self._threads.map(lambda app: app.look(admin, notes), self._apps.values()))
+        apps = [*self._threads.map(lambda app: app.look(admin, notes), self._apps.values()), *self._refused]
         known = [run_object(run) for run in runs if run.app in self._apps]
         self._seen = self._seen | {"at": now_ms, "seen_at": now_ms, "apps": apps, "runs": known}
         return self._seen

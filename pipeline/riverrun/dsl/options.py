@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from riverrun.arguments import SERDE, TEXT, function, optional
 from riverrun.dsl.kinds import STORE_SUPPLIER, checked_fields
 from riverrun.errors import TopologyError
+from riverrun.records import is_legal_topic
 from riverrun.state.api import StoreKind
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ V = TypeVar("V")
 VO = TypeVar("VO")
 KO = TypeVar("KO")
 
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-
 
 def validate_name(name: str | None) -> None:
     """Refuse names that cannot be part of a topic's name (`Named.validate`).
@@ -35,7 +33,7 @@ def validate_name(name: str | None) -> None:
     Raises:
         TopologyError: If the name is empty, `.`, `..`, too long, or has characters other than `a-zA-Z0-9._-`.
     """
-    if name is not None and (name in {".", ".."} or not _LEGAL_NAME.fullmatch(name)):
+    if name is not None and not is_legal_topic(name):
         message = f"Name {name!r} is illegal: 1 to 249 characters out of a-z A-Z 0-9 . _ - and neither '.' nor '..'"
         raise TopologyError(message)
 

@@ -24,7 +24,7 @@ from riverrun.kafka.leaders import Leaders
 from riverrun.kafka.library.ending import end_in_background
 from riverrun.kafka.library.librdkafka import kept
 from riverrun.kafka.requests import REQUEST_SECONDS, Requests
-from riverrun.records import TopicPartition, counted
+from riverrun.records import TopicPartition, counted, is_legal_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -58,6 +58,12 @@ class CommittedOffset(NamedTuple):
     metadata: str
 
 
+_LONGEST = 300
+_MOST_PARTITIONS = 100_000
+"""librdkafka's bound of `rd_kafka_NewTopic_new`."""
+_MOST_REPLICAS = 2**15 - 1
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
     """A required topic.
@@ -73,6 +79,20 @@ class TopicSpec:
     partitions: int
     config: Mapping[str, str] = field(default_factory=dict)
     replication_factor: int = -1
+
+
+def _check_spec(spec: TopicSpec) -> None:
+    if not is_legal_topic(spec.name):
+        message = f"{spec.name[:_LONGEST]!r} is not a legal topic name"
+        raise TopicError(
+            message, hint="Names are 1 to 249 characters out of a-z A-Z 0-9 . _ -, and neither '.' nor '..'."
+        )
+    if not 1 <= spec.partitions <= _MOST_PARTITIONS:
+        message = f"Topic {spec.name} cannot have {spec.partitions} partitions"
+        raise TopicError(message, hint=f"Clients create at most {_MOST_PARTITIONS}.")
+    if spec.replication_factor == 0 or not -1 <= spec.replication_factor <= _MOST_REPLICAS:
+        message = f"Topic {spec.name} cannot have {spec.replication_factor} replicas"
+        raise TopicError(message, hint="-1 leaves their number to the brokers' default.replication.factor.")
 
 
 class Admin:
@@ -130,9 +150,11 @@ class Admin:
         """Create the topics that do not exist, and wait until they can be used.
 
         Raises:
-            TopicError: If a topic exists with another number of partitions.
+            TopicError: If a topic exists with another number of partitions, or none can have such a name or so many partitions.
         """
         wanted = {spec.name: spec for spec in specs}
+        for spec in wanted.values():
+            _check_spec(spec)
         known = self.partitions(wanted)
         new = [
             NewTopic(s.name, s.partitions, s.replication_factor, config=dict(s.config))

@@ -71,7 +71,7 @@ def progress_bar(console: Console | None = None) -> Iterator[Console]:
     Yields:
         A console that prints above the bar.
     """
-    console = console or Console(stderr=True)
+    console = console or Console(stderr=True, emoji=False)
     if not (console.is_terminal or console.is_jupyter):
         yield console
         return

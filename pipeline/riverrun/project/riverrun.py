@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config import ProjectConfig
+from riverrun.config.code.attributes import look_beside
 from riverrun.errors import ConfigError
 from riverrun.project.app import App
 from riverrun.project.bounded import followed
@@ -64,7 +65,9 @@ class Riverrun:
         if isinstance(config, ProjectConfig):
             return config
         if kafka is None:
-            return ProjectConfig.load(Path(config or _FILE), self._environ)
+            path = Path(config or _FILE)
+            look_beside(path)
+            return ProjectConfig.load(path, self._environ)
         if config is not None:
             message = "A project has either a file or client properties"
             raise ConfigError(message, hint="Leave out config or kafka.")
@@ -89,7 +92,7 @@ class Riverrun:
     @property
     def apps(self) -> tuple[str, ...]:
         """The names of its applications."""
-        return tuple(self._config.apps)
+        return (*self._config.apps, *self._config.refused)
 
     def app(self, name: str, version: str | None = None) -> App:
         """Return an application.

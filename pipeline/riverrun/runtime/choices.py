@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ProcessingError
-from riverrun.topology.topology import is_legal_topic
+from riverrun.records import is_legal_topic
 from riverrun.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:

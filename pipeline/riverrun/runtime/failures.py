@@ -12,6 +12,7 @@ from riverrun.errors import (
     USER_ERRORS,
     BrokerError,
     CorruptStateError,
+    DebuggerError,
     DeserializationError,
     ProcessingError,
     RecordError,
@@ -44,7 +45,7 @@ _PROCESSORS = {UserProcessor.process.__code__, UserFixedKeyProcessor.process.__c
 """The code that calls a user's processor."""
 _MOST_CALLS = 10
 """A processor takes at most about so many nested calls to forward a record; more of them are the processor's own."""
-_NOT_THE_USERS = (TaskError, BrokerError, CorruptStateError)
+_NOT_THE_USERS = (TaskError, BrokerError, CorruptStateError, DebuggerError)
 """Errors that the host must handle: dropping a record because of them would lose it."""
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.arguments import EXTRACTOR, PARTITIONER, SERDE, SINK_TOPIC, STORE, SUPPLIER, takes
 from riverrun.errors import TopologyError
 from riverrun.processor.suppliers import check_supplier, connected_stores
-from riverrun.records import AutoOffsetReset
+from riverrun.records import AutoOffsetReset, is_legal_topic
 from riverrun.topology.describing.describe import describe
 from riverrun.topology.digests.fingerprint import fingerprint, node_fingerprints
 from riverrun.topology.grouping import levels, sub_topologies
@@ -41,12 +41,6 @@ if TYPE_CHECKING:
     from riverrun.topology.pictures.graph import Graph
 
 _PATTERN = re.compile(r"[*+?|()\[\]^$\\]")
-_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-
-
-def is_legal_topic(name: str) -> bool:
-    """Return whether a topic may have the name (`Topic.validate`)."""
-    return _LEGAL_TOPIC.fullmatch(name) is not None and name not in {".", ".."}
 
 
 class Topology:

@@ -34,14 +34,16 @@ def application() -> FastAPI:
     def applications(user: GetUserDep) -> HTMLResponse:
         """Show all applications that the user may see."""
         project = _project()
-        seen = [each for each in project.apps.values() if _may_see(each.name, user)]
-        rows = (views.row(each, _looked(project, each.name)) for each in seen)
+        seen = [name for name in (*project.apps, *project.refused) if _may_see(name, user)]
+        rows = (views.row(name, _looked(project, name)) for name in seen)
         return HTMLResponse(views.document("Riverrun", views.applications(rows)))
 
     @app.get("/apps/{name}", response_class=HTMLResponse)
     def one_application(name: str, user: GetUserDep) -> HTMLResponse:
         """Show one application."""
         project = _project()
+        if name in project.refused and _may_see(name, user):
+            return HTMLResponse(views.document(name, views.problem(str(project.refused[name].error))))
         config, allowed, found = _seen(project, name, user), _allowed(name, user), _looked(project, name)
         if isinstance(found, str):
             return HTMLResponse(views.document(name, views.problem(found) + views.actions(config, allowed)))

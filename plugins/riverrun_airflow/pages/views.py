@@ -110,11 +110,11 @@ def applications(rows: Iterable[str]) -> str:
     return f"<table>{head}{''.join(rows)}</table>"
 
 
-def row(app: AppConfig, found: Overview | str) -> str:
+def row(name: str, found: Overview | str) -> str:
     """Return an application's row.
 
     Args:
-        app: The application.
+        name: The application.
         found: Its state, or the reason why that is not known.
     """
     if isinstance(found, str):
@@ -122,7 +122,7 @@ def row(app: AppConfig, found: Overview | str) -> str:
     else:
         check = _result(found.checks[0]) if found.checks else "none"
         told = f"<td>{escape(found.release.live)}<td>{escape(found.step)}<td>{found.lag}<td>{check}"
-    return f'<tr><td><a href="{page_of(app.name)}">{escape(app.name)}</a>{told}</tr>'
+    return f'<tr><td><a href="{page_of(name)}">{escape(name)}</a>{told}</tr>'
 
 
 def application(app: AppConfig, found: Overview, allowed: frozenset[str]) -> str:

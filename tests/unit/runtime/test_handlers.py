@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bdb import BdbQuit
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,13 @@ from riverrun import (
     Produced,
     PunctuationType,
     Record,
+    Serde,
     SerializationError,
     Stores,
     StreamsBuilder,
     TopicPartition,
 )
-from riverrun.errors import RefusedRecordError, TaskMigratedError
+from riverrun.errors import DebuggerError, RefusedRecordError, TaskMigratedError
 from riverrun.processor.handlers import ErrorHandlers, LogAndContinue, ProducerRecord, SerializationExceptionOrigin
 from riverrun.records import RawRecord, TaskId
 from riverrun.runtime.ports import Ports
@@ -517,3 +519,54 @@ def test_what_a_store_has_let_go_of_already_counts_as_dropped() -> None:
         source.pipe_key_value_list([("k", "old"), ("k", "new")], start_ms=0, advance=2 * hour)
         source.pipe_input("k", "expired", timestamp=1)
         assert driver.dropped() == {"expired-window": 1}
+
+
+def _quit(*_given: Any) -> Any:
+    """Do what `breakpoint()` does in a process without a terminal."""
+    raise BdbQuit
+
+
+class _Quitting(Processor[Any, Any]):
+    def process(self, record: Record[Any, Any]) -> None:
+        _quit(record)
+
+
+class _QuittingLater(Processor[Any, Any]):
+    def init(self, context: ProcessorContext) -> None:
+        context.schedule(timedelta(milliseconds=1), PunctuationType.STREAM_TIME, _quit)
+
+    def process(self, record: Record[Any, Any]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda b: b.stream("in", STRINGS).map_values(_quit),
+        lambda b: b.stream("in", STRINGS).filter(_quit),
+        lambda b: b.stream("in", STRINGS).for_each(_quit),
+        lambda b: b.stream("in", STRINGS).select_key(_quit).to("out", TO_STRINGS),
+        lambda b: b.stream("in", STRINGS).group_by_key().aggregate(_quit, _quit, Materialized("s", STRING, STRING)),
+        lambda b: b.stream("in", STRINGS).group_by_key().reduce(_quit, Materialized("s")),
+        lambda b: b.stream("in", STRINGS).process(_Quitting),
+        lambda b: b.stream("in", STRINGS).process(_QuittingLater),
+        lambda b: b.stream("in", Consumed(STRING, Serde("own", str.encode, _quit))),
+        lambda b: b.stream("in", Consumed(STRING, STRING, timestamp_extractor=_quit)),
+        lambda b: b.stream("in", STRINGS).to("out", Produced(STRING, Serde("own", _quit, bytes.decode))),
+        lambda b: b.stream("in", STRINGS).to("out", Produced(STRING, STRING, partitioner=_quit)),
+        lambda b: b.stream("in", STRINGS).to(_quit, TO_STRINGS),
+        lambda b: b.table("in", STRINGS).map_values(_quit, Materialized("s", STRING, STRING)),
+    ],
+)  # fmt: skip
+def test_a_record_at_which_a_debugger_is_left_is_not_skipped(build: Callable[[StreamsBuilder], object]) -> None:
+    builder = StreamsBuilder()
+    build(builder)
+    config = dict.fromkeys((PROCESSING, READING, WRITING), "continue")
+    with pytest.raises(DebuggerError, match="ended in a debugger"):
+        pipe(builder.build(), config)
+
+
+def pipe(topology: Topology, config: dict[str, str]) -> None:
+    with TopologyTestDriver(topology, config=config) as driver:
+        source = driver.input_topic("in", STRING, STRING)
+        for timestamp in (1, 5, 5):
+            source.pipe_input("a", "b", timestamp=timestamp)

@@ -40,7 +40,7 @@ def load_attribute(reference: str | PickledFunction) -> Any:
         message = f"Module {module_name!r} cannot be imported: {error}"
         if module_name.partition(".")[0] == _LIBRARY.name and isinstance(error, ModuleNotFoundError):
             raise ConfigError(message, hint=f"`{_LIBRARY.name}` is Riverrun's own package. {_RENAME}") from error
-        hint = "Is it installed, or in the directory where riverrun was started? Executors of a cluster need it, too: [spark]."
+        hint = "Is it installed, or next to streams.toml? Executors of a cluster need it, too: [spark]."
         raise ConfigError(message, hint=hint) from error
     except StreamsError:
         raise
@@ -51,6 +51,20 @@ def load_attribute(reference: str | PickledFunction) -> Any:
         message = f"Module {module_name} has no attribute {attribute!r}"
         raise ConfigError(message, hint=nearest(attribute, vars(module)))
     return getattr(module, attribute)
+
+
+def look_beside(config: Path, *, first: bool = False) -> None:
+    """Make the modules next to `streams.toml` importable, wherever the program was started.
+
+    Args:
+        config: The path of `streams.toml`.
+        first: Whether they come before everything else that is on the path, rather than after it.
+    """
+    directory = str(config.resolve().parent)
+    if first:
+        sys.path[:] = [directory, *(entry for entry in sys.path if entry != directory)]
+    elif directory not in sys.path:
+        sys.path.append(directory)
 
 
 def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config.address import checked_address
-from riverrun.config.checks import check_type, nearest
+from riverrun.config.checks import check_path, check_type, expanded_user, nearest
 from riverrun.config.secrets import checked_token
 from riverrun.config.sections.streams import (
     AT_LEAST_ONCE,
@@ -179,6 +179,7 @@ _TIMESTAMP_EXTRACTORS = (
     "UsePartitionTimeOnInvalidTimestamp",
     "WallclockTimestampExtractor",
 )
+_HOST = re.compile(r"[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]|[0-9A-Fa-f:]+:[0-9A-Fa-f:.]+")
 _VARIABLE = re.compile(r"\$\{.*|\$[A-Z_][A-Z0-9_]*")
 _ATTRIBUTE = re.compile(r"[\w.]+:\w+")
 
@@ -226,7 +227,7 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "auto.offset.reset": AutoOffsetReset.parse,
     "topology.optimization": parse_optimization,
 }
-_TEXTS = frozenset({"state.dir", "errors.dead.letter.queue.topic.name", "server.ssl.key.password"})
+_TEXTS = frozenset({"errors.dead.letter.queue.topic.name", "server.ssl.key.password"})
 _TOKENS = frozenset({"server.token", "server.read.token"})
 _LISTS = frozenset({"rack.aware.assignment.tags", "server.allowed.hosts"})
 _FILES = frozenset({"server.ssl.certificate.location", "server.ssl.key.location", "server.ssl.ca.location"})
@@ -246,13 +247,14 @@ def _chosen(path: Path | str, where: str, key: str, value: Any) -> str:
 def _checked(path: Path | str, where: str, key: str, value: Any) -> Any:
     if key in CHOICES:
         return _chosen(path, where, key, value)
+    if key == "state.dir":
+        return _directory(path, where, value)
     if key in _TEXTS:
         return _text(path, where, value)
     if key in _TOKENS:
         return checked_token(f"{path}: {where}", _text(path, where, value))
     if key in _LISTS:
-        check_type(path, where, value, list)
-        return tuple(map(str, value))
+        return _names_listed(path, where, key, value)
     return _parsed(path, where, key, value)
 
 
@@ -278,8 +280,21 @@ def _parsed(path: Path | str, where: str, key: str, value: Any) -> Any:
             return _number(path, where, key, value)
 
 
+def _names_listed(path: Path | str, where: str, key: str, value: Any) -> tuple[str, ...]:
+    check_type(path, where, value, list)
+    for each in value:
+        check_type(path, f"{where}: an item", each, str)
+        if key == "server.allowed.hosts" and not _HOST.fullmatch(each):
+            message = f"{path}: {where} has {each!r}, which is not the name of a host"
+            raise ConfigError(
+                message, hint="Names are compared as they are written, without patterns, schemes and ports."
+            )
+    return tuple(value)
+
+
 def _text(path: Path | str, where: str, value: Any) -> str:
     check_type(path, where, value, str)
+    check_path(f"{path}: {where}", value)
     variable = _VARIABLE.search(value)
     if variable is not None and where.rpartition(".config.")[2].removeprefix("console.") not in SECRETS:
         message = f"{path}: {where} has {variable[0]}, which is not replaced here"
@@ -289,9 +304,6 @@ def _text(path: Path | str, where: str, value: Any) -> str:
 
 def _number(path: Path | str, where: str, key: str, value: Any) -> int:
     check_type(path, where, value, int)
-    if isinstance(value, bool):  # Python counts True as an int
-        message = f"{path}: {where} is {value!r}, not an int"
-        raise ConfigError(message)
     lowest, highest = LOWEST.get(key, 1), HIGHEST.get(key, _LONG)
     if value < lowest:
         message = f"{path}: {where} is {value!r}, and must be at least {lowest}"
@@ -299,6 +311,9 @@ def _number(path: Path | str, where: str, key: str, value: Any) -> int:
     if value > highest:
         message = f"{path}: {where} is {value!r}, and must be at most {highest}"
         raise ConfigError(message)
+    if key == "replication.factor" and not value:
+        message = f"{path}: {where} is 0, and must be at least 1, or -1"
+        raise ConfigError(message, hint="-1 leaves the number of replicas to the brokers' default.replication.factor.")
     return int(value)
 
 
@@ -307,6 +322,17 @@ def _server(path: Path | str, where: str, value: Any) -> str:
     return str(checked_address(f"{path}: {where}", text)) if text else ""
 
 
+def _directory(path: Path | str, where: str, value: Any) -> str:
+    """Return the directory of local state, with `~` replaced, as shells do."""
+    text = _text(path, where, value)
+    if not text:
+        message = f"{path}: {where} is empty"
+        raise ConfigError(message, hint='Leave it out for ".riverrun/state", or name a directory.')
+    return str(expanded_user(f"{path}: {where}", text))
+
+
 def _absolute(path: Path | str, url: str) -> str:
-    """Return a URL unchanged, and a path relative to the directory of `streams.toml`."""
-    return url if not url or "://" in url else str((Path(path).parent / url).resolve())
+    """Return a URL unchanged, and a path relative to the directory of `streams.toml`; `~` is replaced."""
+    if not url or "://" in url:
+        return url
+    return str((Path(path).parent / expanded_user(f"{path}", url)).resolve())

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from riverrun.dsl.options import Consumed, Materialized, Produced
+from riverrun.records import is_legal_topic
 from riverrun.serde.windowed import session_windowed, windowed
 from riverrun.sql.catalog import PREFIX, UNWRAPPED, Catalog, Layout, Source, checked_properties
 from riverrun.sql.columns.columns_file import ColumnsFile
@@ -28,7 +29,6 @@ from riverrun.sql.planning.used_columns import names_of, used_columns
 from riverrun.sql.shown_values import shown
 from riverrun.sql.stored import StoredTable
 from riverrun.sql.types import Primitive
-from riverrun.topology.topology import is_legal_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from riverrun.arguments import DURATION, NUMBER, SERDE, TEXT, takes
 from riverrun.errors import TopologyError
+from riverrun.records import is_legal_topic
 from riverrun.state.api import StoreBuilder, StoreKind
 from riverrun.state.declared.suppliers import StoreSupplier
 from riverrun.windows import millis
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class Stores:
@@ -363,7 +361,7 @@ def _store(
     log_config: Mapping[str, str] | None,
     times: tuple[int, int] = (0, 0),
 ) -> StoreBuilder:
-    if name in {".", ".."} or not _LEGAL_NAME.fullmatch(name):
+    if not is_legal_topic(name):
         message = f"Store name {name!r} is illegal: 1 to 249 characters out of a-z A-Z 0-9 . _ -"
         raise TopologyError(message)
     retention_ms, window_size_ms = times

@@ -78,13 +78,13 @@ class LineFormat:
         return key, value
 
 
-def write_lines(admin: Admin, topic: str, lines: Iterable[str], form: LineFormat) -> int:
+def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineFormat) -> int:
     """Write lines to a topic, each once, and return their number. Empty lines are skipped.
 
     Args:
         admin: Asks the brokers.
         topic: The topic, which must exist.
-        lines: The lines.
+        lines: The lines, in UTF-8.
         form: Their form.
 
     Raises:
@@ -98,15 +98,15 @@ def write_lines(admin: Admin, topic: str, lines: Iterable[str], form: LineFormat
     producer, clock = IdempotentProducer(admin.kafka), SystemClock()
     try:
         for number, line in enumerate(lines, 1):
-            text = line.rstrip("\r\n")
-            if not text:
+            raw = line.rstrip(b"\r\n")
+            if not raw:
                 continue
             try:
-                key, value, at_ms = form.record(text, clock.now_ms())
+                key, value, at_ms = form.record(_text(raw), clock.now_ms())
             except Exception as error:  # a serde may raise anything
                 producer.flush()
                 written = counted(producer.sent().get(topic, 0), "record")
-                message = f"Line {number} cannot be written: {error}: {text[:100]!r}"
+                message = f"Line {number} cannot be written: {error}: {raw[:100].decode(errors='replace')!r}"
                 hint = f"{written} before it are written. Correct the line, and continue with it."
                 raise SerializationError(message, hint=hint) from error
             producer.send(topic, key, value, at_ms, (), None)
@@ -114,6 +114,19 @@ def write_lines(admin: Admin, topic: str, lines: Iterable[str], form: LineFormat
         return producer.sent().get(topic, 0)
     finally:
         producer.close()
+
+
+def _text(raw: bytes) -> str:
+    """Return the text of a line.
+
+    Raises:
+        ValueError: If it is not UTF-8.
+    """
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"byte {error.start + 1} is not UTF-8 ({raw[error.start]:#04x})"
+        raise ValueError(message) from error
 
 
 def _bytes(serde: Serde[Any], value: Any) -> bytes | None:

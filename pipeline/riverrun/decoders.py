@@ -3,13 +3,16 @@
 msgspec 0.22 looks up the fields of a class when the first decoder for it is made, which runs Python code. A second thread that
 makes a decoder for that class meanwhile is handed a half-made table, and the process dies of a segmentation fault. Modules
 therefore make all typed decoders here; a finished decoder may be shared by threads.
+
+Other processes have written most of what is decoded: members of a group, owners of a topic, peers. `foreign_decoder` is for
+such records. It ignores fields that it does not know, which a newer version may have added, and raises one kind of error.
 """
 
 from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, overload
 
 import msgspec
 
@@ -17,6 +20,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
+
+LONGEST_RECORD = 16 * 2**20
+"""Bytes of the longest foreign record that is decoded, unless its decoder has another limit."""
+_LONGEST_REASON = 200
+
+Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""A number of Kafka's: an offset, a size, a time or a count."""
+Time = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
+"""A time of a clock, ms since the epoch, up to the year 9999."""
+Small = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+"""A number of partitions, replicas or steps."""
+Name = Annotated[str, msgspec.Meta(pattern=r"^(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")]
+"""The name of a topic, an application or a version: it can be part of a topic's name, and of a path."""
+Word = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{0,300}\Z")]
+"""An id or a digest: printable, without spaces."""
+Line = Annotated[str, msgspec.Meta(max_length=10_000)]
+"""A text for people."""
+
+
+class UnreadableError(ValueError):
+    """A record of another process that cannot be understood; the message says why, briefly and on one line."""
+
 
 _making = threading.RLock()
 """Held while a decoder is made. Reentrant: annotations may import a module that makes decoders."""
@@ -52,6 +77,45 @@ def msgpack_decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
     """
     with _making:
         return msgspec.msgpack.Decoder(type_)
+
+
+@overload
+def foreign_decoder(type_: type[T], longest: int = LONGEST_RECORD) -> Callable[[bytes], T]: ...
+@overload
+def foreign_decoder(type_: Any, longest: int = LONGEST_RECORD) -> Callable[[bytes], Any]: ...
+def foreign_decoder(type_: Any, longest: int = LONGEST_RECORD) -> Callable[[bytes], Any]:
+    """Return a function that decodes JSON of another process, and raises `UnreadableError` for everything else.
+
+    Limits of names and numbers belong into the annotations of the type.
+
+    >>> foreign_decoder(tuple[Name, Natural])(b'["orders", 7]')
+    ('orders', 7)
+    >>> foreign_decoder(tuple[Name, Natural])(b'["orders", -7]')
+    Traceback (most recent call last):
+    riverrun.decoders.UnreadableError: Expected `int` >= 0 - at `$[1]`
+
+    Args:
+        type_: Type of the values: any that msgspec decodes.
+        longest: The most bytes to decode.
+    """
+    decode = json_decoder(type_).decode
+
+    def decoded(data: bytes) -> Any:
+        if len(data) > longest:
+            message = f"it has {len(data)} bytes, and at most {longest} are read"
+            raise UnreadableError(message)
+        try:
+            return decode(data)
+        except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+            raise UnreadableError(why_unreadable(error)) from error
+
+    return decoded
+
+
+def why_unreadable(error: BaseException) -> str:
+    """Return the reason of a decoder in one short line; the decoded text may be part of it."""
+    reason = "".join(each if each.isprintable() else "?" for each in str(error)[: _LONGEST_REASON + 1])
+    return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
 
 
 def converter(type_: type[T]) -> Callable[[Any], T]:

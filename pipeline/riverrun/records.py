@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 
+_INT, _LONG = 2**31 - 1, 2**63 - 1
+_TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
+_WHOLE_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
+
 Headers = tuple[tuple[str, bytes | None], ...]
 """Record headers in order; a name may occur more than once. Immutable, so forwarding shares them safely."""
 
@@ -93,13 +97,41 @@ class TopicPartition(NamedTuple):
         TopicPartition(topic='late-orders', partition=3)
 
         Raises:
-            ValueError: If there is no `-<number>` at the end.
+            ValueError: If it is not the name of a topic that Kafka allows, with `-<number>` behind it.
         """
-        topic, dash, partition = text.rpartition("-")
-        if not (topic and dash and partition.isdecimal()):
-            message = f"not a topic-partition: {text!r}"
+        topic, _, partition = text.rpartition("-")
+        number = whole_number(partition, _INT)
+        if number is None or not is_topic_name(topic):
+            message = f"not a topic-partition: {shortened(text)}"
             raise ValueError(message)
-        return cls(topic, int(partition))
+        return cls(topic, number)
+
+
+def is_topic_name(name: str) -> bool:
+    """Return whether Kafka allows a topic of this name; such a name is also safe as a part of a path.
+
+    >>> is_topic_name("late-orders"), is_topic_name("../late"), is_topic_name("..")
+    (True, False, False)
+    """
+    return _TOPIC_NAME.fullmatch(name) is not None
+
+
+def whole_number(text: str, highest: int = _LONG) -> int | None:
+    """Return the number that a text consists of, as Riverrun writes numbers; None if it is another text, or too high.
+
+    >>> whole_number("12"), whole_number("012"), whole_number("1_2"), whole_number("9" * 5000)
+    (12, None, None, None)
+    """
+    if _WHOLE_NUMBER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if number <= highest else None
+
+
+def shortened(text: object, longest: int = 100) -> str:
+    """Return the form of a foreign text for messages: quoted, without control characters, on one line of limited length."""
+    shown = repr(text[: longest + 1] if isinstance(text, str | bytes) else text)
+    return shown if len(shown) <= longest else f"{shown[:longest]}..."
 
 
 class TaskId(NamedTuple):
@@ -118,9 +150,16 @@ class TaskId(NamedTuple):
 
         >>> str(TaskId.parse("0_3"))
         '0_3'
+
+        Raises:
+            ValueError: If it is not the text form of a task.
         """
-        sub_topology, _, partition = text.partition("_")
-        return cls(int(sub_topology), int(partition))
+        first, _, second = text.partition("_")
+        sub_topology, partition = whole_number(first, _INT), whole_number(second, _INT)
+        if sub_topology is None or partition is None:
+            message = f"not a task: {shortened(text)}"
+            raise ValueError(message)
+        return cls(sub_topology, partition)
 
 
 class RawRecord(NamedTuple):
@@ -313,15 +352,16 @@ class OffsetVector:
         """
         offsets: dict[TopicPartition, int] = {}
         for entry in filter(None, (part.strip() for part in text.split(","))):
-            name, at, offset = entry.rpartition("@")
-            if not (at and offset.isdecimal()):
-                message = f"not topic-partition@offset: {entry!r}"
+            name, at, last = entry.rpartition("@")
+            offset = whole_number(last)
+            if not at or offset is None:
+                message = f"not topic-partition@offset: {shortened(entry)}"
                 raise ValueError(message)
             tp = TopicPartition.parse(name)
             if tp in offsets:
-                message = f"{tp} occurs twice in {text!r}"
+                message = f"{tp} occurs twice in {shortened(text)}"
                 raise ValueError(message)
-            offsets[tp] = int(offset)
+            offsets[tp] = offset
         return cls(offsets)
 
 

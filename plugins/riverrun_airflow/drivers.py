@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from riverrun.decoders import json_decoder
+from riverrun.decoders import Natural, UnreadableError, foreign_decoder, json_decoder
 from riverrun.errors import EngineError, UnderWayError
 from riverrun_airflow.location import Location
 from riverrun_airflow.sessions import (
@@ -88,11 +88,14 @@ class Note:
     """
 
     state: str
-    at_ms: int
+    at_ms: Natural
     said: str = ""
     may_help: bool = True
     found: str = ""
     is_under_way: bool = False
+
+
+_note = foreign_decoder(Note)
 
 
 def is_local(project: ProjectConfig, master: str) -> bool:
@@ -171,12 +174,22 @@ def look_at(project: ProjectConfig, driver: str, since_ms: int) -> Look:
         BrokerError: If brokers do not answer.
     """
     value = notes_of_drivers(project).read().get(driver)
-    note = Note(RUNNING, since_ms) if value is None else json_decoder(Note).decode(value)
+    known = None if value is None else _read(driver, value)
+    note = Note(RUNNING, since_ms) if known is None else known
     if note.state == RUNNING and now_ms() - note.at_ms > _SILENT_MS:
         note = Note(DIED, note.at_ms, "the driver was not heard of any more")
     is_over = note.state != RUNNING
     found = msgspec.json.encode(note).decode() if is_over else ""
     return Look(f"driver {driver}: {note.state} {note.said}".rstrip(), is_over, found)
+
+
+def _read(driver: str, value: bytes) -> Note | None:
+    """Decode the note of a driver; None if it is not one."""
+    try:
+        return _note(value)
+    except UnreadableError as error:
+        log.warning("the note of driver %s is passed over, as it cannot be read: %s", driver, error)
+        return None
 
 
 def drive(order: Order) -> None:
@@ -231,7 +244,11 @@ def _done(project: ProjectConfig, wish: Wish) -> Outcome:
 def _forgotten(topic: ControlTopic) -> dict[str, None]:
     """Return notes that no task waits for any more."""
     notes = {name: value for name, value in topic.read().items() if not name.endswith(_END)}
-    old = [name for name, value in notes.items() if now_ms() - json_decoder(Note).decode(value).at_ms > _KEPT_MS]
+    old = [
+        name
+        for name, value in notes.items()
+        if (note := _read(name, value)) is None or now_ms() - note.at_ms > _KEPT_MS
+    ]
     return dict.fromkeys(each for name in old for each in (name, f"{name}{_END}"))
 
 

@@ -316,7 +316,7 @@ def test_a_control_topic_that_cannot_be_read_is_refused_by_every_command(shell: 
     before = shell.notes.read()
     code, _, err = shell(command, "clicks")
     assert code == REFUSED
-    assert "The control topic riverrun-releases holds a record that this release cannot read" in err
+    assert "The control topic riverrun-releases holds a record of clicks that cannot be read" in err
     assert shell.notes.read() == before
 
 

@@ -6,11 +6,12 @@ and Spark ends tasks by killing their processes.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from riverrun.decoders import json_decoder
+from riverrun.decoders import Line, Natural, Small, UnreadableError, Word, foreign_decoder
 from riverrun.errors import RangeError, StreamsError
 from riverrun.hosting.clock import SystemClock
 from riverrun.kafka.admin import TopicSpec
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin
 
 DEPLOYMENTS_TOPIC = "riverrun-deployments"
+log = logging.getLogger(__name__)
+
 _CONFIG = {"cleanup.policy": "delete", "retention.ms": str(24 * 3600 * 1000)}
 _TP = TopicPartition(DEPLOYMENTS_TOPIC, 0)
 _BATCH = 1_000
@@ -43,15 +46,16 @@ class InstanceReport(msgspec.Struct, frozen=True, tag=True):
         commits: Commits of tasks since then.
     """
 
-    number: int
-    host: str
-    state: str
-    server: str
-    processed: int
-    commits: int
+    number: Small
+    host: Line
+    state: Word
+    server: Word
+    processed: Natural
+    commits: Natural
 
 
 Message = Stop | InstanceReport
+_message = foreign_decoder(Message)
 
 
 class Channel:
@@ -65,7 +69,6 @@ class Channel:
     def __init__(self, admin: Admin, deployment: str) -> None:
         self._admin = admin
         self._key = deployment.encode()
-        self._decode = json_decoder(Message).decode
         self._consumer: RecordConsumer | None = None
         self._producer: IdempotentProducer | None = None
 
@@ -103,10 +106,18 @@ class Channel:
             self._forget()
             raise
         return [
-            self._decode(value)
+            message
             for key, value, *_ in polled.records.get(_TP, [])
-            if key == self._key and value is not None
+            if key == self._key and value is not None and (message := self._read(value)) is not None
         ]
+
+    def _read(self, value: bytes) -> Message | None:
+        try:
+            found: Message = _message(value)
+        except UnreadableError as error:
+            log.warning("a message in topic %s is passed over, as it cannot be read: %s", DEPLOYMENTS_TOPIC, error)
+            return None
+        return found
 
     def close(self) -> None:
         """Release connections."""

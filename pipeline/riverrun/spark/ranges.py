@@ -12,7 +12,7 @@ from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.inputs.offset_reset import reset_offsets
 from riverrun.hosting.ownership.fencing import settled_offsets
 from riverrun.kafka.ranges import check_ranges, offsets_at_time
-from riverrun.records import OffsetRange, OffsetVector, TopicPartition
+from riverrun.records import OffsetRange, OffsetVector, TopicPartition, shortened, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -62,12 +62,15 @@ class RunRange:
         ranges: dict[TopicPartition, OffsetRange] = {}
         for entry in filter(None, text.split(",")):
             name, _, bounds = entry.strip().rpartition("@")
-            start, dots, end = bounds.partition("..")
-            if not (name and dots and start.isdecimal() and end.isdecimal()):
-                message = f"not a range: {entry!r}"
+            start, end = map(whole_number, bounds.split("..", 1)) if ".." in bounds else (None, None)
+            try:
+                tp = TopicPartition.parse(name)
+            except ValueError:
+                start = None
+            if start is None or end is None:
+                message = f"not a range: {shortened(entry)}"
                 raise RangeError(message, hint="A range reads topic-partition@start..end.")
-            tp = TopicPartition.parse(name)
-            ranges[tp] = _range(tp, int(start), int(end))
+            ranges[tp] = _range(tp, start, end)
         return cls(ranges)
 
     @property

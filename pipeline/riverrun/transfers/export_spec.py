@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
+from riverrun.decoders import Natural, Word  # noqa: TC001 - msgspec reads the annotations
 from riverrun.spark.ranges import RunRange
 
 if TYPE_CHECKING:
@@ -68,10 +69,10 @@ class ExportBatch:
         target: The target.
     """
 
-    number: int = 0
+    number: Natural = 0
     range: str = ""
     is_done: bool = True
-    topic_id: str = ""
+    topic_id: Word = ""
     target: str = ""
 
     @property

@@ -16,6 +16,8 @@ SECRETS = frozenset({"server.token", "server.read.token", "server.ssl.key.passwo
 """Settings that are never shown; `${NAME}` is expanded in them."""
 BOUNDED_WALL_CLOCK = ("refuse", "once", "never")
 """How a bounded run may treat wall-clock punctuations."""
+MOST_THREADS = 1000
+"""The most stream threads of an instance: each is a process."""
 UNCAUGHT_EXCEPTION_RESPONSES = ("shutdown_client", "replace_thread", "shutdown_application")
 """Possible responses to the failure of a stream thread (`StreamThreadExceptionResponse`)."""
 OWN = frozenset(

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from riverrun.decoders import UnreadableError, foreign_decoder
 from riverrun.errors import StreamsError, TaskMigratedError, UnknownOutcomeError, VersionConflictError
 from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.control.control_topic import ControlTopic
-from riverrun.hosting.control.publication import CONTROL_TOPIC, SWITCHING, LiveVersion, decoded
+from riverrun.hosting.control.publication import CONTROL_TOPIC, SWITCHING, LiveVersion, decoded, unreadable
 from riverrun.kafka.consumer import RecordConsumer
 from riverrun.records import TopicPartition
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TP = TopicPartition(CONTROL_TOPIC, 0)
+_fields = foreign_decoder(dict[str, Any])
 _RETRY_SECONDS = 1.0
 """How often to look for a control topic, and to try again after a failure."""
 _POLL_SECONDS = 0.2
@@ -141,11 +143,15 @@ def remove_mark(admin: Admin, app: str, record: LiveVersion) -> None:
         VersionConflictError: If the record has changed.
         TaskMigratedError: If another writer is active at this moment. Nothing was written.
         UnknownOutcomeError: If it is unknown whether the record was written.
+        ReleaseError: If the record has become unreadable.
         BrokerError: If brokers refuse or do not answer.
     """
     topic = ControlTopic(admin, CONTROL_TOPIC)
     found = topic.read().get(app)
-    known: dict[str, Any] = {} if found is None else msgspec.json.decode(found)
+    try:
+        known: dict[str, Any] = {} if found is None else _fields(found)
+    except UnreadableError as error:
+        raise unreadable(app, error) from error
 
     def check() -> None:
         if known.get("revision") != record.revision or topic.read().get(app) != found:

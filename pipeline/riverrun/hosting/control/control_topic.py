@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, TypeVar
 
+from riverrun.decoders import UnreadableError
 from riverrun.hosting.clock import SystemClock
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.kafka.ranges import read_range
-from riverrun.records import OffsetRange, TopicPartition
+from riverrun.records import OffsetRange, TopicPartition, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from riverrun.kafka.admin import Admin
 
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+_LONGEST_NAME = 10_000
 _CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
 
 
@@ -44,7 +50,9 @@ class ControlTopic:
         found: dict[str, bytes] = {}
         for _, records in read_range(self._admin, {self._tp: OffsetRange(start, end)}):
             for record in records:
-                name = (record.key or b"").decode()
+                name = _name_in(record.key)
+                if name is None:
+                    continue
                 found.pop(name, None)
                 if record.value is not None:
                     found[name] = record.value
@@ -90,3 +98,28 @@ class ControlTopic:
 
     def _create(self) -> None:
         self._admin.create_topics([TopicSpec(self._topic, 1, _CONFIG)])
+
+
+def readable(topic: str, values: Mapping[str, bytes], decode: Callable[[bytes], T]) -> list[T]:
+    """Decode the records of a history. A record that cannot be read is left out with a warning.
+
+    Args:
+        topic: The topic, for the warning.
+        values: The records by name.
+        decode: Decodes one; raises `UnreadableError`.
+    """
+    found = []
+    for name, value in values.items():
+        try:
+            found.append(decode(value))
+        except UnreadableError as error:
+            log.warning("record %s of topic %s is left out, as it cannot be read: %s", shortened(name), topic, error)
+    return found
+
+
+def _name_in(key: bytes | None) -> str | None:
+    """Return the name that a record is kept under; None if Riverrun cannot have written it."""
+    try:
+        return None if key is None or len(key) > _LONGEST_NAME else key.decode()
+    except UnicodeDecodeError:
+        return None

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from riverrun.decoders import json_decoder
+from riverrun.decoders import Name, Natural, Small, UnreadableError, Word, foreign_decoder
 from riverrun.errors import NotLiveError, ReleaseError, UnderWayError
 from riverrun.hosting.control.control_topic import ControlTopic
+from riverrun.records import TopicPartition
 from riverrun.runtime.times.offset_metadata import OffsetMetadata
 
 if TYPE_CHECKING:
@@ -42,10 +43,22 @@ class Mark(msgspec.Struct, frozen=True):
         hold_ms: Time after which an incomplete mark is given up, ms; it does not apply once a switch is under way.
     """
 
-    id: str
-    phase: int = 0
-    limits: Mapping[str, Mapping[str, int]] = {}
-    hold_ms: int = 30_000
+    id: Word
+    phase: Small = 0
+    limits: Mapping[Name, Mapping[str, Natural]] = {}
+    hold_ms: Natural = 30_000
+
+    def check(self) -> None:
+        """Make sure that a mark of another process names partitions.
+
+        Raises:
+            UnreadableError: If it does not.
+        """
+        for name in (name for limits in self.limits.values() for name in limits):
+            try:
+                TopicPartition.parse(name)
+            except ValueError as error:
+                raise UnreadableError(str(error)) from error
 
 
 class LiveVersion(msgspec.Struct, frozen=True):
@@ -60,12 +73,12 @@ class LiveVersion(msgspec.Struct, frozen=True):
         revision: Counts the writes.
     """
 
-    app: str
-    live: str
-    step: str = "none"
-    epoch: int = 0
+    app: Name
+    live: Name
+    step: Word = "none"
+    epoch: Natural = 0
     mark: Mark | None = None
-    revision: int = 0
+    revision: Natural = 0
 
     def require_no_switch(self) -> None:
         """Make sure that no switch is under way.
@@ -90,6 +103,9 @@ class LiveVersion(msgspec.Struct, frozen=True):
                 message,
                 hint="Try again in a minute: a release compares, switches or repairs. If that has died, repeat its command.",
             )
+
+
+_record = foreign_decoder(LiveVersion)
 
 
 def acknowledged_mark(metadata: str) -> tuple[str, int] | None:
@@ -144,10 +160,31 @@ def decoded(value: bytes, app: str) -> LiveVersion:
         ReleaseError: If the record cannot be read.
     """
     try:
-        return json_decoder(LiveVersion).decode(value)
-    except msgspec.DecodeError as error:
-        message = f"The control topic {CONTROL_TOPIC} holds a record of {app} that cannot be read: {error}"
-        raise ReleaseError(message, hint="Was it written by a newer version of Riverrun?") from error
+        found = _record(value)
+        if found.mark is not None:
+            found.mark.check()
+        require_about(app, found.app)
+    except UnreadableError as error:
+        raise unreadable(app, error) from error
+    return found
+
+
+def require_about(app: str, said: str) -> None:
+    """Make sure that a record of the control topic is about the application that it is kept under.
+
+    Raises:
+        UnreadableError: If it is about another.
+    """
+    if said != app:
+        message = f"it is about {said}"
+        raise UnreadableError(message)
+
+
+def unreadable(name: str, error: UnreadableError) -> ReleaseError:
+    """Make the error that a record of the control topic cannot be read."""
+    message = f"The control topic {CONTROL_TOPIC} holds a record of {name} that cannot be read: {error}"
+    hint = "Was it written by a newer version of Riverrun? If not, look at who may write to that topic."
+    return ReleaseError(message, hint=hint)
 
 
 def not_live(app: str, version: str, record: LiveVersion) -> NotLiveError:

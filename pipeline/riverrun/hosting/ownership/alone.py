@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from riverrun.decoders import UnreadableError
 from riverrun.errors import BrokerError, StreamsError
 from riverrun.hosting.ownership.fencing import SOLE_SESSION_MS, await_no_members, session_ms, under_way
 from riverrun.hosting.ownership.sole_host import SoleHost, Stand, chosen_in, decided, group_of, hosts_in, said
@@ -125,7 +126,11 @@ class _Place:
 
     def _hear(self, plan: bytes) -> None:
         """Receive the leader's plan; while it decides nothing, announce that this host is waiting."""
-        name = chosen_in(plan)
+        try:
+            name = chosen_in(plan)
+        except UnreadableError as error:
+            log.warning("a plan of the leader of group %s is passed over: %s", self._group, error)
+            return
         with self._lock:
             if name == self.host.name:
                 self._stand = Stand.AT_WORK

@@ -6,23 +6,31 @@ that a member has died, so a crash leaves no lock behind.
 
 from __future__ import annotations
 
+import logging
+import re
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from riverrun.decoders import json_decoder
+from riverrun.decoders import UnreadableError, foreign_decoder
 from riverrun.hosting.actor import this_user
 from riverrun.hosting.clock import SystemClock
+from riverrun.records import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+log = logging.getLogger(__name__)
+
 RUN, WORKER = "run", "worker"
 """Kinds of hosts that process alone."""
+_LONGEST_USER = 300
+_NAME = re.compile(rf"(run|worker)/([^\x00-\x1f\x7f]{{0,{_LONGEST_USER}}})/(([0-9]{{13,14}})-[0-9a-z]{{1,12}})")
+_LONGEST_MESSAGE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,7 @@ class SoleHost:
     def new(cls, kind: str, by: str | None = None) -> SoleHost:
         """Make a host that begins now, of this user on this machine if no user is named."""
         now_ms = SystemClock().now_ms()
-        who = by or this_user()
+        who = "".join(each if each.isprintable() else "?" for each in (by or this_user())[:_LONGEST_USER])
         return cls(kind, who, now_ms, f"{now_ms:013d}-{uuid.uuid4().hex[:6]}")
 
     @property
@@ -61,10 +69,16 @@ class SoleHost:
 
     @classmethod
     def parse(cls, name: str) -> SoleHost:
-        """Parse a member's client id."""
-        kind, _, rest = name.partition("/")
-        by, _, host_id = rest.rpartition("/")
-        return cls(kind, by, int(host_id.partition("-")[0]), host_id)
+        """Parse a member's client id.
+
+        Raises:
+            ValueError: If it is not the name of a host.
+        """
+        found = _NAME.fullmatch(name)
+        if found is None:
+            message = f"not a host that processes alone: {shortened(name)}"
+            raise ValueError(message)
+        return cls(found[1], found[2], int(found[4]), found[3])
 
     def __str__(self) -> str:
         """Return its kind, its user, and since when it runs."""
@@ -78,8 +92,17 @@ def group_of(application_id: str) -> str:
 
 
 def hosts_in(members: tuple[str, ...]) -> tuple[SoleHost, ...]:
-    """Return the hosts among the members of such a group, the oldest first; members have the form `client-id@host`."""
-    return tuple(sorted((SoleHost.parse(member.rpartition("@")[0]) for member in members), key=lambda host: host.id))
+    """Return the hosts among the members of such a group, the oldest first; members have the form `client-id@host`.
+
+    Leaves out members with other names, such as those of other programs.
+    """
+    found = []
+    for member in members:
+        try:
+            found.append(SoleHost.parse(member.rpartition("@")[0]))
+        except ValueError as error:
+            log.warning("a member of a group of bounded runs is not counted: %s", error)
+    return tuple(sorted(found, key=lambda host: host.id))
 
 
 class Stand(StrEnum):
@@ -93,6 +116,10 @@ class Stand(StrEnum):
     """It has begun."""
 
 
+_announcement = foreign_decoder(tuple[Annotated[str, msgspec.Meta(max_length=1000)], Stand], _LONGEST_MESSAGE)
+_decision = foreign_decoder(Annotated[str, msgspec.Meta(max_length=1000)], _LONGEST_MESSAGE)
+
+
 def said(host: SoleHost, stand: Stand) -> bytes:
     """Encode a member's announcement for a rebalance of its group."""
     return msgspec.json.encode([host.name, stand])
@@ -100,6 +127,8 @@ def said(host: SoleHost, stand: Stand) -> bytes:
 
 def decided(members: Mapping[str, bytes]) -> bytes:
     """Return the name of the member that may process, encoded; empty while a member may begin without a decision.
+
+    Members whose announcements cannot be read do not count.
 
     Args:
         members: Announcement of each member (`said`).
@@ -114,7 +143,15 @@ def decided(members: Mapping[str, bytes]) -> bytes:
     >>> decided({"1": said(ann, Stand.NEW)})
     b'"run/ann/0000000000000-0"'
     """
-    stands = {name: Stand(stand) for name, stand in map(msgspec.json.decode, members.values())}
+    stands: dict[str, Stand] = {}
+    for member, announcement in members.items():
+        try:
+            name, stand = _announcement(announcement)
+            SoleHost.parse(name)
+        except ValueError as error:
+            log.warning("member %s does not count, as its announcement cannot be read: %s", shortened(member), error)
+            continue
+        stands[name] = stand
     by_age = sorted(stands, key=lambda name: SoleHost.parse(name).id)
     at_work = [name for name in by_age if stands[name] is Stand.AT_WORK]
     is_open = len(by_age) > 1 and Stand.NEW in stands.values()
@@ -123,5 +160,15 @@ def decided(members: Mapping[str, bytes]) -> bytes:
 
 
 def chosen_in(plan: bytes) -> str:
-    """Return the name in a plan (`decided`); empty if nothing is decided."""
-    return json_decoder(str).decode(plan)
+    """Return the name in a plan (`decided`); empty if nothing is decided.
+
+    Raises:
+        UnreadableError: If the plan is not one.
+    """
+    name = _decision(plan)
+    if name:
+        try:
+            SoleHost.parse(name)
+        except ValueError as error:
+            raise UnreadableError(str(error)) from error
+    return name

@@ -14,11 +14,10 @@ from kafka import errors
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest
-from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from riverrun.kafka.library import librdkafka
-from riverrun.kafka.library.kafka_python import connection
+from riverrun.kafka.library.kafka_python import connection, said_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,8 +83,7 @@ def said_in_group(question: Question) -> tuple[bytes, ...] | None:
     if found.group_state in _REBALANCING:
         return None
     metadata = (bytes(member.member_metadata or b"") for member in found.members)
-    said = (bytes(ConsumerProtocolSubscription.decode(each).user_data or b"") for each in metadata if each)
-    return tuple(each[COUNT_BYTES:] for each in said)
+    return tuple(said_by(each)[COUNT_BYTES:] for each in metadata if each)
 
 
 def delete_group(question: Question) -> None:

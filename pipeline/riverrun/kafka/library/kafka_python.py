@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,8 @@ from riverrun.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+log = logging.getLogger(__name__)
 
 _NAMES = {
     "bootstrap.servers": "bootstrap_servers",
@@ -26,7 +29,14 @@ _NAMES = {
 """librdkafka's properties of connections, with their names in kafka-python."""
 _LOOKUP_SECONDS = 0.1
 """Pause between two look-ups of a group's coordinator, in seconds."""
-PRIVATE = ("_heartbeat_enabled", "_lock", "_manager", "_send_group_coordinator_request")
+PRIVATE = (
+    "_heartbeat_enabled",
+    "_lock",
+    "_manager",
+    "_on_join_complete_async",
+    "_perform_assignment",
+    "_send_group_coordinator_request",
+)
 """Private attributes of a coordinator in use; also `_coordinator` of a consumer, and `_net` of a manager."""
 
 
@@ -43,6 +53,28 @@ def connection(kafka: Mapping[str, str]) -> dict[str, Any]:
     if "security_protocol" in found:
         found["security_protocol"] = found["security_protocol"].upper()
     return found
+
+
+def said_by(metadata: bytes) -> bytes:
+    """Return the bytes that a member of a group added to its subscription; empty if it is none, or added none."""
+    from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription  # noqa: PLC0415 - the library loads for long
+
+    try:
+        return bytes(ConsumerProtocolSubscription.decode(metadata).user_data or b"")
+    except Exception as error:  # noqa: BLE001 - whatever the library's parsers stumble over
+        log.warning("a member's subscription cannot be read: %r", error)
+        return b""
+
+
+def planned_in(assignment: bytes) -> bytes:
+    """Return the bytes that a leader added to an assignment; empty if it is none, or added none."""
+    from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment  # noqa: PLC0415 - as above
+
+    try:
+        return bytes(ConsumerProtocolAssignment.decode(assignment).user_data or b"")
+    except Exception as error:  # noqa: BLE001 - as above
+        log.warning("an assignment of the group's leader cannot be read: %r", error)
+        return b""
 
 
 class GroupCoordinator:
@@ -65,9 +97,11 @@ class GroupCoordinator:
             message = f"kafka-python {version('kafka-python')} is not supported: it has no {', '.join(missing)}"
             raise ConfigError(message, hint="pip install 'kafka-python>=3.0.12,<3.1'")
         self._coordinator = coordinator
+        self._consumer = consumer
         # A deleted input must be reported, not recreated. The library ignores its own setting for this.
         self._coordinator._manager.cluster.config["allow_auto_create_topics"] = False
         self._pace_lookups()
+        self._check_messages()
 
     @property
     def is_fenced(self) -> bool:
@@ -104,3 +138,34 @@ class GroupCoordinator:
             return await ask()
 
         coordinator._send_group_coordinator_request = ask_in_time
+
+    def _check_messages(self) -> None:
+        """Replace messages of other members by what is used of them, before the library reads them.
+
+        The library would end the membership at bytes that it cannot read. It would also look up every topic that any member
+        names, and read the partitions that a leader assigns.
+        """
+        from kafka.protocol.consumer.metadata import (  # noqa: PLC0415 - as above
+            ConsumerProtocolAssignment,
+            ConsumerProtocolSubscription,
+        )
+
+        coordinator = self._coordinator
+        perform, complete = coordinator._perform_assignment, coordinator._on_join_complete_async
+
+        def own_topics() -> list[str]:
+            return sorted(self._consumer.subscription() or ())
+
+        def perform_checked(leader: str, protocol: str, members: Any) -> Any:
+            for member in members:
+                said = said_by(bytes(member.metadata or b""))
+                kept = ConsumerProtocolSubscription(version=0, topics=own_topics(), user_data=said)
+                member.metadata = kept.encode()
+            return perform(leader, protocol, members)
+
+        async def complete_checked(generation: int, member_id: str, protocol: str, assignment: Any) -> None:
+            kept = ConsumerProtocolAssignment(0, [], planned_in(bytes(assignment or b"")))
+            await complete(generation, member_id, protocol, kept.encode())
+
+        coordinator._perform_assignment = perform_checked
+        coordinator._on_join_complete_async = complete_checked

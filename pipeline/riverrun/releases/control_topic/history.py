@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from riverrun.decoders import json_decoder
-from riverrun.errors import ReleaseError
-from riverrun.hosting.control.publication import CONTROL_TOPIC
+from riverrun.decoders import Line, Name, Natural, Time, UnreadableError, Word, foreign_decoder
+from riverrun.hosting.control.publication import require_about, unreadable
+from riverrun.records import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,22 +43,22 @@ class Change:
         changed: Fields of the release that the change modified.
     """
 
-    app: str
-    revision: int
-    by: str
-    at_ms: int
-    riverrun: str
-    before: str
-    step: str
-    live: str
-    candidate: str | None = None
-    epoch: int = 0
-    digests: dict[str, str] = field(default_factory=dict)
+    app: Name
+    revision: Natural
+    by: Line
+    at_ms: Time
+    riverrun: Line
+    before: Word
+    step: Word
+    live: Name
+    candidate: Name | None = None
+    epoch: Natural = 0
+    digests: dict[Name, Word] = field(default_factory=dict)
     cut: str | None = None
-    verdict: str = ""
-    corrections: int = 0
+    verdict: Word = ""
+    corrections: Natural = 0
     repaired: str = ""
-    changed: tuple[str, ...] = ()
+    changed: tuple[Word, ...] = ()
 
     def __str__(self) -> str:
         """Describe it on one line."""
@@ -92,8 +92,8 @@ def history(app: str, notes: Mapping[str, bytes]) -> list[Change]:
 def names_of(app: str, notes: Mapping[str, bytes]) -> list[str]:
     """Return the names of an application's changes, first to last."""
     prefix = f"{app}/"
-    numbers = [name.removeprefix(prefix) for name in notes if name.startswith(prefix)]
-    return [f"{prefix}{number}" for number in sorted(map(int, filter(str.isdecimal, numbers)))]
+    numbers = (whole_number(name.removeprefix(prefix)) for name in notes if name.startswith(prefix))
+    return [f"{prefix}{number}" for number in sorted(number for number in numbers if number is not None)]
 
 
 def last_revision(app: str, notes: Mapping[str, bytes]) -> int:
@@ -102,9 +102,13 @@ def last_revision(app: str, notes: Mapping[str, bytes]) -> int:
     return int(names[-1].rpartition("/")[2]) if names else 0
 
 
+_change = foreign_decoder(Change)
+
+
 def _decoded(name: str, value: bytes) -> Change:
     try:
-        return json_decoder(Change).decode(value)
-    except msgspec.DecodeError as error:
-        message = f"The control topic {CONTROL_TOPIC} holds a record {name} that cannot be read: {error}"
-        raise ReleaseError(message, hint="Was it written by a newer version of Riverrun?") from error
+        found = _change(value)
+        require_about(name, f"{found.app}/{found.revision}")
+    except UnreadableError as error:
+        raise unreadable(name, error) from error
+    return found

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from riverrun.decoders import json_decoder
+from riverrun.decoders import Line, Name, Natural, UnreadableError, Word, foreign_decoder
 from riverrun.errors import (
     ReleaseError,
     TaskMigratedError,
@@ -26,7 +26,15 @@ from riverrun.errors import (
 from riverrun.hosting.actor import this_user
 from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.control.control_topic import ControlTopic
-from riverrun.hosting.control.publication import CONTROL_TOPIC, SWITCHING, LiveVersion, Mark, require_never_released
+from riverrun.hosting.control.publication import (
+    CONTROL_TOPIC,
+    SWITCHING,
+    LiveVersion,
+    Mark,
+    require_about,
+    require_never_released,
+    unreadable,
+)
 from riverrun.releases.control_topic.history import Change, encoded, history, last_revision, names_of
 from riverrun.releases.control_topic.verdicts import GateVerdict, require_approvable
 
@@ -101,26 +109,26 @@ class Release:
         changed_ms: Time of the write by the clock of the writing machine, ms since the epoch.
     """
 
-    app: str
-    live: str
+    app: Name
+    live: Name
     step: Step = Step.NONE
-    candidate: str | None = None
-    previous: str | None = None
+    candidate: Name | None = None
+    previous: Name | None = None
     cut: str | None = None
     verdict: GateVerdict | None = None
-    corrections: int = 0
-    switch: str = ""
-    pause_ms: int = 0
-    corrections_ms: int = 0
-    digests: dict[str, str] = field(default_factory=dict)
+    corrections: Natural = 0
+    switch: Line = ""
+    pause_ms: Natural = 0
+    corrections_ms: Natural = 0
+    digests: dict[Name, Word] = field(default_factory=dict)
     repaired: str = ""
-    computing_since_ms: int = 0
-    epoch: int = 0
+    computing_since_ms: Natural = 0
+    epoch: Natural = 0
     mark: Mark | None = None
-    revision: int = 0
-    operation: str = ""
-    changed_by: str = ""
-    changed_ms: int = 0
+    revision: Natural = 0
+    operation: Word = ""
+    changed_by: Line = ""
+    changed_ms: Natural = 0
 
     def __str__(self) -> str:
         """Describe it line by line."""
@@ -193,7 +201,7 @@ class Registry:
     def read(self, app: str, default_version: str) -> Release:
         """Return the release of an application; one that was never released is live in its configured version."""
         found = self._notes.read().get(app)
-        return Release(app, default_version) if found is None else _decoded(found)
+        return Release(app, default_version) if found is None else _decoded(found, app)
 
     def history(self, app: str) -> list[Change]:
         """Return all changes of an application's release, first to last.
@@ -221,7 +229,7 @@ class Registry:
             changed_by=self._by,
             changed_ms=self._clock.now_ms(),
         )
-        done = _change(None if found is None else _decoded(found), written)
+        done = _change(None if found is None else _decoded(found, release.app), written)
         values = {release.app: msgspec.json.encode(asdict(written)), **encoded(done)}
         try:
             self._notes.write(values, lambda: self.require(release))
@@ -345,9 +353,15 @@ def _change(before: Release | None, after: Release) -> Change:
     )
 
 
-def _decoded(value: bytes) -> Release:
+_release = foreign_decoder(Release)
+
+
+def _decoded(value: bytes, app: str) -> Release:
     try:
-        return json_decoder(Release).decode(value)
-    except msgspec.DecodeError as error:
-        message = f"The control topic {CONTROL_TOPIC} holds a record that this release cannot read: {error}"
-        raise ReleaseError(message, hint="Was it written by a newer release?") from error
+        found = _release(value)
+        if found.mark is not None:
+            found.mark.check()
+        require_about(app, found.app)
+    except UnreadableError as error:
+        raise unreadable(app, error) from error
+    return found

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from riverrun.decoders import Line, Name, Natural, Word  # noqa: TC001 - msgspec reads the annotations
 from riverrun.errors import ApprovalNeededError, ReleaseError
 from riverrun.records import counted
 from riverrun.spark.planning.runs import DONE
@@ -41,15 +42,15 @@ class GateVerdict:
         pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
     """
 
-    id: str
+    id: Word
     at: str
-    suite: str
-    digests: dict[str, str] = field(default_factory=dict)
+    suite: Word
+    digests: dict[Name, Word] = field(default_factory=dict)
     outcomes: dict[str, str] = field(default_factory=dict)
     critical: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    approved_by: str = ""
-    approved_ms: int = 0
+    approved_by: Line = ""
+    approved_ms: Natural = 0
     pages: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from riverrun.decoders import json_decoder
+from riverrun.decoders import Line, Name, Time, UnreadableError, Word, foreign_decoder, why_unreadable
 from riverrun.errors import BrokerError
-from riverrun.hosting.control.control_topic import ControlTopic
+from riverrun.hosting.control.control_topic import ControlTopic, readable
+from riverrun.records import OffsetVector
 from riverrun.releases.quality.worker_quality import TaskWork  # noqa: TC001 - msgspec reads the annotations
 
 if TYPE_CHECKING:
@@ -42,11 +43,11 @@ class CheckRecord:
         workers: Counts of running instances by instance and task, which the next check compares with its own.
     """
 
-    id: str
-    app: str
-    version: str
-    by: str
-    at_ms: int
+    id: Word
+    app: Name
+    version: Name
+    by: Line
+    at_ms: Time
     since: str
     at: str
     outcomes: dict[str, str] = field(default_factory=dict)
@@ -59,6 +60,24 @@ class CheckRecord:
     def result(self) -> str:
         """`failed`, `warnings` or `passed`."""
         return "failed" if self.critical else "warnings" if self.warnings else "passed"
+
+
+_record = foreign_decoder(CheckRecord)
+
+
+def _check(data: bytes) -> CheckRecord:
+    """Decode the record of a check.
+
+    Raises:
+        UnreadableError: If it is not one.
+    """
+    check = _record(data)
+    try:
+        OffsetVector.parse(check.since)
+        OffsetVector.parse(check.at)
+    except ValueError as error:
+        raise UnreadableError(why_unreadable(error)) from error
+    return check
 
 
 class CheckLog:
@@ -77,11 +96,8 @@ class CheckLog:
         Raises:
             BrokerError: If brokers do not answer.
         """
-        found = [
-            json_decoder(CheckRecord).decode(value)
-            for name, value in self._topic.read().items()
-            if name.startswith(f"{app}/")
-        ]
+        own = {name: value for name, value in self._topic.read().items() if name.startswith(f"{app}/")}
+        found = [each for each in readable(CHECKS_TOPIC, own, _check) if each.app == app]
         return sorted(found, key=lambda each: (each.at_ms, each.id), reverse=True)
 
     def put(self, record: CheckRecord) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from riverrun.decoders import converter
+from riverrun.decoders import Natural, Time, converter
 from riverrun.processor.drops import DropReason
 from riverrun.quality.gate import Verdict
 from riverrun.quality.suites import WORKERS
@@ -36,11 +36,11 @@ class TaskWork:
         maxima: Wall-clock times (ms), each with the highest lateness of records from then on (ms).
     """
 
-    since: int
-    at: int
-    processed: int
-    dropped: dict[str, int] = field(default_factory=dict)
-    lateness_ms: int = 0
+    since: Time
+    at: Time
+    processed: Natural
+    dropped: dict[str, Natural] = field(default_factory=dict)
+    lateness_ms: Natural = 0
     maxima: tuple[tuple[int, int], ...] = ()
 
 

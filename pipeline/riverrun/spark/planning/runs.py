@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from riverrun.decoders import json_decoder
-from riverrun.errors import BrokerError
+from riverrun.decoders import Line, Name, Natural, Time, UnreadableError, Word, foreign_decoder, why_unreadable
+from riverrun.errors import BrokerError, RangeError
 from riverrun.hosting.clock import SystemClock
-from riverrun.hosting.control.control_topic import ControlTopic
+from riverrun.hosting.control.control_topic import ControlTopic, readable
 from riverrun.hosting.ownership.sole_host import group_of, hosts_in
+from riverrun.records import TopicPartition
 from riverrun.spark.planning.unfinished import Begun
+from riverrun.spark.ranges import RunRange
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.hosting.ownership.sole_host import SoleHost
     from riverrun.kafka.admin import Admin
-    from riverrun.spark.ranges import RunRange
     from riverrun.spark.tasks.work import TaskResult
 
 log = logging.getLogger(__name__)
@@ -59,28 +60,47 @@ class RunRecord:
         error: The error that it failed with.
     """
 
-    id: str
-    app: str
-    version: str
-    by: str
-    started_ms: int
+    id: Word
+    app: Name
+    version: Name
+    by: Line
+    started_ms: Time
     range: str
-    state: str = RUNNING
-    ended_ms: int | None = None
-    slices: int = 0
-    records_in: int = 0
-    records_out: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
-    restored: int = 0
+    state: Word = RUNNING
+    ended_ms: Time | None = None
+    slices: Natural = 0
+    records_in: Natural = 0
+    records_out: Natural = 0
+    dropped: dict[str, Natural] = field(default_factory=dict)
+    restored: Natural = 0
     totals: dict[str, float] = field(default_factory=dict)
-    snapshots: dict[str, str] = field(default_factory=dict)
-    committed: dict[str, tuple[int, str]] = field(default_factory=dict)
+    snapshots: dict[Word, Name] = field(default_factory=dict)
+    committed: dict[str, tuple[Natural, str]] = field(default_factory=dict)
     error: str | None = None
 
     @property
     def name(self) -> str:
         """The name that the record is kept under."""
         return f"{self.app}/{self.version}/{self.id}"
+
+
+_record = foreign_decoder(RunRecord)
+
+
+def _run(data: bytes) -> RunRecord:
+    """Decode a record of a run.
+
+    Raises:
+        UnreadableError: If it is not one.
+    """
+    run = _record(data)
+    try:
+        RunRange.parse(run.range)
+        for name in run.committed:
+            TopicPartition.parse(name)
+    except (RangeError, ValueError) as error:
+        raise UnreadableError(why_unreadable(error)) from error
+    return run
 
 
 class RunLog:
@@ -104,8 +124,11 @@ class RunLog:
         Raises:
             BrokerError: If brokers do not answer.
         """
-        named = ((name.partition("/")[0], value) for name, value in self._topic.read().items())
-        found = [_decoded(value) for name, value in named if name and app in {None, name}]
+        notes = self._topic.read()
+        named = {
+            name: value for name, value in notes.items() if name[:1] != "/" and app in {None, name.partition("/")[0]}
+        }
+        found = [run for run in readable(RUNS_TOPIC, named, _run) if run.name in named]
         open_ids = {f"{run.app}-{run.version}" for run in found if run.state == RUNNING}
         living = {host.id for open_id in open_ids for host in self._living(open_id)}
         return [_with_end(run, living) for run in sorted(found, key=lambda run: run.id, reverse=True)]
@@ -166,10 +189,17 @@ class RunLog:
         """Return the work begun since the last finished run; None if there is none.
 
         Raises:
+            RangeError: If the note of it cannot be read.
             BrokerError: If brokers do not answer.
         """
-        found = self._topic.read().get(_begun_name(application.config.name, application.version))
-        return None if found is None else Begun.decode(found)
+        name = _begun_name(application.config.name, application.version)
+        found = self._topic.read().get(name)
+        try:
+            return None if found is None else Begun.decode(found)
+        except UnreadableError as error:
+            message = f"Record {name} of topic {RUNS_TOPIC}, of what a run has begun, cannot be read: {error}"
+            hint = "Was it written by a newer version of Riverrun? Then run with that one. Workers can go on, too."
+            raise RangeError(message, hint=hint) from error
 
     def _end(self, run: RunRecord, **changes: object) -> None:
         self._put(replace(run, ended_ms=SystemClock().now_ms(), **changes))  # type: ignore[arg-type] # fields of the record
@@ -209,8 +239,3 @@ def _begun_name(app: str, version: str) -> str:
 def _with_end(run: RunRecord, living: Collection[str]) -> RunRecord:
     """Return a run with its known state: one that is not alive and has not reported its end has died."""
     return replace(run, state=DIED) if run.state == RUNNING and run.id not in living else run
-
-
-def _decoded(value: bytes) -> RunRecord:
-    """Decode a record; fields added by newer releases are ignored."""
-    return json_decoder(RunRecord).decode(value)

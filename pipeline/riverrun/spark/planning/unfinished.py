@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from riverrun.errors import BegunRangeError
+from riverrun.decoders import UnreadableError, foreign_decoder, why_unreadable
+from riverrun.errors import BegunRangeError, RangeError
 from riverrun.records import OffsetRange, OffsetVector
 from riverrun.spark.ranges import RunRange
 
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
 
     from riverrun.records import TopicPartition
     from riverrun.spark.planning.schedule import Slice
+
+
+class _Texts(msgspec.Struct, frozen=True):
+    """Begun work as it is kept."""
+
+    whole: str
+    slices: list[str]
+    ends: list[str]
+
+
+_texts = foreign_decoder(_Texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +51,21 @@ class Begun:
 
     @classmethod
     def decode(cls, data: bytes) -> Begun:
-        """Read the work from bytes."""
-        texts = msgspec.json.decode(data)
-        slices, ends = map(RunRange.parse, texts["slices"]), map(OffsetVector.parse, texts["ends"])
-        return cls(RunRange.parse(texts["whole"]), tuple(slices), tuple(ends))
+        """Read the work from bytes.
+
+        Raises:
+            UnreadableError: If they are no such work.
+        """
+        texts = _texts(data)
+        try:
+            slices, ends = map(RunRange.parse, texts.slices), map(OffsetVector.parse, texts.ends)
+            found = cls(RunRange.parse(texts.whole), tuple(slices), tuple(ends))
+        except (RangeError, ValueError) as error:
+            raise UnreadableError(why_unreadable(error)) from error
+        if len(found.slices) != len(found.ends):
+            message = f"it has {len(found.slices)} slices with {len(found.ends)} ends"
+            raise UnreadableError(message)
+        return found
 
 
 def left_of_cut(slices: Sequence[Slice], committed: Mapping[TopicPartition, int]) -> list[Slice]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from riverrun.decoders import json_decoder
+from riverrun.decoders import UnreadableError, foreign_decoder
 from riverrun.errors import ConfigError, DeserializationError, RangeError
 from riverrun.hosting.control.control_topic import ControlTopic
 from riverrun.hosting.progress import is_followed, looked_at
@@ -105,9 +105,21 @@ def _check_spec(spec: ExportSpec) -> None:
         raise ConfigError(message, hint="--key is for --format jdbc.")
 
 
+_batch = foreign_decoder(ExportBatch)
+
+
 def _last(topic: ControlTopic, name: str) -> ExportBatch:
     found = topic.read().get(name)
-    return ExportBatch() if found is None else json_decoder(ExportBatch).decode(found)
+    if found is None:
+        return ExportBatch()
+    try:
+        batch = _batch(found)
+        batch.ranges  # noqa: B018 - raises if the text is no range
+    except (UnreadableError, RangeError) as error:
+        message = f"The progress of export {name} cannot be read from topic {EXPORTS_TOPIC}: {error}"
+        hint = "Was it written by a newer version of Riverrun? If not, look at who may write to that topic."
+        raise RangeError(message, hint=hint) from error
+    return batch
 
 
 def _check(topic: ControlTopic, name: str, expected: ExportBatch) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from riverrun.decoders import json_decoder
+from riverrun.decoders import Natural, Small, UnreadableError, Word, foreign_decoder
 from riverrun.errors import RangeError, TaskMigratedError
 from riverrun.hosting.control.control_topic import ControlTopic
 
@@ -72,15 +72,18 @@ class Batch:
         topic_id: The brokers' id of the topic. A recreated topic has another id, and none of the records.
     """
 
-    number: int = 0
-    partitions: int = 0
-    parts: int = 0
+    number: Natural = 0
+    partitions: Small = 0
+    parts: Small = 0
     files: tuple[str, ...] = ()
     above: str | None = None
     upto: str | None = None
     is_done: bool = True
     terms: Terms = Terms()
-    topic_id: str = ""
+    topic_id: Word = ""
+
+
+_batch = foreign_decoder(Batch)
 
 
 class Progress:
@@ -151,7 +154,12 @@ class Progress:
 
     def _last(self, found: Mapping[str, bytes]) -> Batch:
         last = found.get(self._name)
-        return Batch() if last is None else json_decoder(Batch).decode(last)
+        try:
+            return Batch() if last is None else _batch(last)
+        except UnreadableError as error:
+            message = f"The progress of import {self._name} cannot be read from topic {IMPORTS_TOPIC}: {error}"
+            hint = "Was it written by a newer version of Riverrun? If not, look at who may write to that topic."
+            raise RangeError(message, hint=hint) from error
 
     def _check(self, expected: Batch) -> None:
         found = self.last()

@@ -2,46 +2,69 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from riverrun.decoders import json_decoder
-from riverrun.records import TaskId
+from riverrun.decoders import UnreadableError
+from riverrun.records import TaskId, shortened
 from riverrun.worker.group.assignment import assign, withhold
 from riverrun.worker.group.instances import AssignmentConfig, Instance, Plan
-from riverrun.worker.group.protocol import FORMAT, Introduction, Orders, task_ids, texts
+from riverrun.worker.group.protocol import Introduction, Orders, introduction_of, task_ids, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
+
+log = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
-_decode = json_decoder(Introduction).decode
+
+
+def introduced(said: Mapping[str, bytes]) -> dict[str, Introduction | None]:
+    """Decode the introductions of all members; None, with a warning, for a member that cannot be understood.
+
+    Args:
+        said: Introduction of each member, as bytes.
+    """
+    found: dict[str, Introduction | None] = {}
+    for member, data in said.items():
+        try:
+            found[member] = introduction_of(data)
+        except UnreadableError as error:
+            found[member] = None
+            log.warning("group member %s gets no tasks: its introduction cannot be read: %s", shortened(member), error)
+    return found
+
+
+def finds_more(said: Iterable[Introduction | Orders | None], topics: Mapping[str, int]) -> bool:
+    """Return whether messages claim topics or partitions that this process has not found."""
+    claims = (claim for each in said if each is not None for claim in each.topics.items())
+    return any(partitions > topics.get(topic, 0) for topic, partitions in claims)
 
 
 def give_orders(
-    said: Mapping[str, bytes],
-    tasks_of: Callable[[Mapping[str, int]], Mapping[TaskId, bool]],
+    members: Mapping[str, Introduction | None],
+    topics: Mapping[str, int],
+    tasks: Mapping[TaskId, bool],
     config: AssignmentConfig,
     application_id: str,
 ) -> dict[str, bytes]:
     """Make the orders of each member, as bytes.
 
     Args:
-        said: Introduction of each member, as bytes.
-        tasks_of: Returns all tasks, and whether each has state, from the partitions of the topics that any member has found.
+        members: Introduction of each member (`introduced`).
+        topics: Partitions of the topics to read, as the leader itself has found them: claims of members prove nothing.
+        tasks: All tasks, and whether each has state.
         config: Settings.
         application_id: The application id, for refusals.
 
     Returns:
         Orders by member.
     """
-    members = {member: _introduced(data) for member, data in said.items()}
     refusals = _refusals(members, application_id)
     admitted = {member: intro for member, intro in members.items() if intro is not None and member not in refusals}
-    topics = _found(admitted.values())
-    tasks = tasks_of(topics)
     plans = _plans(admitted.values(), tasks, config)
     servers = {intro.instance: intro.server for intro in admitted.values() if intro.server}
     shuts_down = any(intro.shuts_down for intro in admitted.values())
@@ -55,33 +78,15 @@ def give_orders(
             _active_servers(plans, servers),
             _standby_servers(plans, servers),
             shuts_down=shuts_down,
-            topics=topics,
+            topics=dict(topics),
             process=intro.process,
             fingerprint=intro.fingerprint,
         )
     return {member: _encode(order) for member, order in orders.items()}
 
 
-def _introduced(data: bytes) -> Introduction | None:
-    """Decode an introduction; None for members without one or with another format."""
-    try:
-        intro = _decode(data)
-    except msgspec.MsgspecError:
-        return None
-    return intro if intro.format == FORMAT else None
-
-
 def _process(intro: Introduction | None) -> str:
     return intro.process if intro is not None else ""
-
-
-def _found(introductions: Iterable[Introduction]) -> dict[str, int]:
-    """Return all topics that any instance has found: an instance that has looked earlier may not know the newest."""
-    found: dict[str, int] = {}
-    for intro in introductions:
-        for topic, partitions in intro.topics.items():
-            found[topic] = max(partitions, found.get(topic, 0))
-    return found
 
 
 def _refusals(members: Mapping[str, Introduction | None], application_id: str) -> dict[str, str]:
@@ -94,7 +99,8 @@ def _refusals(members: Mapping[str, Introduction | None], application_id: str) -
     for member, intro in sorted(members.items()):
         if intro is None:
             refusals[member] = (
-                f"Instances of {application_id} run another release of Riverrun, with which this one cannot work"
+                f"Instances of {application_id} run another release of Riverrun, with which this one cannot work: "
+                "the introduction of this instance cannot be read"
             )
         elif intro.fingerprint != prevailing:
             refusals[member] = (
@@ -122,7 +128,7 @@ def _instance(intro: Introduction, tasks: Mapping[TaskId, bool]) -> Instance:
     positions = {TaskId.parse(text): position for text, position in intro.positions.items()}
     return Instance(
         id=intro.instance,
-        capacity=max(1, intro.capacity),
+        capacity=intro.capacity,
         tags=intro.tags,
         active=task_ids(intro.active) & tasks.keys(),
         positions={task: position for task, position in positions.items() if tasks.get(task)},

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from riverrun.decoders import UnreadableError
 from riverrun.errors import BrokerError, ProcessingError, StreamsError, TaskMigratedError
 from riverrun.hosting.restoring.local_state import instance_id
 from riverrun.worker.group.instances import AssignmentConfig
-from riverrun.worker.group.leadership import give_orders
+from riverrun.worker.group.leadership import finds_more, give_orders, introduced
 from riverrun.worker.group.protocol import Introduction, Orders, orders_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5
+_NEVER = float("inf")
+_ASK_AGAIN_SECONDS = 5.0
+"""Time after which a member asks for other orders than those that it has passed over: asking interrupts the whole group."""
 
 
 class Membership:
@@ -35,8 +39,8 @@ class Membership:
         connected: The application.
         leaves: Set when the instance has to leave.
         introduce: Returns the instance's introduction, with the topics that it has found; called in the thread.
-        tasks_of: Returns all tasks, and whether each has state, from the topics that any member has found; called in the
-            thread, if this instance leads.
+        tasks_of: Returns all tasks, and whether each has state, from the topics that this instance has found; called in the
+            thread, if it leads.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Membership:
         self._arrived: queue.SimpleQueue[bytes | StreamsError] = queue.SimpleQueue()
         self._found = dict(connected.resolved().partitions)
         self._looked_at = time.monotonic()
+        self._asks_again_at: float | None = None
         self._thread = threading.Thread(target=self._take_part, name="membership", daemon=True)
 
     def start(self) -> None:
@@ -68,12 +73,31 @@ class Membership:
         self._rejoins.set()
 
     def heard(self, timeout_s: float = 0) -> Orders | StreamsError | None:
-        """Return the next orders, or the error that has ended the membership; None if none arrive in time."""
+        """Return the next orders, or the error that has ended the membership; None if none arrive in time.
+
+        Passes over orders that cannot be read, or are about topics or partitions that this instance does not know.
+        """
         try:
             arrived = self._arrived.get(block=timeout_s > 0, timeout=timeout_s)
         except queue.Empty:
             return None
-        return orders_of(arrived) if isinstance(arrived, bytes) else arrived
+        if isinstance(arrived, StreamsError):
+            return arrived
+        try:
+            orders = orders_of(arrived)
+        except UnreadableError as error:
+            self.pass_over(f"they cannot be read: {error}")
+            return None
+        if finds_more([orders], self._found):
+            self._looked_at = -_NEVER  # looks before it asks again
+            self.pass_over("they name topics or partitions that this instance has not found yet")
+            return None
+        return orders
+
+    def pass_over(self, why: str) -> None:
+        """Note that the last orders are not obeyed, and ask for others in a while. May be called from any thread."""
+        log.warning("orders of the leader of %s are passed over, and asked for again: %s", self._application.id, why)
+        self._asks_again_at = time.monotonic() + _ASK_AGAIN_SECONDS
 
     def join(self) -> None:
         """Wait until it has left the group, if it ever joined."""
@@ -113,6 +137,9 @@ class Membership:
     def _attend(self, member: GroupMember) -> None:
         while not self._leaves.is_set():
             self._look_for_topics()
+            if self._asks_again_at is not None and time.monotonic() > self._asks_again_at:
+                self._asks_again_at = None
+                self._rejoins.set()
             if self._rejoins.is_set():
                 self._rejoins.clear()
                 member.rejoin()
@@ -147,6 +174,13 @@ class Membership:
             self._found = found
             self._rejoins.set()
 
+    def _orders(self, said: Mapping[str, bytes], config: AssignmentConfig) -> Mapping[str, bytes]:
+        """Make the orders of all members; called in the thread, if this instance leads."""
+        members, topics = introduced(said), self._found
+        if finds_more(members.values(), topics):
+            self._looked_at = -_NEVER  # and if it is true, asks for a rebalance
+        return give_orders(members, topics, self._tasks_of(topics), config, self._application.id)
+
     def _member(self) -> GroupMember:
         from riverrun.kafka.group.membership import GroupMember  # noqa: PLC0415 - loads in this thread, while processes start
 
@@ -163,7 +197,7 @@ class Membership:
             self._application.topology.source_topics,
             client_id=f"{self._application.id}-{instance_id(self._application)}",
             describe=lambda: msgspec.json.encode(self._introduce(self._found)),
-            assign=lambda said: give_orders(said, self._tasks_of, config, self._application.id),
+            assign=lambda said: self._orders(said, config),
             on_plan=self._arrived.put,
             session_timeout_ms=int(client.get("session.timeout.ms", 45_000)),
             heartbeat_interval_ms=int(client.get("heartbeat.interval.ms", 3_000)),

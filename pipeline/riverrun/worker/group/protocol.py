@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from riverrun.config.address import ServerAddress
-from riverrun.decoders import json_decoder
+from riverrun.config.sections.streams import MOST_THREADS
+from riverrun.decoders import Line, Name, Natural, UnreadableError, Word, foreign_decoder
 from riverrun.records import TaskId
 
 if TYPE_CHECKING:
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """Format of introductions and orders; the leader refuses instances of another format."""
+_LONGEST_MESSAGE = 8 * 2**20
+"""Bytes. A broker keeps the messages of a whole group in one record, whose limit is usually 1 MiB."""
+
+Threads = Annotated[int, msgspec.Meta(ge=1, le=MOST_THREADS)]
+Partitions = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Task = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]{0,8})_(0|[1-9][0-9]{0,8})\Z")]
+"""The text form of a task."""
+Tag = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class Introduction(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,19 +45,19 @@ class Introduction(msgspec.Struct, frozen=True, kw_only=True):
         process: Names the process that introduces itself; it changes with each restart.
     """
 
-    instance: str
-    fingerprint: str
-    capacity: int
-    tags: dict[str, str] = {}
-    active: list[str] = []
-    positions: dict[str, int] = {}
-    server: str = ""
+    instance: Word
+    fingerprint: Word
+    capacity: Threads
+    tags: dict[Tag, Tag] = {}
+    active: list[Task] = []
+    positions: dict[Task, Natural] = {}
+    server: Word = ""
     shuts_down: bool = False
-    topics: dict[str, int] = {}
+    topics: dict[Name, Partitions] = {}
     format: int = FORMAT
-    restoring: list[str] = []
-    standby: list[str] = []
-    process: str = ""
+    restoring: list[Task] = []
+    standby: list[Task] = []
+    process: Word = ""
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -69,29 +78,49 @@ class Orders(msgspec.Struct, frozen=True):
         fingerprint: Of the topology whose tasks these are.
     """
 
-    active: list[str] = []
-    standby: list[str] = []
-    warm_up: list[str] = []
-    servers: dict[str, str] = {}
-    standby_servers: dict[str, list[str]] = {}
-    refusal: str | None = None
+    active: list[Task] = []
+    standby: list[Task] = []
+    warm_up: list[Task] = []
+    servers: dict[Task, Word] = {}
+    standby_servers: dict[Task, list[Word]] = {}
+    refusal: Line | None = None
     shuts_down: bool = False
-    topics: dict[str, int] = {}
+    topics: dict[Name, Partitions] = {}
     format: int = FORMAT
-    process: str = ""
-    fingerprint: str = ""
+    process: Word = ""
+    fingerprint: Word = ""
 
 
-_decoded = json_decoder(Orders).decode
+_introduction = foreign_decoder(Introduction, _LONGEST_MESSAGE)
+_orders = foreign_decoder(Orders, _LONGEST_MESSAGE)
+
+
+def introduction_of(data: bytes) -> Introduction:
+    """Decode the introduction of a member.
+
+    Raises:
+        UnreadableError: If the bytes are no introduction of this format, or its address is not a plain one.
+    """
+    intro = _introduction(data)
+    if intro.format != FORMAT:
+        message = f"it has format {intro.format}, and this release reads format {FORMAT}"
+        raise UnreadableError(message)
+    if intro.server and not is_address(intro.server):
+        message = "its address is not host:port"
+        raise UnreadableError(message)
+    return intro
 
 
 def orders_of(data: bytes) -> Orders:
     """Decode orders. Leaves out addresses of members that are not plain addresses.
 
     Raises:
-        msgspec.MsgspecError: If the bytes are no orders.
+        UnreadableError: If the bytes are no orders of this format; a refusal may have any.
     """
-    orders = _decoded(data)
+    orders = _orders(data)
+    if orders.format != FORMAT and orders.refusal is None:
+        message = f"they have format {orders.format}, and this release reads format {FORMAT}"
+        raise UnreadableError(message)
     servers = {task: server for task, server in orders.servers.items() if is_address(server)}
     standby = {task: list(filter(is_address, named)) for task, named in orders.standby_servers.items()}
     return msgspec.structs.replace(orders, servers=servers, standby_servers=standby)

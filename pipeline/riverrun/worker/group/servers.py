@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from riverrun.decoders import json_decoder
-from riverrun.worker.group.protocol import Introduction
+from riverrun.decoders import UnreadableError
+from riverrun.worker.group.protocol import introduction_of
 
 if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin
 
 _PAUSE_SECONDS = 0.1
-_decode = json_decoder(Introduction).decode
 
 
 def servers_of(admin: Admin, group: str, *, within_s: float = 0.0) -> list[str]:
@@ -39,7 +36,7 @@ def servers_of(admin: Admin, group: str, *, within_s: float = 0.0) -> list[str]:
     found = []
     for said in introductions or ():
         try:
-            found.append(_decode(said).server)
-        except msgspec.MsgspecError:
+            found.append(introduction_of(said).server)
+        except UnreadableError:
             continue
     return sorted(filter(None, found))

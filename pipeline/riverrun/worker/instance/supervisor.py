@@ -9,7 +9,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from riverrun.errors import ConfigError, StreamsError, TopologyError
+from riverrun.errors import ConfigError, StreamsError, TopicError, TopologyError
 from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.control.control_tail import ControlTail
@@ -321,10 +321,13 @@ class Supervisor:
             )
         if arrived.shuts_down:
             self._ends.set()
-        if arrived.topics:
-            self._connected = self._connected.with_partitions(arrived.topics)
-            self._layout = self._connected.layout
-            self._stateful = _stateful(self._connected.application)
+        connected = self._connected.with_partitions(arrived.topics) if arrived.topics else self._connected
+        wrong = _wrong_in(arrived, connected)
+        if wrong is not None:
+            self._membership.pass_over(wrong)
+            return
+        self._connected, self._layout = connected, connected.layout
+        self._stateful = _stateful(connected.application)
         self._orders = arrived
         self._is_current = True
 
@@ -407,7 +410,7 @@ class Supervisor:
         )
 
     def _tasks_of(self, topics: Mapping[str, int]) -> Mapping[TaskId, bool]:
-        """Return whether each task has state, for the leader, from the topics that any instance has found."""
+        """Return whether each task has state, for the leader, from the topics that this instance has found."""
         connected = self._connected.with_partitions(topics) if topics else self._connected
         stateful = _stateful(connected.application)
         return {task: task.sub_topology in stateful for task in connected.layout.tasks}
@@ -415,6 +418,16 @@ class Supervisor:
     def _move_to(self, state: WorkerState) -> None:
         self.state = moved(self.state, state)
         self._on_state(state)
+
+
+def _wrong_in(orders: Orders, connected: ConnectedApplication) -> str | None:
+    """Return why orders cannot be obeyed; None if they can be. The leader may be any member of the group."""
+    try:
+        tasks = connected.layout.tasks.keys()
+    except (TopicError, TopologyError) as error:
+        return error.message
+    unknown = (task_ids(orders.active) | task_ids(orders.standby)) - tasks
+    return f"they name tasks that do not exist, such as {min(unknown)}" if unknown else None
 
 
 def _check_properties(application: Application) -> None:

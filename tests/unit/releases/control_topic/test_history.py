@@ -98,7 +98,7 @@ def test_a_record_of_a_newer_version_is_named_when_it_cannot_be_read() -> None:
     notes = MemoryNotes()
     registry(notes).write(Release("clicks", "v1"))
     notes.values["clicks/1"] = b"\x00"
-    with pytest.raises(ReleaseError, match="record clicks/1 that cannot be read"):
+    with pytest.raises(ReleaseError, match="record of clicks/1 that cannot be read"):
         registry(notes).history("clicks")
 
 

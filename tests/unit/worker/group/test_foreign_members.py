@@ -1,0 +1,245 @@
+"""Members of a group may be anything: the leader and its followers go on with those that they understand."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+from riverrun.decoders import UnreadableError
+from riverrun.hosting.ownership.sole_host import RUN, SoleHost, Stand, chosen_in, decided, hosts_in, said
+from riverrun.kafka.library.kafka_python import planned_in, said_by
+from riverrun.records import TaskId
+from riverrun.worker.group.instances import AssignmentConfig
+from riverrun.worker.group.leadership import finds_more, give_orders, introduced
+from riverrun.worker.group.protocol import Introduction, Orders, introduction_of, is_address, orders_of
+from tests.malformed import malformed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TOPICS = {"clicks": 4}
+TASKS = {TaskId(0, number): True for number in range(4)}
+GOOD = Introduction(instance="good", fingerprint="f00", capacity=1, process="p1", server="10.0.0.1:80", topics=TOPICS)
+ROGUE: dict[str, Any] = {
+    "instance": "rogue",
+    "fingerprint": "f00",
+    "capacity": 1,
+    "tags": {"rack": "a"},
+    "active": ["0_0"],
+    "positions": {"0_0": 7},
+    "server": "10.0.0.2:80",
+    "shuts_down": False,
+    "topics": {"clicks": 4},
+    "format": 1,
+    "restoring": ["0_0"],
+    "standby": ["0_1"],
+    "process": "p2",
+}
+ORDERS: dict[str, Any] = {
+    "active": ["0_0"],
+    "standby": ["0_1"],
+    "warm_up": [],
+    "servers": {"0_0": "10.0.0.2:80"},
+    "standby_servers": {"0_1": ["10.0.0.2:80"]},
+    "refusal": None,
+    "shuts_down": False,
+    "topics": {"clicks": 4},
+    "format": 1,
+    "process": "p1",
+    "fingerprint": "f00",
+}
+
+
+def encoded(change: Mapping[str, Any]) -> bytes:
+    return json.dumps({**ROGUE, **change}).encode()
+
+
+def orders_with(rogue: bytes, *, rogue_is: str) -> dict[str, Orders]:
+    """Returns what the leader tells a good member and another one."""
+    members = introduced({"m-good": msgspec.json.encode(GOOD), rogue_is: rogue})
+    finds_more(members.values(), TOPICS)
+    told = give_orders(members, TOPICS, TASKS, AssignmentConfig(num_standby_replicas=1), "clicks-v1")
+    return {name: orders_of(data) for name, data in told.items()}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"positions": {"x": 1}},
+        {"positions": {"0_0": -1}},
+        {"positions": {"0_0": 2**63}},
+        {"positions": {"0_0": 1.5}},
+        {"positions": {"0_0_0": 1}},
+        {"positions": {"٣_1": 1}},
+        {"positions": {"0_" + "9" * 5000: 1}},
+        {"positions": []},
+        {"active": ["zz"]},
+        {"active": ["0_-1"]},
+        {"active": ["1_0_1"]},
+        {"active": [None]},
+        {"active": {"0_0": 1}},
+        {"standby": ["0"]},
+        {"restoring": [""]},
+        {"capacity": 0},
+        {"capacity": -3},
+        {"capacity": 10**9},
+        {"capacity": "1"},
+        {"capacity": None},
+        {"instance": "a b"},
+        {"instance": "\x1b[2J"},
+        {"instance": "x" * 301},
+        {"instance": 7},
+        {"fingerprint": "\n"},
+        {"tags": {"rack": ["a"]}},
+        {"topics": {"../../x": 1}},
+        {"topics": {"clicks": 0}},
+        {"topics": {"clicks": 10**12}},
+        {"topics": {"..": 1}},
+        {"server": "http://evil/x"},
+        {"server": "evil"},
+        {"server": "user@evil:80"},
+        {"server": "evil:80/path"},
+        {"process": ["p"]},
+        {"format": 2},
+        {"format": "1"},
+        {"shuts_down": "yes"},
+    ],
+    ids=lambda change: str(change)[:50],
+)
+def test_a_member_that_cannot_be_understood_gets_nothing_and_the_group_goes_on(
+    change: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        told = orders_with(encoded(change), rogue_is="m-a-rogue")
+    assert told["m-a-rogue"].active == told["m-a-rogue"].standby == []
+    assert "cannot be read" in (told["m-a-rogue"].refusal or "")
+    assert sorted(told["m-good"].active) == ["0_0", "0_1", "0_2", "0_3"]
+    assert told["m-good"].topics == TOPICS
+    assert [record.message for record in caplog.records if "m-a-rogue" in record.message]
+
+
+def test_fields_of_a_newer_release_are_passed_over() -> None:
+    newer = {"zones": [{"deep": [[[1]]]}], "capacity_by_zone": {"a": 1}}
+    assert introduction_of(encoded(newer)).instance == "rogue"
+    assert orders_of(json.dumps({**ORDERS, **newer}).encode()).active == ["0_0"]
+
+
+def test_claims_of_members_do_not_decide_which_tasks_there_are() -> None:
+    claims = encoded({"topics": {"clicks": 1000, "other": 3}})
+    told = orders_with(claims, rogue_is="m-z")
+    assert {task for orders in told.values() for task in orders.active} <= {str(task) for task in TASKS}
+    assert told["m-good"].topics == told["m-z"].topics == TOPICS
+    assert finds_more(introduced({"m": claims}).values(), TOPICS), "so the leader looks for them itself"
+    assert not finds_more([GOOD, None], TOPICS)
+
+
+@given(malformed(ROGUE))
+@example(b"[" * 100_000)
+@example(b'{"a":' * 100_000)
+@example(encoded({"new": 0}).replace(b'"new": 0', b'"new": ' + b"9" * 5000))
+@example(b"\xff")
+@example(b"")
+def test_no_introduction_ends_the_leader(said_by_rogue: bytes) -> None:
+    told = orders_with(said_by_rogue, rogue_is="m-rogue")
+    assert told.keys() == {"m-good", "m-rogue"}
+    if told["m-rogue"].refusal is not None:
+        assert len(told["m-good"].active) == len(TASKS) or told["m-good"].refusal is not None
+    for orders in told.values():
+        assert {TaskId.parse(task) for task in orders.active} <= TASKS.keys()
+
+
+@given(malformed(ORDERS))
+@example(b"[" * 100_000)
+@example(b"")
+def test_no_orders_raise_anything_but_that_they_are_unreadable(data: bytes) -> None:
+    try:
+        orders = orders_of(data)
+    except UnreadableError as error:
+        why = str(error)
+        if why.isprintable() and len(why) < 300:
+            return
+        raise
+    for task in (*orders.active, *orders.standby, *orders.warm_up):
+        assert str(TaskId.parse(task)) == task
+    servers = [*orders.servers.values(), *(each for named in orders.standby_servers.values() for each in named)]
+    assert all(map(is_address, servers))
+
+
+SUBSCRIPTION = ConsumerProtocolSubscription(3, ["clicks"], b"x" * 20, []).encode()
+ASSIGNMENT = ConsumerProtocolAssignment(0, [], b"x" * 20).encode()
+
+
+@st.composite
+def broken(draw: st.DrawFn, message: bytes) -> bytes:
+    """A message of the group's protocol with bytes changed, left out and added."""
+    data = bytearray(message)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(data)))
+        match draw(st.integers(0, 2)):
+            case 0:
+                del data[at:]
+            case 1:
+                data[at : at + 4] = draw(st.sampled_from([b"\xff" * 4, b"\x7f\xff\xff\xff", b"\x00" * 4]))
+            case _:
+                data[at:at] = draw(st.binary(max_size=8))
+    return bytes(data)
+
+
+@given(st.one_of(broken(SUBSCRIPTION), st.binary(max_size=60)), st.one_of(broken(ASSIGNMENT), st.binary(max_size=60)))
+def test_bytes_that_are_no_message_of_the_group_say_nothing(subscription: bytes, assignment: bytes) -> None:
+    assert isinstance(said_by(subscription), bytes)
+    assert isinstance(planned_in(assignment), bytes)
+
+
+def test_messages_of_the_group_are_read() -> None:
+    assert said_by(SUBSCRIPTION) == planned_in(ASSIGNMENT) == b"x" * 20
+    assert said_by(ConsumerProtocolSubscription(0, [], None).encode()) == b""
+
+
+HOST = SoleHost(RUN, "ann@desk", 1767225600000, "1767225600000-c0ffee")
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=5), st.one_of(malformed([HOST.name, "at work"]), malformed(["x/y/z", "new"])), max_size=4
+    )
+)
+def test_hosts_that_cannot_be_understood_do_not_decide_who_processes_alone(others: dict[str, bytes]) -> None:
+    chosen = chosen_in(decided({**others, "own": said(HOST, Stand.AT_WORK)}))
+    assert chosen
+    assert SoleHost.parse(chosen)
+
+
+@given(malformed(HOST.name))
+@example(b'"run/ann/x"')
+@example(b'"run/ann/9999999999999999999-0"')
+@example(b"[]")
+def test_no_decision_raises_anything_but_that_it_is_unreadable(plan: bytes) -> None:
+    try:
+        chosen = chosen_in(plan)
+    except UnreadableError:
+        return
+    assert not chosen or str(SoleHost.parse(chosen))
+
+
+@given(
+    st.lists(st.one_of(st.text(max_size=40), st.from_regex(r"(run|worker)/.{0,5}/[0-9]{0,20}-?.{0,3}@h")), max_size=5)
+)
+def test_members_with_other_names_are_no_hosts(members: list[str]) -> None:
+    found = hosts_in((*members, f"{HOST.name}@/10.0.0.1"))
+    assert HOST in found
+    assert all(str(host) for host in found)
+
+
+@given(st.text(max_size=400))
+def test_any_user_can_process_alone(user: str) -> None:
+    host = SoleHost.new(RUN, user)
+    assert hosts_in((f"{host.name}@/10.0.0.1",)) == (host,)
+    assert chosen_in(decided({"m": said(host, Stand.NEW)})) == host.name

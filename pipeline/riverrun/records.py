@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 
+MOST_PARTITIONS: Final = 100_000
+"""The most partitions of a topic that is created: a broker takes minutes for them, if it does not fail."""
 _INT, _LONG = 2**31 - 1, 2**63 - 1
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 _WHOLE_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")

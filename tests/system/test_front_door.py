@@ -210,7 +210,7 @@ def test_what_is_wrong_is_said_when_it_is_asked_for(broker: Broker, app: App, tm
     lock = threading.Lock()
     with pytest.raises(ConfigError, match="cannot be sent to other processes: TypeError: cannot pickle"):
         project.application("clicks", lambda builder: builder.build(optimization=str(lock)))
-    with pytest.raises(ConfigError, match="at least one stream thread, not 0"):
+    with pytest.raises(ConfigError, match="threads is 0, and must be a whole number of at least 1"):
         app.worker(threads=0)
     with pytest.raises(ConfigError, match="has no version 'v9'"):
         app.release("v9")

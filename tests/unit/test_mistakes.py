@@ -97,7 +97,7 @@ def test_names_that_topics_cannot_have_are_refused(name: str, named: Callable[[s
 
 
 def test_a_repartition_topic_has_at_least_one_partition() -> None:
-    with pytest.raises(TopologyError, match="number_of_partitions must be at least 1, not 0"):
+    with pytest.raises(TopologyError, match="number_of_partitions must be at least 1 and at most 100000, not 0"):
         Repartitioned(STRING, STRING, number_of_partitions=0)
 
 

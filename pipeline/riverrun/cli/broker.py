@@ -9,6 +9,7 @@ import typer
 from riverrun.cli.exit_codes import NOT_RUNNING
 from riverrun.cli.project import settings_of
 from riverrun.errors import ConfigError
+from riverrun.records import whole_number
 
 if TYPE_CHECKING:
     from riverrun.config import ProjectConfig
@@ -65,7 +66,7 @@ def status(context: typer.Context, port: Port = None) -> None:
 def logs(
     context: typer.Context,
     port: Port = None,
-    lines: Annotated[int, typer.Option("-n", help="Number of lines.")] = 50,
+    lines: Annotated[int, typer.Option("-n", min=1, max=1_000_000, help="Number of lines.")] = 50,
 ) -> None:
     """Show the end of the broker's log."""
     typer.echo(_broker(context, port).log_tail(lines))
@@ -79,7 +80,7 @@ def local_port(project: ProjectConfig) -> int:
     """
     servers = project.kafka["bootstrap.servers"]
     host, _, port = servers.rpartition(":")
-    if host not in _HERE or not port.isdecimal():
+    if host not in _HERE or not whole_number(port, 65_534):
         message = f"The embedded broker runs on this machine, and the project's brokers are at {servers}"
         raise ConfigError(
             message, hint=f'Set "bootstrap.servers" to one of {", ".join(_HERE)} and a port, or name a port.'

@@ -52,7 +52,7 @@ def check(
 def checks(
     context: typer.Context,
     app: App,
-    limit: Annotated[int, typer.Option(min=1, help="Number of checks, latest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of checks, latest first.")] = 20,
     *,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one check per line.")] = False,
 ) -> None:

@@ -15,7 +15,9 @@ app = typer.Typer(help="The main job on real data: the flights that left New Yor
 
 Days = Annotated[
     int | None,
-    typer.Option(min=1, help="Use only the flights of this many days from 2013-01-01 on. Fewer take less time."),
+    typer.Option(
+        min=1, max=366, help="Use only the flights of this many days from 2013-01-01 on. Fewer take less time."
+    ),
 ]
 
 

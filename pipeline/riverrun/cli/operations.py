@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from riverrun.cli.project import App, Version, settings_of
+from riverrun.config.sections.streams import MOST_THREADS
 from riverrun.errors import ConfigError
 from riverrun.records import counted
 
@@ -121,7 +122,7 @@ def _confirm(question: str, *, yes: bool) -> None:
 def scale(
     context: typer.Context,
     app: App,
-    threads: Annotated[int, typer.Argument(min=1, help="Number of stream threads.")],
+    threads: Annotated[int, typer.Argument(min=1, max=MOST_THREADS, help="Number of stream threads.")],
     server: Server = None,
 ) -> None:
     """Set the number of stream threads of an instance (num.stream.threads) while it runs."""

@@ -127,7 +127,7 @@ def gate(context: typer.Context, app: App, *, dry_run: Dry = False, as_json: AsJ
 def diff(
     context: typer.Context,
     app: App,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Maximum number of rows.")] = 20,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -174,9 +174,9 @@ def rollback(context: typer.Context, app: App, *, dry_run: Dry = False, as_json:
 def wait(
     context: typer.Context,
     app: App,
-    max_lag: Annotated[int, typer.Option(min=0, help="Maximum lag of an input, in offsets.")] = 1000,
+    max_lag: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Maximum lag of an input, in offsets.")] = 1000,
     timeout: Annotated[
-        float | None, typer.Option(min=0, help="Give up after this many seconds; never if left out.")
+        float | None, typer.Option(min=0, max=31_536_000, help="Give up after this many seconds; never if left out.")
     ] = None,
     *,
     as_json: AsJson = False,

@@ -47,7 +47,10 @@ def run(
         ),
     ] = None,
     max_records_per_slice: Annotated[
-        int, typer.Option(min=1, help="Records of one slice. Each task commits a slice in one transaction.")
+        int,
+        typer.Option(
+            min=1, max=1_000_000_000, help="Records of one slice. Each task commits a slice in one transaction."
+        ),
     ] = 2_000_000,
     *,
     plan: Annotated[

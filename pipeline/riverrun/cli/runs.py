@@ -15,7 +15,7 @@ _NO_LIMIT = 100_000
 def runs(
     context: typer.Context,
     app: App,
-    limit: Annotated[int, typer.Option(min=1, help="Number of runs, latest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of runs, latest first.")] = 20,
     *,
     wide: Annotated[bool, typer.Option("--wide", "-w", metavar="", help="Also show users, ranges and errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one run per line.")] = False,

@@ -8,7 +8,7 @@ import typer
 
 from riverrun.cli.project import App, Version, settings_of
 from riverrun.errors import RangeError
-from riverrun.records import TopicPartition
+from riverrun.records import TopicPartition, whole_number
 
 
 def skip(
@@ -47,7 +47,7 @@ def _place(text: str) -> tuple[TopicPartition, int]:
         tp = TopicPartition.parse(name)
     except ValueError:
         tp = None
-    if tp is None or not offset.isdecimal():
+    if tp is None or whole_number(offset) is None:
         message = f"{text!r} does not name a record"
         raise RangeError(message, hint="Write topic-partition@offset, such as clicks-0@8.")
     return tp, int(offset)

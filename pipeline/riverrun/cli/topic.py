@@ -12,7 +12,7 @@ import typer
 
 from riverrun.cli.project import settings_of
 from riverrun.errors import ConfigError
-from riverrun.records import counted
+from riverrun.records import MOST_PARTITIONS, counted
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -36,8 +36,12 @@ OfVersion = Annotated[str | None, typer.Option(help="Version of the application 
 def create(
     context: typer.Context,
     topics: Annotated[list[str], typer.Argument(help="Names of the topics.")],
-    partitions: Annotated[int, typer.Option(min=1, help="Number of partitions of each topic.")] = 4,
-    replication_factor: Annotated[int, typer.Option(help="Number of replicas; -1 for the brokers' default.")] = -1,
+    partitions: Annotated[
+        int, typer.Option(min=1, max=MOST_PARTITIONS, help="Number of partitions of each topic.")
+    ] = 4,
+    replication_factor: Annotated[
+        int, typer.Option(min=-1, max=2**15 - 1, help="Number of replicas; -1 for the brokers' default.")
+    ] = -1,
     config: Annotated[
         list[str] | None, typer.Option("--config", "-c", help="Setting of the topics, name=value.")
     ] = None,
@@ -78,7 +82,9 @@ def read(
     end: Annotated[
         str | None, typer.Option("--to", help="Where to end, in the forms of --from; latest if left out.")
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many records.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, max=10**12, help="Stop after this many records.")
+    ] = None,
     *,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", metavar="", help="Wait for more records, until Ctrl-C.")

@@ -42,7 +42,7 @@ def import_topic(
     missing_timestamp: Annotated[
         str, typer.Option(help="How to treat rows without an event time in that column: fail, or now.")
     ] = "fail",
-    parts: Annotated[int, typer.Option(min=1, help="Parts of a batch. Each is one transaction.")] = 4,
+    parts: Annotated[int, typer.Option(min=1, max=10_000, help="Parts of a batch. Each is one transaction.")] = 4,
     package: Annotated[list[str] | None, _PACKAGE] = None,
     master: Master = None,
 ) -> None:

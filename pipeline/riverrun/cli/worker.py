@@ -12,6 +12,7 @@ import typer
 from riverrun.cli.figures import show_figures
 from riverrun.cli.project import App, Master, Version, settings_of, tell_of_staging
 from riverrun.cli.signals import Ending, end_now, stop_then_end
+from riverrun.config.sections.streams import MOST_INSTANCES, MOST_THREADS
 from riverrun.errors import ConfigError
 from riverrun.records import counted
 
@@ -46,7 +47,8 @@ def worker(
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Number of stream threads; num.stream.threads if left out.")
+        int | None,
+        typer.Option(min=1, max=MOST_THREADS, help="Number of stream threads; num.stream.threads if left out."),
     ] = None,
     server: Annotated[
         str | None, typer.Option(help="Address of the HTTP interface, host:port; application.server if left out.")
@@ -57,7 +59,11 @@ def worker(
     ] = None,
     instances: Annotated[
         int | None,
-        typer.Option(min=1, help="With --on spark, the number of instances; one if left out. Each takes a core."),
+        typer.Option(
+            min=1,
+            max=MOST_INSTANCES,
+            help="With --on spark, the number of instances; one if left out. Each takes a core.",
+        ),
     ] = None,
     master: Master = None,
     *,

@@ -19,6 +19,8 @@ import msgspec
 
 from riverrun.cluster.channel import Channel, InstanceReport, Stop
 from riverrun.cluster.instance import InstanceEnd, InstanceWork, host_instance
+from riverrun.config.checks import check_number
+from riverrun.config.sections.streams import MOST_INSTANCES
 from riverrun.errors import EngineError, ProcessingError, StreamsError
 from riverrun.hosting.logs import current_style
 from riverrun.spark.engine.executor_errors import rebuilt_error
@@ -69,6 +71,9 @@ class Deployment:
         instances: Number of instances; each takes one core.
         token: Token that callers of an instance must present.
         on_report: Called with each report of an instance.
+
+    Raises:
+        ConfigError: If the number of instances is impossible.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class Deployment:
         token: str = "",
         on_report: Callable[[InstanceReport], None] = lambda _report: None,
     ) -> None:
+        check_number("instances", instances, 1, MOST_INSTANCES)
         self.id = f"{connected.id}-{uuid.uuid4().hex[:8]}"
         self.application = connected.application
         self._admin = connected.admin

@@ -145,6 +145,23 @@ def wrong_in_schedule(schedule: str) -> str | None:
     return None
 
 
+def check_number(where: str, value: Any, lowest: int, highest: int) -> None:
+    """Check that a value is a whole number within bounds.
+
+    Args:
+        where: Name of the parameter, for messages.
+        value: The value.
+        lowest: The lowest number allowed.
+        highest: The highest number allowed.
+
+    Raises:
+        ConfigError: If it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+        message = f"{where} is {value!r}, and must be a whole number of at least {lowest}, and at most {highest}"
+        raise ConfigError(message)
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown word: the nearest known word, or else all of them."""
     names = [name for name in known if not name.startswith("_")]

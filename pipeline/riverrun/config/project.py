@@ -17,6 +17,7 @@ from riverrun.config.sections.parsing import as_written, check_property, setting
 from riverrun.config.sections.schema_registry import schema_registry_settings
 from riverrun.config.sections.streams import SECRETS, StreamsConfig
 from riverrun.errors import ConfigError
+from riverrun.records import shortened, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -215,7 +216,7 @@ def _check_server(path: Path, server: str) -> None:
     """Check that a broker's address has a port, because clients disagree on the default."""
     protocol, _, address = server.rpartition("://")
     host, _, port = address.rpartition(":")
-    if protocol.upper() not in _PROTOCOLS or not (host and port.isdecimal() and 0 < int(port) <= _HIGHEST_PORT):
+    if protocol.upper() not in _PROTOCOLS or not (host and whole_number(port, _HIGHEST_PORT)):
         message = f"{path}: [kafka] bootstrap.servers has {server!r}, which is not host:port"
         raise ConfigError(message, hint="For example kafka-1.example.org:9092,kafka-2.example.org:9092.")
 
@@ -281,8 +282,8 @@ def _check_schedules(path: Path, where: str, table: Mapping[str, Any]) -> None:
 
 def _check_bound(path: Path, where: str, value: Any) -> None:
     check_type(path, f"{where}.{_BOUND}", value, int)
-    if isinstance(value, bool) or value < 0:
-        message = f"{path}: {where}.{_BOUND} is {value!r}, and must be a number of offsets, at least 0"
+    if isinstance(value, bool) or not 0 <= value < 2**63:
+        message = f"{path}: {where}.{_BOUND} is {shortened(value)}, and must be a number of offsets, at least 0"
         raise ConfigError(message, hint="Leave it out for no bound.")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from riverrun.arguments import SERDE, TEXT, function, optional
 from riverrun.dsl.kinds import STORE_SUPPLIER, checked_fields
 from riverrun.errors import TopologyError
-from riverrun.records import is_legal_topic
+from riverrun.records import MOST_PARTITIONS, is_legal_topic
 from riverrun.state.api import StoreKind
 
 if TYPE_CHECKING:
@@ -315,8 +315,9 @@ class Repartitioned(Generic[K, V]):
     def __post_init__(self) -> None:
         """Check the name and the number of partitions."""
         validate_name(self.name)
-        if self.number_of_partitions is not None and self.number_of_partitions < 1:
-            message = f"number_of_partitions must be at least 1, not {self.number_of_partitions}"
+        given = self.number_of_partitions
+        if given is not None and not 1 <= given <= MOST_PARTITIONS:
+            message = f"number_of_partitions must be at least 1 and at most {MOST_PARTITIONS}, not {given}"
             raise TopologyError(message)
 
 

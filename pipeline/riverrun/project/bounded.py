@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from riverrun.config.checks import check_number
 from riverrun.hosting.progress import LOOK_SECONDS, telling
 from riverrun.releases.versions.build import build_topology
 
@@ -46,6 +47,7 @@ class BoundedRun:
         advance_to_ms: int | None = None,
         max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
     ) -> None:
+        check_number("max_records_per_slice", max_records_per_slice, 1, 1_000_000_000)
         self._connected = connected
         self.range = run_range
         self._cluster = cluster

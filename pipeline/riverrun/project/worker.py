@@ -270,7 +270,7 @@ class AppWorker:
             threads: The number, at least one.
 
         Raises:
-            ValueError: If it is less than one.
+            ConfigError: If it is less than one, or more than an instance may have.
         """
         self._started().scale(threads)
 

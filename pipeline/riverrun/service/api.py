@@ -10,6 +10,7 @@ from fastapi import FastAPI, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
 
+from riverrun.config.sections.streams import MOST_THREADS
 from riverrun.hosting.clock import SystemClock
 from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.service.access.admission import Access, Admission
@@ -191,7 +192,9 @@ def _operate(api: FastAPI, instance: Instance) -> None:
 
     @api.post("/scale")
     def scale(
-        threads: Annotated[int, Query(ge=1, description="Number of stream threads; at most one per task.")],
+        threads: Annotated[
+            int, Query(ge=1, le=MOST_THREADS, description="Number of stream threads; at most one per task.")
+        ],
         request: Request,
     ) -> Response:
         """Set the number of stream threads."""

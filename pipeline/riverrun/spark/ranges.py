@@ -62,15 +62,15 @@ class RunRange:
         ranges: dict[TopicPartition, OffsetRange] = {}
         for entry in filter(None, text.split(",")):
             name, _, bounds = entry.strip().rpartition("@")
-            start, end = map(whole_number, bounds.split("..", 1)) if ".." in bounds else (None, None)
+            start, _, end = bounds.partition("..")
+            found = whole_number(start), whole_number(end)
             try:
                 tp = TopicPartition.parse(name)
-            except ValueError:
-                start = None
-            if start is None or end is None:
-                message = f"not a range: {shortened(entry)}"
-                raise RangeError(message, hint="A range reads topic-partition@start..end.")
-            ranges[tp] = _range(tp, start, end)
+            except ValueError as error:
+                raise _malformed(entry) from error
+            if found[0] is None or found[1] is None:
+                raise _malformed(entry)
+            ranges[tp] = _range(tp, found[0], found[1])
         return cls(ranges)
 
     @property
@@ -227,6 +227,10 @@ def _bound_ms(text: str) -> int:
     except RangeError as error:
         message = f"{text!r} is neither committed, earliest, latest, a vector (topic-0@12,topic-1@7) nor a time"
         raise RangeError(message, hint=_TIME_HINT) from error
+
+
+def _malformed(entry: str) -> RangeError:
+    return RangeError(f"not a range: {shortened(entry)}", hint="A range reads topic-partition@start..end.")
 
 
 def _range(tp: TopicPartition, start: int, end: int) -> OffsetRange:

@@ -14,6 +14,7 @@ from riverrun.config.sections.streams import (
     AT_LEAST_ONCE,
     BOUNDED_WALL_CLOCK,
     EXACTLY_ONCE_V2,
+    MOST_THREADS,
     PREFIXES,
     SECRETS,
     UNCAUGHT_EXCEPTION_RESPONSES,
@@ -23,7 +24,7 @@ from riverrun.config.sections.streams import (
 )
 from riverrun.config.sections.topology import parse_optimization
 from riverrun.errors import ConfigError
-from riverrun.records import AutoOffsetReset
+from riverrun.records import AutoOffsetReset, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -158,7 +159,7 @@ def _check_client(path: Path | str, where: str, key: str, value: Any) -> None:
     if key in NOT_THE_USERS:
         message = f"{path}: {where}.{key} cannot be set"
         raise ConfigError(message, hint=NOT_THE_USERS[key])
-    if key in _MEMBERSHIP and not (str(value).isdecimal() and 0 < int(value) <= _INT):
+    if key in _MEMBERSHIP and not whole_number(str(value), _INT):
         message = f"{path}: {where}.{key} is {value!r}, and must be at least 1, and at most {_INT}"
         raise ConfigError(message)
 
@@ -196,13 +197,29 @@ LOWEST = {
 }
 
 _INT, _LONG = 2**31 - 1, 2**63 - 1
+_LONGEST_MS = 9_000_000_000_000
+"""About the longest time that threads of Python can wait, ms: 285 years."""
 HIGHEST = {
+    "bounded.buffer.max.bytes": 2**50,
+    "buffered.records.per.partition": _INT,
+    "commit.interval.ms": _LONGEST_MS,
+    "log.summary.interval.ms": _LONGEST_MS,
     "max.poll.interval.ms": _INT,
+    "max.warmup.replicas": 1000,
+    "metadata.max.age.ms": _LONGEST_MS,
+    "metrics.num.samples": 1000,
+    "metrics.sample.window.ms": _LONGEST_MS,
     "num.standby.replicas": 1000,
-    "num.stream.threads": 1000,  # each is a process
+    "num.stream.threads": MOST_THREADS,
+    "poll.ms": _INT,
     "replication.factor": 2**15 - 1,
+    "repartition.purge.interval.ms": _LONGEST_MS,
+    "snapshot.interval.ms": _LONGEST_MS,
+    "snapshot.keep": 1_000_000,
+    "statestore.cache.max.bytes": 2**50,
+    "task.timeout.ms": _LONGEST_MS,
 }
-"""Upper bounds of settings that Kafka or this machine limits below a long."""
+"""Upper bounds of settings that Kafka, Python or this machine limits below a long."""
 
 
 def _names(*names: str) -> dict[str, str]:

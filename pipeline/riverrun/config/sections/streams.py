@@ -18,6 +18,8 @@ BOUNDED_WALL_CLOCK = ("refuse", "once", "never")
 """How a bounded run may treat wall-clock punctuations."""
 MOST_THREADS = 1000
 """The most stream threads of an instance: each is a process."""
+MOST_INSTANCES = 1000
+"""The most instances that are started together: each takes a core."""
 UNCAUGHT_EXCEPTION_RESPONSES = ("shutdown_client", "replace_thread", "shutdown_application")
 """Possible responses to the failure of a stream thread (`StreamThreadExceptionResponse`)."""
 OWN = frozenset(

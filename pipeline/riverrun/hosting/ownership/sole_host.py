@@ -165,7 +165,7 @@ def chosen_in(plan: bytes) -> str:
     Raises:
         UnreadableError: If the plan is not one.
     """
-    name = _decision(plan)
+    name: str = _decision(plan)
     if name:
         try:
             SoleHost.parse(name)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from riverrun.config.address import checked_address
-from riverrun.errors import ConfigError
+from riverrun.config.checks import check_number
+from riverrun.config.sections.streams import MOST_THREADS
 from riverrun.releases.versions.build import build_topology
 
 if TYPE_CHECKING:
@@ -43,9 +44,8 @@ class LiveOptions:
         Raises:
             ConfigError: If a value is impossible.
         """
-        if self.threads is not None and self.threads < 1:
-            message = f"An instance needs at least one stream thread, not {self.threads}"
-            raise ConfigError(message)
+        if self.threads is not None:
+            check_number("threads", self.threads, 1, MOST_THREADS)
         if self.state_dir is not None:
             application = replace(application, state_directory=Path(self.state_dir).resolve())
         address = None if self.server is None else str(checked_address("--server", self.server))

@@ -18,7 +18,7 @@ from riverrun.hosting.control.publication import staging_name
 from riverrun.hosting.progress import counted_batches, counted_rows
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
-from riverrun.records import RAW_OFFSET, OffsetRange, TopicPartition
+from riverrun.records import RAW_OFFSET, OffsetRange, TopicPartition, whole_number
 from riverrun.releases.differences.difference import DifferenceIndex, Side
 from riverrun.state.backends.rocksdb import RocksDbBackend
 
@@ -211,8 +211,9 @@ class Differ:
         """Return the number of records that earlier attempts of a switch published. It was committed with them."""
         for found in self._admin.committed(self._name, self._partitions(side)).values():
             noted, _, count = found.metadata.rpartition(":")
-            if noted == switch and count.isdecimal():
-                return int(count)
+            published = whole_number(count)
+            if noted == switch and published is not None:
+                return published
         return 0
 
     def _advance(self, ends: Ends, wanted_ends: Ends) -> None:

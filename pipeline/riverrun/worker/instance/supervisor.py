@@ -9,6 +9,8 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from riverrun.config.checks import check_number
+from riverrun.config.sections.streams import MOST_THREADS
 from riverrun.errors import ConfigError, StreamsError, TopicError, TopologyError
 from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.connected import ConnectedApplication
@@ -114,11 +116,9 @@ class Supervisor:
         """Set the number of stream threads (`num.stream.threads`); tasks move without stopping those that stay.
 
         Raises:
-            ValueError: If the number is less than one.
+            ConfigError: If the number is less than one, or more than an instance may have.
         """
-        if threads < 1:
-            message = f"an instance needs at least one stream thread, not {threads}"
-            raise ValueError(message)
+        check_number("threads", threads, 1, MOST_THREADS)
         self._wanted_threads = threads
 
     def pause(self, *, paused: bool = True) -> None:

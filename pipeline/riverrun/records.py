@@ -20,7 +20,6 @@ V = TypeVar("V")
 MOST_PARTITIONS: Final = 100_000
 """The most partitions of a topic that is created: a broker takes minutes for them, if it does not fail."""
 _INT, _LONG = 2**31 - 1, 2**63 - 1
-_TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 _WHOLE_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -77,7 +76,11 @@ _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def is_legal_topic(name: str) -> bool:
-    """Return whether a topic may have the name, and so whatever becomes part of one (`Topic.validate`)."""
+    """Return whether a topic may have the name, and so whatever becomes part of one (`Topic.validate`), or of a path.
+
+    >>> is_legal_topic("late-orders"), is_legal_topic("../late"), is_legal_topic("..")
+    (True, False, False)
+    """
     return _LEGAL_TOPIC.fullmatch(name) is not None and name not in {".", ".."}
 
 
@@ -103,19 +106,10 @@ class TopicPartition(NamedTuple):
         """
         topic, _, partition = text.rpartition("-")
         number = whole_number(partition, _INT)
-        if number is None or not is_topic_name(topic):
+        if number is None or not is_legal_topic(topic):
             message = f"not a topic-partition: {shortened(text)}"
             raise ValueError(message)
         return cls(topic, number)
-
-
-def is_topic_name(name: str) -> bool:
-    """Return whether Kafka allows a topic of this name; such a name is also safe as a part of a path.
-
-    >>> is_topic_name("late-orders"), is_topic_name("../late"), is_topic_name("..")
-    (True, False, False)
-    """
-    return _TOPIC_NAME.fullmatch(name) is not None
 
 
 def whole_number(text: str, highest: int = _LONG) -> int | None:

@@ -16,7 +16,7 @@ from riverrun.decoders import UnreadableError
 from riverrun.errors import RangeError, ReleaseError, SnapshotError
 from riverrun.hosting.control import control_topic
 from riverrun.hosting.control.publication import LiveVersion, Mark, decoded
-from riverrun.records import OffsetVector, TaskId, TopicPartition, is_topic_name, whole_number
+from riverrun.records import OffsetVector, TaskId, TopicPartition, is_legal_topic, whole_number
 from riverrun.releases.control_topic.history import Change, history
 from riverrun.releases.control_topic.registry import Release, Step
 from riverrun.releases.control_topic.registry import _decoded as release_of
@@ -211,7 +211,7 @@ def test_texts_of_tasks_partitions_and_offsets_are_their_own_form(text: str) -> 
         assert parse(str(found)) == found
         if isinstance(found, TopicPartition):
             assert str(found) == text
-            assert is_topic_name(found.topic)
+            assert is_legal_topic(found.topic)
         if isinstance(found, TaskId):
             assert str(found) == text
     assert whole_number(text) is None or str(whole_number(text)) == text

@@ -108,7 +108,7 @@ def test_bounds_of_inputs_since_a_gate_are_possible(value: Any) -> None:
     table = {"topology": "m:build", "max_inputs_since_gate": value}
     content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "apps": {"clicks": table}}
     with pytest.raises(ConfigError, match="max_inputs_since_gate"):
-        ProjectConfig.read(FILE, content, {})
+        ProjectConfig.read(FILE, content, {}).app("clicks")
 
 
 @pytest.mark.parametrize("port", ["99999", "-1", "0x50", "9" * 5000, "٣"])

@@ -99,3 +99,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if seconds:
             shown = f"median {statistics.median(seconds):.1f}, maximum {max(seconds):.1f}, of {len(seconds)}"
             terminalreporter.line(f"{shown}: {test}")
+    for report in ended:
+        judged: dict[str, int] | None = dict(report.user_properties).get("wrong_inputs")  # type: ignore[assignment]
+        if judged:
+            everything = sum(judged.values())
+            share = f"{judged.get('clear', 0) / everything:.1%} of {everything} wrong inputs have a clear answer"
+            others = ", ".join(f"{number} {name}" for name, number in judged.items() if name != "clear")
+            terminalreporter.line(f"{share}; {others or 'no other'}: {report.nodeid}")

@@ -197,7 +197,7 @@ def _check(label: str, name: str, kind: Kind, given: object, kinds: AnyMapping[s
     if complaint is None:
         return
     message, hint = f"{label}: {name} {complaint}", kind.hint(given)
-    if not callable(given):
+    if given is not None and not callable(given):
         fitting = [other for other, its in kinds.items() if other != name and its.complaint(given) is None]
         hint = hint or (f"Pass it as {fitting[0]}=." if len(fitting) == 1 else None)
     raise TopologyError(message, hint=hint)

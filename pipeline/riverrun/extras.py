@@ -20,6 +20,9 @@ _PURPOSE: Mapping[str, str] = {
     "spark": "Work on Spark",
     "sql": "A topology in SQL",
 }
+_PROMPT = "The prompt of riverrun sql"
+_OF_A_PROMPT: Mapping[str, str] = {"prompt_toolkit": _PROMPT, "pygments": _PROMPT}
+"""Packages of the extra `sql` that only people at a terminal need: topologies, workers and queries do without."""
 _EXTRA_OF: Mapping[str, str] = {
     "airflow": "airflow",
     "authlib": "schemas",
@@ -53,7 +56,7 @@ def require_extra(extra: str) -> None:
         MissingExtraError: If one of its packages is not installed.
     """
     for package, of in _EXTRA_OF.items():
-        if of == extra and find_spec(package) is None:
+        if of == extra and package not in _OF_A_PROMPT and find_spec(package) is None:
             raise _missing(package)
 
 
@@ -71,6 +74,6 @@ def missing_extra(error: BaseException) -> MissingExtraError | None:
 
 def _missing(package: str) -> MissingExtraError:
     extra = _EXTRA_OF[package]
-    message = f"{_PURPOSE[extra]} needs {package}, which is not installed"
+    message = f"{_OF_A_PROMPT.get(package, _PURPOSE[extra])} needs {package}, which is not installed"
     hint = f"Install Riverrun's extra `{extra}`: pip install '.[{extra}]' in a checkout, or its wheel with [{extra}]."
     return MissingExtraError(message, hint=hint)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import keyword
 import re
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +16,8 @@ from riverrun.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_LONGEST = 100
+_FOLDERS = frozenset({"test", "tests", "dags"})
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 
 _FILES: Mapping[str, str] = {
@@ -126,13 +130,17 @@ def init(
 ) -> None:
     """Create a project that runs: streams.toml, a topology, its test, a DAG file and .gitignore."""
     module = name.replace("-", "_")
-    if not _NAME.fullmatch(name) or keyword.iskeyword(module) or module in {"riverrun", "test", "tests", "dags"}:
-        message = f"{name!r} cannot be the name of an application and its Python module"
-        raise ConfigError(message, hint="Use lower-case letters, digits and hyphens, as in click-counts.")
+    if len(name) > _LONGEST or not _NAME.fullmatch(name) or keyword.iskeyword(module) or module in _FOLDERS:
+        message = f"{name[: 2 * _LONGEST]!r} cannot be the name of an application and its Python module"
+        hint = f"Use at most {_LONGEST} lower-case letters, digits and hyphens, as in click-counts."
+        raise ConfigError(message, hint=hint)
     target = directory or Path(name)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         message = f"{target} exists already, and is not empty"
         raise ConfigError(message, hint="Choose another name, or --directory. Nothing was changed.")
+    if _is_taken(module):
+        message = f"A Python module {module} exists already, which that of application {name} would hide"
+        raise ConfigError(message, hint=f"Choose another name, such as {name}-app.")
     try:
         for path, text in _FILES.items():
             file = target / path.format(module=module)
@@ -142,3 +150,9 @@ def init(
         message = f"{target} cannot be written: {error.strerror}"
         raise ConfigError(message) from error
     typer.echo(_NEXT.format(name=name, directory=target))
+
+
+def _is_taken(module: str) -> bool:
+    """Return whether Python has such a module. Folders without code do not count."""
+    found = find_spec(module)
+    return module in sys.stdlib_module_names or (found is not None and found.origin is not None)

@@ -10,6 +10,7 @@ import typer
 
 from riverrun.cli.operations import Server  # noqa: TC001 - typer reads the annotation
 from riverrun.cli.project import App, Version, settings_of
+from riverrun.config.checks import read_text
 from riverrun.errors import ConfigError, StreamsError
 from riverrun.extras import require_extra
 
@@ -114,9 +115,9 @@ def _file_of(config: AppConfig, version: str) -> str:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"{file} cannot be read: {error}"
+        return read_text(file)
+    except OSError as error:
+        message = f"{file} cannot be read: {error.strerror}"
         raise ConfigError(message) from error
 
 

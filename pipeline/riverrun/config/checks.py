@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 from datetime import date, time
 from pathlib import Path
@@ -101,6 +102,26 @@ def check_path(where: str, value: object) -> None:
     if isinstance(value, str) and "\0" in value:
         message = f"{where} has a NUL character"
         raise ConfigError(message)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a person's file: UTF-8, with or without the byte order mark that editors on Windows write.
+
+    Raises:
+        ConfigError: If its path or its bytes are not text.
+        OSError: If it cannot be read.
+    """
+    check_path("The path of a file", str(path))
+    raw = path.read_bytes()
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        message = f"{path} is encoded as UTF-16"
+        raise ConfigError(message, hint="Save it as UTF-8.")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        message = f"{path} is not text in UTF-8: line {line} has the byte {error.object[error.start]:#04x}"
+        raise ConfigError(message, hint="Save it as UTF-8.") from error
 
 
 def expanded_user(where: str, text: str) -> Path:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 import tomllib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from riverrun.config.checks import check_keys, check_path, check_type, kind_of, nearest, wrong_in_schedule
+from riverrun.config.checks import check_keys, check_path, check_type, kind_of, nearest, read_text, wrong_in_schedule
 from riverrun.config.code.functions import PickledFunction, reference_of
 from riverrun.config.secrets import expanded
 from riverrun.config.sections.app import AppConfig, OutputKind
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_NAME = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]+")
 _LONGEST_ID = 200
 """Names of topics have at most 249 characters; those of internal topics begin with the application id."""
 _PROTOCOLS = frozenset({"", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
@@ -87,7 +86,7 @@ class ProjectConfig:
             ConfigError: If the file cannot be read, or has unknown keys or impossible values.
         """
         try:
-            content = tomllib.loads(_text_of(path))
+            content = tomllib.loads(read_text(path))
         except FileNotFoundError as error:
             message = f"There is no {path}"
             raise ConfigError(message, hint="Name another file with --config or RIVERRUN_CONFIG.") from error
@@ -163,25 +162,6 @@ class ProjectConfig:
         return (self.path.parent / app.streams.state_dir).resolve()
 
 
-def _text_of(path: Path) -> str:
-    """Return the text of a file.
-
-    Raises:
-        ConfigError: If its path or its bytes are not text. TOML is UTF-8; editors on Windows add a byte order mark.
-    """
-    check_path("--config", str(path))
-    raw = path.read_bytes()
-    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        message = f"{path} is not TOML: it is encoded as UTF-16"
-        raise ConfigError(message, hint="Save it as UTF-8.")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        message = f"{path} is not TOML: line {line} has a byte that is not UTF-8 ({error.object[error.start]:#04x})"
-        raise ConfigError(message, hint="Save it as UTF-8.") from error
-
-
 def _declared_ids(name: str, table: Any) -> tuple[str, ...]:
     """Return the ids of the versions that a table declares, however wrong the rest of it is."""
     if not isinstance(table, dict):
@@ -242,7 +222,7 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry
     where = f"apps.{name}"
     check_type(path, where, table, dict)
     if not _NAME.fullmatch(name):
-        message = f"{path}: application name {name!r} has characters other than a-z A-Z 0-9 . _ -"
+        message = f"{path}: application name {name!r} has characters other than a-z A-Z 0-9 . _ -, or is . or .."
         raise ConfigError(message)
     texts = ("topology", "version", *_SCHEDULES, "quality", "data_docs")
     _refuse_settings(path, where, table)
@@ -329,7 +309,9 @@ def _versions(path: Path, where: str, first: str, table: Any) -> dict[str, str |
     check_type(path, f"{where}.versions", table, dict)
     for version in (first, *table):
         if not _NAME.fullmatch(version):
-            message = f"{path}: version {version!r} of {where} has characters other than a-z A-Z 0-9 . _ -"
+            message = (
+                f"{path}: version {version!r} of {where} has characters other than a-z A-Z 0-9 . _ -, or is . or .."
+            )
             raise ConfigError(message)
         if len(version) + len(where.removeprefix("apps.")) >= _LONGEST_ID:
             message = f"{path}: the name and version of {where} have more than {_LONGEST_ID - 1} characters together"

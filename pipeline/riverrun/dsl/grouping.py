@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from riverrun.dsl.options import name_of
-from riverrun.dsl.plan import repartition
+from riverrun.dsl.plan import repartition, serde_of
 from riverrun.dsl.tables import stored_node, table_store
 from riverrun.dsl.windowed import covered, windowed_key_serde, windowed_node, windowed_store
 
@@ -78,6 +78,7 @@ class Grouping(Generic[K, V]):
         Raises:
             TopologyError: If a serde is missing.
         """
+        self._check_serdes()
         store_name = self.plan.table_name(options, prefix)
         name = self.plan.processor_name(prefix, name_of(named))
         store = table_store(self.plan, store_name, options, self.key_serde, None)
@@ -110,6 +111,7 @@ class Grouping(Generic[K, V]):
         Raises:
             TopologyError: If a serde is missing, or the options do not fit the windows.
         """
+        self._check_serdes()
         store_name = self.plan.table_name(options, prefix)
         name = self.plan.processor_name(prefix, name_of(named))
         store = windowed_store(self.plan, store_name, options, self.key_serde, windows, emit)
@@ -127,6 +129,17 @@ class Grouping(Generic[K, V]):
         return repartition(
             self.plan, self.node, prefix, (self.key_serde, self.value_serde), is_named=is_named, option="Grouped"
         )
+
+    def _check_serdes(self) -> None:
+        """Ask for the serdes of a repartition topic before those of the store, which may take them over from it.
+
+        Raises:
+            TopologyError: If one is missing.
+        """
+        if self.repartition_required:
+            where = f"The keys of {self.origin} may have changed: the repartition topic of the grouping"
+            serde_of(self.key_serde, "keys", where, "group_by or group_by_key: Grouped(key_serde, value_serde)")
+            serde_of(self.value_serde, "values", where, "group_by or group_by_key: Grouped(key_serde, value_serde)")
 
     def _write(
         self, node: TableNode, store: StoreBuilder, operator: OperatorOf, functions: tuple[Any, ...], *, is_named: bool

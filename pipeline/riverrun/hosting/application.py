@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config import BOUNDED_WALL_CLOCK, call_attribute
+from riverrun.config.checks import read_text
 from riverrun.errors import ConfigError, TopologyError
 from riverrun.extras import require_extra
 from riverrun.processor.handlers import error_handlers
@@ -142,9 +143,9 @@ def _topology_of_sql(path: str, builder: Any) -> Topology:
     from riverrun.sql.planning.planner import build_sql  # noqa: PLC0415 - its parser is an extra
 
     try:
-        text = Path(path).read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"Topology {path} cannot be read: {error}"
+        text = read_text(Path(path))
+    except OSError as error:
+        message = f"Topology {path} cannot be read: {error.strerror}"
         raise ConfigError(message, hint="Its path is relative to the directory of streams.toml.") from error
     return build_sql(text, builder, file=path)
 

@@ -6,12 +6,11 @@ A program that follows the progress starts the operation within `telling`. The o
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
-
-from riverrun.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sized
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
     R = TypeVar("R")
     T = TypeVar("T", bound=tuple[object, Sized])
+
+log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
 _ROWS = 1_000
@@ -112,7 +113,8 @@ def counted_rows(doing: str, rows: Iterable[R], everything: int | None = None) -
 def looked_at(doing: str, look: Callable[[], tuple[int, int | None]]) -> Iterator[None]:
     """Poll the progress of the body repeatedly, from another thread.
 
-    Ignores brokers that do not answer, and asks them again the next time: the body reports their errors.
+    Ignores what fails while it looks, such as brokers that do not answer or an engine that is still loading, and looks again
+    the next time: the body reports errors that matter.
 
     Args:
         doing: The operation, in words.
@@ -128,8 +130,8 @@ def looked_at(doing: str, look: Callable[[], tuple[int, int | None]]) -> Iterato
         while not ended.wait(listener.every_s):
             try:
                 listener.on_progress(Progress(doing, *look()))
-            except BrokerError:
-                continue
+            except Exception:
+                log.debug("progress of %r is not known at this moment", doing, exc_info=True)
 
     thread = threading.Thread(target=follow, name="progress", daemon=True)
     thread.start()

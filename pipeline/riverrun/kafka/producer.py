@@ -48,7 +48,10 @@ _WATCHDOG_SECONDS = 90.0
 """Longer than any watched call: by librdkafka issue 5511, a call may hang forever, whatever its timeout."""
 _FAILED_BEFORE = frozenset({librdkafka.STATE, librdkafka.FATAL})
 _PURGED = frozenset({librdkafka.PURGE_QUEUE, librdkafka.PURGE_INFLIGHT})
-_TOO_LARGE = "Raise producer.message.max.bytes, or let production.exception.handler decide."
+_TOO_LARGE = (
+    "Raise producer.message.max.bytes in [apps.NAME.config], and the topic's max.message.bytes (of internal topics:"
+    " topic.max.message.bytes)."
+)
 _ANY_PARTITION = -1
 _EARLIEST_TIME_MS = 1
 """The client library reads a timestamp of 0 as "now"; an error of 1 ms is better than one of decades."""

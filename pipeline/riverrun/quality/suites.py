@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config import call_attribute
-from riverrun.config.checks import nearest
+from riverrun.config.checks import nearest, read_text
 from riverrun.errors import ConfigError
 from riverrun.extras import require_extra
 from riverrun.quality.expectations import Checks, Expectations
@@ -79,7 +79,7 @@ def read_suites(path: Path) -> Checks:
 
 def _suite(file: Path) -> tuple[str, list[Any]]:
     try:
-        content = json.loads(file.read_text("utf-8"))
+        content = json.loads(read_text(file))
     except (OSError, ValueError) as error:
         message = f"The suite {file} cannot be read: {error}"
         raise ConfigError(message) from error

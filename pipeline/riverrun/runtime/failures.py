@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import struct
 import sys
 from contextlib import contextmanager
 from traceback import walk_stack, walk_tb
@@ -182,6 +183,7 @@ class Failures:
             BrokerError: The error itself, if the handler does not continue.
         """
         if not self._production_goes_on(node, record, error):
+            error.hint = " ".join(filter(None, (error.hint, "Or let production.exception.handler decide.")))
             raise error
 
     def _processing(self, node: str, record: tuple[Any, Any, int, Headers] | None, error: Exception) -> None:
@@ -311,7 +313,13 @@ def _processing_error(what: str, error: Exception) -> ProcessingError:
         if passed > sys.getrecursionlimit() // _MOST_CALLS:
             return _too_long_a_chain(what, passed)
     message = f"{what} failed: {type(error).__name__}: {error}"
-    return ProcessingError(message, hint="Set processing.exception.handler = continue to skip such records.")
+    hint = "Set processing.exception.handler = continue to skip such records."
+    if isinstance(error, OverflowError | struct.error) and "too large to convert" in str(error):
+        message = (
+            f"{what} failed: a number does not fit into 64 bits, or the end of a window at a time near 2^63 - 1 ms"
+        )
+        hint = f"{hint} A timestamp_extractor can keep impossible times out."
+    return ProcessingError(message, hint=hint)
 
 
 def _too_long_a_chain(what: str, passed: int) -> ProcessingError:

@@ -237,8 +237,9 @@ def test_what_takes_the_arguments_passes_whatever_it_is() -> None:
 @pytest.mark.parametrize(
     ("operator_of", "option"),
     [
-        (lambda s: s.group_by(lambda _k, v: v).count(), "Materialized"),
-        (lambda s: s.group_by(lambda _k, v: v).count(Materialized("s", STRING)), "Grouped"),
+        (lambda s: s.group_by(lambda _k, v: v).count(), "group_by or group_by_key: Grouped"),
+        (lambda s: s.group_by(lambda _k, v: v).count(Materialized("s", STRING)), "group_by or group_by_key: Grouped"),
+        (lambda s: s.group_by_key().aggregate(dict, lambda _k, _v, a: a, Materialized("s")), "Materialized"),
         (lambda s: s.select_key(lambda _k, v: v).to("o"), "Produced"),
         (lambda s: s.select_key(lambda _k, v: v).repartition(), "Repartitioned"),
         (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from riverrun.config.checks import read_text
+
 if TYPE_CHECKING:
     from riverrun.hosting.application import Application
 
@@ -16,4 +18,4 @@ def statement_digests_of(application: Application) -> dict[str, str]:
         return {}
     from riverrun.sql.digests import statement_digests  # noqa: PLC0415 - its parser is an extra
 
-    return statement_digests(Path(path).read_text("utf-8-sig"), path)
+    return statement_digests(read_text(Path(path)), path)

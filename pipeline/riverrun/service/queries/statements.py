@@ -11,6 +11,7 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from riverrun.config.checks import read_text
 from riverrun.decoders import json_decoder
 from riverrun.dsl.builder import StreamsBuilder
 from riverrun.errors import StreamsError
@@ -85,7 +86,7 @@ def _catalog(application: Application) -> Catalog | None:
     from riverrun.sql.answering.inspection import Statements  # noqa: PLC0415 - its parser is an extra
 
     builder = StreamsBuilder(application.config.streams.topology_config)
-    return Statements.of(Path(path).read_text("utf-8-sig"), path, builder).catalog
+    return Statements.of(read_text(Path(path)), path, builder).catalog
 
 
 def _parsed(text: str, catalog: Catalog) -> PullQuery:

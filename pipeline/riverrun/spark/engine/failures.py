@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from signal import SIGKILL
+from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING
 
 from riverrun.config.secrets import redacted
@@ -28,6 +30,13 @@ _DIED_HINT = (
     "Functions of the topology, or libraries that they call, may have ended it (os._exit), or the system, if it has no"
     " memory left. The executor's standard error output may say more. Nothing that was committed is lost."
 )
+_GONE_HINT = "Its own output above may say why. Nothing that was committed is lost: run it again."
+_OUT_OF_MEMORY = (
+    "The system kills a process that needs more memory than there is. Give Spark less (spark.driver.memory in [spark]), or the"
+    " machine more. Nothing that was committed is lost: run it again."
+)
+_END_SECONDS = 0.5
+"""How long the process of Java may take to be gone after its connections are."""
 _FULL = re.compile("No space left on device|Disk quota exceeded")
 _CAUSES = (
     re.compile(r"^Caused by: (.+)$", re.MULTILINE),
@@ -76,8 +85,33 @@ def spark_failures(doing: str) -> Iterator[None]:
         yield
     except AnalysisException:  # about the request itself: the caller knows more
         raise
-    except (Py4JError, PySparkException) as error:
+    except (Py4JError, PySparkException, OSError) as error:  # the bridge to Java is a socket
+        ended = _end_of_java()
+        if ended is not None:
+            raise _gone(doing, ended) from error
+        if isinstance(error, OSError):
+            raise
         raise translated(str(error), doing) from error
+
+
+def _end_of_java() -> int | None:
+    """Return the exit code of the Java process that this one has started for Spark; None if it runs, or there is none."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - the only way to it
+    if process is None:
+        return None
+    try:
+        return int(process.wait(_END_SECONDS))
+    except TimeoutExpired:
+        return None
+
+
+def _gone(doing: str, code: int) -> EngineError:
+    """Return the error for a Java process that has ended: what the bridge to it says is about sockets."""
+    how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    message = f"Spark has ended ({how}) while it was to {doing}"
+    return EngineError(message, hint=_OUT_OF_MEMORY if code == -SIGKILL else _GONE_HINT)
 
 
 def translated(text: str, doing: str) -> StreamsError:

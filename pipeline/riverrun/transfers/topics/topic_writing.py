@@ -49,6 +49,9 @@ class LineFormat:
         if self.key is not None and self.separator is not None:
             message = "--key and --separator both define keys"
             raise ConfigError(message, hint="Leave out one of them.")
+        if self.separator == "":
+            message = "--separator is empty"
+            raise ConfigError(message, hint="Leave it out for lines without keys.")
         fields = [field for field in (self.key, self.timestamp) if field is not None]
         if fields and not self.value_serde.name.startswith(JSON.name):
             message = f"Values with serde {self.value_serde.name} have no field {', '.join(fields)}"
@@ -88,12 +91,15 @@ def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineForm
         form: Their form.
 
     Raises:
-        ConfigError: If the form is contradictory.
+        ConfigError: If the form is contradictory, or the topic is one of the brokers' own.
         TopicError: If the topic does not exist.
         SerializationError: If a line cannot be written. Earlier lines are written, later ones are not.
         BrokerError: If brokers refuse the records.
     """
     form.check()
+    if topic.startswith("__"):
+        message = f"{topic} is a topic of the brokers' own: what they keep there would be damaged"
+        raise ConfigError(message)
     admin.require([topic], "are to be written")
     producer, clock = IdempotentProducer(admin.kafka), SystemClock()
     try:

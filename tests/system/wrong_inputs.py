@@ -213,6 +213,7 @@ COMMANDS = [
     command("wroker", "worker"),
     command("worker clicks --threads 0", "threads"),
     command("worker clicks --threads two", "threads"),
+    command("worker clicks --threads 1000000000", "threads"),
     command("worker clicks --state-dir one.json", r"one\.json"),
     command("worker clicks --state-dir /proc/x", "/proc/x"),
     command("worker clicks --server 0.0.0.0:25052", "token"),

@@ -219,7 +219,7 @@ def test_the_log_shows_who_did_what(shell: Shell) -> None:
     code, out, _ = shell("log", "clicks")
     first, second = out.splitlines()
     assert code == DONE
-    assert first.endswith("ann@desk  none -> planned: v1 is live, v2 is released")
+    assert first.endswith("ann@desk  none -> planned: v1 is live, v2 is the candidate")
     assert "airflow:clicks/manual_1  planned -> aborted" in second
     changes = json.loads(shell("log", "clicks", "--json")[1])["changes"]
     assert [(each["revision"], each["step"]) for each in changes] == [(1, "planned"), (2, "aborted")]

@@ -84,6 +84,8 @@ def next_step(release: Release) -> str:
     verdict = release.verdict
     if release.step.value == "gated" and verdict is not None and verdict.needs_approval:
         return f"riverrun release approve {release.app} --verdict {verdict.id}"
+    if release.step.value == "reprocessed" and verdict is not None and verdict.critical:  # it has failed the gate
+        return f"riverrun release abort {release.app}, then mend {release.candidate} and start again"
     return NEXT[release.step.value].format(app=release.app)
 
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_ROLES = {"aborted": "was given up", "rolled-back": "was rolled back"}
+"""The part of a candidate after the last step of a release that did not make it live."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """One write of a release: the change, its author and its time.
@@ -64,11 +68,19 @@ class Change:
         """Describe it on one line."""
         at = datetime.fromtimestamp(self.at_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
         step = self.step if self.before == self.step else f"{self.before} -> {self.step}"
-        release = f"{self.live} is live" + (f", {self.candidate} is released" if self.candidate else "")
+        release = f"{self.live} is live" + (f", {self.candidate} {self._role}" if self._role else "")
+        held = f", {' and '.join(self.changed)} changed" if self.before == self.step and self.changed else ""
         cut = f", at {self.cut}" if "cut" in self.changed and self.cut else ""
         verdict = f", verdict {self.verdict}" if "verdict" in self.changed and self.verdict else ""
         repaired = f", repaired {self.repaired}" if "repaired" in self.changed and self.repaired else ""
-        return f"{self.revision}  {at}  {self.by}  {step}: {release}{cut}{verdict}{repaired}"
+        return f"{self.revision}  {at}  {self.by}  {step}: {release}{cut}{verdict}{repaired}{held}"
+
+    @property
+    def _role(self) -> str:
+        """The part of the candidate after the change; empty if there is none, or if it is live."""
+        if self.candidate in {None, self.live}:
+            return ""
+        return _ROLES.get(self.step, "is the candidate")
 
 
 def encoded(one: Change) -> dict[str, bytes | None]:

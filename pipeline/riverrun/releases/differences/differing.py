@@ -37,7 +37,7 @@ class DifferentRow:
 
     def __str__(self) -> str:
         """Describe it on one line."""
-        key = " ".join(str(each) for each in self.key.values())
+        key = " ".join(str(each) for name, each in self.key.items() if not (name == "window_end" and each is None))
         return f"{self.topic} {key} is {self.change}: {_text(self.old)} -> {_text(self.new)}"
 
 

@@ -21,17 +21,39 @@ _LOOKS = 16
 """Number of moments of a reprocessing at which its position is compared with that of retention."""
 
 
+_FEW = 10_000
+"""Records that take less time than the start of a run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rate:
     """Speed of a bounded run of the application.
 
     Args:
-        records_per_s: Input records per second; the run's start counts as well.
+        records: Its input records.
+        seconds: Its duration, its start included.
         run: The run.
     """
 
-    records_per_s: float
+    records: int
+    seconds: float
     run: str
+
+    @property
+    def records_per_s(self) -> float:
+        """Return the input records per second; the run's start counts as well."""
+        return self.records / self.seconds
+
+    @property
+    def is_of_few(self) -> bool:
+        """Return whether the run was so small that it measured little but its start, which does not grow with records."""
+        return self.records < _FEW
+
+    def seconds_for(self, offsets: int) -> float | None:
+        """Return how long a number of offsets may take; None if the run was too small to tell."""
+        if not self.is_of_few:
+            return offsets / self.records_per_s
+        return self.seconds if offsets < _FEW else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +88,7 @@ class Forecast:
     Args:
         bytes: Bytes to read, as they are stored on brokers; None where brokers do not tell.
         rate: The measured rate behind the estimated times; None if no bounded run of the application has read anything.
-        seconds: Estimated duration; None without a rate.
+        seconds: Estimated duration; None without a rate, or if it is that of a run of few records.
         races: Partitions that may lose records before they are read, at the moment of the largest loss.
     """
 
@@ -79,8 +101,12 @@ class Forecast:
     def lines(self) -> tuple[str, ...]:
         """Describe it in words, line by line."""
         size = "" if self.bytes is None else f"{_size(self.bytes)} on the brokers' disks"
-        if self.rate is None or self.seconds is None:
+        if self.rate is None:
             time = "how long it takes is not known: no bounded run of the application has been measured"
+        elif self.seconds is None:
+            time = f"how long it takes is not known: the largest bounded run, {self.rate.run}, had few records"
+        elif self.rate.is_of_few:
+            time = f"about {span(self.seconds)}, as in run {self.rate.run}"
         else:
             time = f"about {span(self.seconds)} at {self.rate.records_per_s:,.0f} records/s, as in run {self.rate.run}"
         races = (f"{race}: raise retention.ms first" for race in self.races)
@@ -99,7 +125,7 @@ def forecast(app: str, wanted: RunRange, admin: Admin) -> Forecast:
         BrokerError: If brokers do not answer.
     """
     rate = measured_rate(RunLog(admin).runs(app))
-    seconds = None if rate is None else wanted.size / rate.records_per_s
+    seconds = None if rate is None else rate.seconds_for(wanted.size)
     return Forecast(_bytes(wanted, admin), rate, seconds, () if seconds is None else _races(wanted, seconds, admin))
 
 
@@ -112,7 +138,7 @@ def measured_rate(runs: Iterable[RunRecord]) -> Rate | None:
     largest = max((run for run in runs if run.state == DONE and run.records_in), key=_records, default=None)
     if largest is None or largest.ended_ms is None or largest.ended_ms <= largest.started_ms:
         return None
-    return Rate(largest.records_in * 1_000 / (largest.ended_ms - largest.started_ms), largest.id)
+    return Rate(largest.records_in, (largest.ended_ms - largest.started_ms) / 1_000, largest.id)
 
 
 def _records(run: RunRecord) -> int:

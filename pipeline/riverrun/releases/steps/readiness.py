@@ -47,6 +47,8 @@ class Readiness:
         if self.is_ready:
             return f"ready: {self.lag} offsets behind"
         left = self.left_s
+        if not (self.processed_per_s or self.arriving_per_s):
+            return f"{self.lag} offsets behind: nothing has been processed since the last look"
         when = "never at this rate" if left is None else f"about {left:.0f} s"
         rates = f"{self.processed_per_s:.0f}/s processed, {self.arriving_per_s:.0f}/s arriving"
         return f"{self.lag} offsets behind ({rates}): {when}"

@@ -38,7 +38,7 @@ def test_each_write_of_a_release_adds_a_record_of_who_changed_what_and_when() ->
     assert (first.live, first.candidate, first.digests, first.revision) == ("v1", "v2", {"v2": "abc"}, 1)
     assert (second.by, second.before, second.step) == ("airflow:release/manual_1", "planned", "reprocessed")
     assert (second.cut, second.changed, second.riverrun) == ("in-0@7", ("step", "cut"), riverrun.__version__)
-    assert "planned -> reprocessed: v1 is live, v2 is released, at in-0@7" in str(second)
+    assert "planned -> reprocessed: v1 is live, v2 is the candidate, at in-0@7" in str(second)
     last = registry(notes).read("clicks", "v1")
     assert (last.changed_by, last.changed_ms) == ("airflow:release/manual_1", 2000)
 
@@ -107,3 +107,15 @@ def test_a_mark_of_a_dead_coordinator_ends_but_not_within_a_switch() -> None:
     assert gated.to(Step.ABORTED).mark is None
     assert gated.to(Step.CUTTING).mark == gated.mark
     assert gated.to(Step.CUTTING).to(Step.LIVE).mark is None
+
+
+def test_writes_within_a_step_say_what_they_changed_and_a_candidate_what_became_of_it() -> None:
+    notes = MemoryNotes()
+    release = registry(notes).write(Release("clicks", "v1").to(Step.PLANNED, candidate="v2"))
+    release = registry(notes).write(replace(release, corrections=5))
+    release = registry(notes).write(replace(release, repaired="payments at in-0@7"))
+    registry(notes).write(release.to(Step.ABORTED))
+    lines = [str(each).partition("Z")[2] or str(each) for each in registry(notes).history("clicks")]
+    assert len(set(lines)) == len(lines)
+    assert "corrections changed" in lines[1]
+    assert "v2 was given up" in lines[-1]

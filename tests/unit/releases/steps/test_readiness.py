@@ -38,6 +38,7 @@ def test_the_time_that_is_left_is_told_from_what_is_processed_and_what_arrives()
     assert (second.processed_per_s, second.arriving_per_s, second.left_s) == (40.0, 20.0, 4.0)
     assert third.left_s is None
     assert "never at this rate" in str(third)
+    assert str(first) == "100 offsets behind: nothing has been processed since the last look"
 
 
 def test_waiting_ends_with_an_error_that_says_how_far_it_was() -> None:

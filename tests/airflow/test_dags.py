@@ -81,6 +81,28 @@ print(time.process_time() - began)
     assert float(seconds) < 1
 
 
+def test_an_application_that_is_declared_wrong_shows_its_error_and_leaves_the_others(tmp_path: Path) -> None:
+    declared = '[kafka]\n"bootstrap.servers" = "h:1"\n[apps.good]\ntopology = "m:build"\nschedule = "@daily"\n'
+    (tmp_path / "streams.toml").write_text(f'{declared}[apps.bad]\ntopology = "m:build"\nschedule = "every day"\n')
+    code = f"""
+from riverrun_airflow.dag_factory import dags
+made = dags({str(tmp_path / "streams.toml")!r})
+try:
+    made["bad__error"].get_task("read").execute({{}})
+except Exception as error:
+    told = f"{{type(error).__name__}} {{error}}".partition(chr(10))[0]
+print(*sorted(made))
+print(told)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment(tmp_path, tmp_path)
+    )
+    names, told = done.stdout.splitlines()[-2:]
+    assert names.split() == ["bad__error", "good__backfill", "good__release", "good__run"]
+    assert told.startswith("AirflowFailException ")
+    assert "apps.bad.schedule is 'every day', not a cron expression" in told
+
+
 @pytest.mark.spark
 def test_a_task_told_to_end_while_spark_works_says_so_and_is_retried(tmp_path: Path) -> None:
     code = f"""

@@ -81,7 +81,7 @@ print(time.process_time() - began)
     assert float(seconds) < 1
 
 
-def test_an_application_that_is_declared_wrong_shows_its_error_and_leaves_the_others(tmp_path: Path) -> None:
+def test_an_application_declared_wrong_shows_its_error_and_leaves_the_others(tmp_path: Path) -> None:
     declared = '[kafka]\n"bootstrap.servers" = "h:1"\n[apps.good]\ntopology = "m:build"\nschedule = "@daily"\n'
     (tmp_path / "streams.toml").write_text(f'{declared}[apps.bad]\ntopology = "m:build"\nschedule = "every day"\n')
     code = f"""

@@ -113,8 +113,7 @@ def counted_rows(doing: str, rows: Iterable[R], everything: int | None = None) -
 def looked_at(doing: str, look: Callable[[], tuple[int, int | None]]) -> Iterator[None]:
     """Poll the progress of the body repeatedly, from another thread.
 
-    Ignores what fails while it looks, such as brokers that do not answer or an engine that is still loading, and looks again
-    the next time: the body reports errors that matter.
+    Ignores a look that fails, as when brokers do not answer or an engine is still loading. The body reports errors that matter.
 
     Args:
         doing: The operation, in words.

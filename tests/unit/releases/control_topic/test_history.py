@@ -109,7 +109,7 @@ def test_a_mark_of_a_dead_coordinator_ends_but_not_within_a_switch() -> None:
     assert gated.to(Step.CUTTING).to(Step.LIVE).mark is None
 
 
-def test_writes_within_a_step_say_what_they_changed_and_a_candidate_what_became_of_it() -> None:
+def test_lines_of_one_step_say_what_changed_and_what_became_of_a_candidate() -> None:
     notes = MemoryNotes()
     release = registry(notes).write(Release("clicks", "v1").to(Step.PLANNED, candidate="v2"))
     release = registry(notes).write(replace(release, corrections=5))

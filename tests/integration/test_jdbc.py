@@ -207,7 +207,7 @@ def test_a_target_that_is_ahead_or_cannot_be_reached_is_left_alone(
     write(broker, unique, (b"a", {"id": 1, "amount": 1}))
     spec = export(database, unique)
     run_export(spec, broker.admin(), spark)
-    ControlTopic(broker.admin(), EXPORTS_TOPIC).write({unique: None})  # as if it had never been
+    ControlTopic(broker.admin(), EXPORTS_TOPIC).write(unique, {unique: None})  # as if it had never been
     write(broker, unique, (b"a", {"id": 2, "amount": 1}))
     with pytest.raises(RangeError, match="The target has batch 1"):
         run_export(spec, broker.admin(), spark)

@@ -104,10 +104,10 @@ class MortalNotes:
         self.moment()
         return self._topic.read()
 
-    def write(self, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:
+    def write(self, lock: str, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:
         """Note values."""
         self.moment()
-        self._topic.write(values, check)
+        self._topic.write(lock, values, check)
         self.moment()
 
     def moment(self, _done: str = "") -> None:

@@ -648,3 +648,37 @@ def test_of_writers_at_the_same_time_exactly_one_wins(broker: Broker, unique: st
             thread.join()
         assert outcomes.count("won") == 1, outcomes
         assert Registry.at(broker.admin()).read(unique, "v1").revision == seen.revision + 1
+
+
+def test_writers_of_many_applications_do_not_hinder_each_other(broker: Broker, unique: str) -> None:
+    failures: list[BaseException] = []
+
+    def write(app: str) -> None:
+        try:
+            registry = Registry.at(broker.admin())
+            release = registry.write(Release(app, "v1"))
+            for _ in range(5):
+                release = registry.write(replace(release, corrections=release.corrections + 1))
+        except BaseException as error:  # noqa: BLE001 - of a thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(f"{unique}-{number}",)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    found = [Registry.at(broker.admin()).read(f"{unique}-{number}", "") for number in range(6)]
+    assert [(each.revision, each.corrections) for each in found] == [(6, 5)] * 6
+
+
+def test_a_release_is_written_while_that_of_another_application_is_half_written(broker: Broker, unique: str) -> None:
+    """The other application's writer has the lock, and has looked."""
+
+    class Slow(Registry):
+        def require(self, release: Release) -> None:
+            super().require(release)
+            Registry.at(broker.admin()).write(Registry.at(broker.admin()).read(f"{unique}-b", "v1"))
+
+    assert Slow.at(broker.admin()).write(Release(f"{unique}-a", "v1")).revision == 1
+    assert Registry.at(broker.admin()).read(f"{unique}-b", "v1").revision == 1

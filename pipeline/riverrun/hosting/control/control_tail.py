@@ -165,4 +165,4 @@ def remove_mark(admin: Admin, app: str, record: LiveVersion) -> None:
         "changed_by": "a worker, which gave a mark up",
     }
     value = msgspec.json.encode(known | written | {"changed_ms": SystemClock().now_ms()})
-    topic.write({app: value}, check)
+    topic.write(app, {app: value}, check)

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 _LONGEST_NAME = 10_000
 _CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
+_TRANSACTION_MS = 10_000
+"""A writer that dies within a transaction hides later records of all names from readers for this time, ms."""
 
 
 class ControlTopic:
@@ -29,7 +31,7 @@ class ControlTopic:
 
     Args:
         admin: Asks the brokers.
-        topic: Its name, which is also the name of the lock that serialises `write`.
+        topic: Its name, with which the names of its locks begin.
     """
 
     def __init__(self, admin: Admin, topic: str) -> None:
@@ -45,7 +47,7 @@ class ControlTopic:
         """
         if self._topic not in self._admin.partitions([self._topic]):
             return {}
-        end = self._admin.settled_end_offsets([self._tp])[self._tp]
+        end = self._admin.stable_end_offsets([self._tp])[self._tp]  # writers with other locks may go on
         start = self._admin.beginning_offsets([self._tp])[self._tp]
         found: dict[str, bytes] = {}
         for _, records in read_range(self._admin, {self._tp: OffsetRange(start, end)}):
@@ -58,10 +60,11 @@ class ControlTopic:
                     found[name] = record.value
         return found
 
-    def write(self, values: Mapping[str, bytes | None], check: Callable[[], None] = lambda: None) -> None:
-        """Write values atomically; of several concurrent writers one succeeds.
+    def write(self, lock: str, values: Mapping[str, bytes | None], check: Callable[[], None] = lambda: None) -> None:
+        """Write values atomically; of several concurrent writers with one lock, one succeeds.
 
         Args:
+            lock: The application, import or export that the values are about. Writers with different locks do not meet.
             values: By name; None deletes a name.
             check: Called under the lock before anything is written; an error that it raises ends the attempt.
 
@@ -71,7 +74,8 @@ class ControlTopic:
             BrokerError: If brokers refuse or do not answer.
         """
         self._create()
-        producer = TransactionalProducer(self._admin.kafka, self._topic)
+        name = lock_name(self._topic, lock)
+        producer = TransactionalProducer(self._admin.kafka, name, transaction_timeout_ms=_TRANSACTION_MS)
         try:
             producer.init()
             check()
@@ -123,3 +127,8 @@ def _name_in(key: bytes | None) -> str | None:
         return None if key is None or len(key) > _LONGEST_NAME else key.decode()
     except UnicodeDecodeError:
         return None
+
+
+def lock_name(topic: str, lock: str) -> str:
+    """Return the transactional id of the writers that exclude each other."""
+    return f"{topic}-{lock}"

@@ -1,12 +1,14 @@
 """The control topic: which version of each application is live, and where its release stands.
 
-It has one compacted partition, with one record per application, and one per revision of it (`releases.history`). Every writer
-uses one transactional id, so writing is a compare-and-set. Take the lock (which fences the previous holder), read under it,
-compare, write, commit.
+It has one compacted partition, with one record per application, and one per revision of it (`releases.history`). All writers of
+an application use one transactional id, so writing is a compare-and-set. Take the lock (which fences the previous holder), read
+under it, compare, write, commit. A writer that was fenced tries again while the revision is the one that it knows.
 """
 
 from __future__ import annotations
 
+import random
+import time
 import uuid
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
@@ -18,6 +20,7 @@ import msgspec
 from riverrun.decoders import Line, Name, Natural, UnreadableError, Word, foreign_decoder
 from riverrun.errors import (
     ReleaseError,
+    StreamsError,
     TaskMigratedError,
     UnderWayError,
     UnknownOutcomeError,
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin
     from riverrun.runtime.ports import Clock
 
+_ATTEMPTS = 12
+_APART_SECONDS = 0.1
 _BOOKKEEPING = frozenset({"app", "revision", "operation", "changed_by", "changed_ms"})
 
 
@@ -170,8 +175,8 @@ class Notes(Protocol):
     def read(self) -> dict[str, bytes]:
         """Return all stored values by name."""
 
-    def write(self, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:
-        """Store values, all or nothing, if `check` does not raise under the lock."""
+    def write(self, lock: str, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:
+        """Store values, all or nothing, if `check` does not raise under the lock of this name."""
 
 
 class Registry:
@@ -218,7 +223,8 @@ class Registry:
         A record of the change is written with it, or neither is.
 
         Raises:
-            VersionConflictError: If another process has written since, or is writing now. Nothing was written.
+            VersionConflictError: If another process has written since. Nothing was written.
+            UnknownOutcomeError: If brokers left it unknown, time and again, whether it was written.
         """
         notes = self._notes.read()
         found = notes.get(release.app)
@@ -231,12 +237,17 @@ class Registry:
         )
         done = _change(None if found is None else _decoded(found, release.app), written)
         values = {release.app: msgspec.json.encode(asdict(written)), **encoded(done)}
-        try:
-            self._notes.write(values, lambda: self.require(release))
-        except (TaskMigratedError, UnknownOutcomeError) as error:
-            if self.read(release.app, release.live).operation != written.operation:
-                message = f"{release.app}: somebody else is writing its release"
-                raise VersionConflictError(message, hint="Look at `riverrun release status`.") from error
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._notes.write(release.app, values, lambda: self.require(release))
+                break
+            except (TaskMigratedError, UnknownOutcomeError, VersionConflictError) as error:
+                now = self.read(release.app, release.live)
+                if now.operation == written.operation:  # the attempt that failed, or one before it, has written it
+                    break
+                if attempt == _ATTEMPTS or now.revision != release.revision:
+                    raise _conflict(release, now, error) from error
+            time.sleep(random.uniform(0, _APART_SECONDS * attempt))  # noqa: S311 - two writers must not fence each other for ever
         return written
 
     def approve(self, release: Release, verdict_id: str) -> Release:
@@ -276,7 +287,7 @@ class Registry:
 
     def forget(self, app: str) -> None:
         """Delete the record and the history of an application, as if it had never been released."""
-        self._notes.write(dict.fromkeys([app, *names_of(app, self._notes.read())]), lambda: None)
+        self._notes.write(app, dict.fromkeys([app, *names_of(app, self._notes.read())]), lambda: None)
 
 
 def release_of(admin: Admin, app: AppConfig) -> Release:
@@ -329,6 +340,15 @@ def require_no_switch(admin: Admin, app: AppConfig, live: str | None = None) -> 
     if live is not None and release.live != live:
         message = f"{app.name}: {release.live} has taken the place of {live} just now"
         raise UnderWayError(message, hint="Try again.")
+
+
+def _conflict(release: Release, now: Release, error: StreamsError) -> StreamsError:
+    """Return the error for a release that could not be written."""
+    if now.revision == release.revision and not isinstance(error, TaskMigratedError):
+        return error
+    told = f"revision {now.revision} was written meanwhile, {release.revision} expected"
+    message = f"{release.app}: {told if now.revision != release.revision else 'somebody else is writing its release'}"
+    return VersionConflictError(message, hint="Look at `riverrun release status`, then decide again.")
 
 
 def _change(before: Release | None, after: Release) -> Change:

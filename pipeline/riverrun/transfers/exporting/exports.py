@@ -91,7 +91,7 @@ def run_export(spec: ExportSpec, admin: Admin, spark: Any) -> ExportSummary:
     new = _next_batch(spec, last, admin)
     if new is not None:
         _check_free(spec, new, session())
-        topic.write({spec.id: msgspec.json.encode(asdict(new))}, lambda: _check(topic, spec.id, last))
+        topic.write(spec.id, {spec.id: msgspec.json.encode(asdict(new))}, lambda: _check(topic, spec.id, last))
         done.append(_write(spec, new, admin.kafka, session(), topic))
     batch = done[-1].batch if done else None
     return ExportSummary(batch, sum(each.read for each in done), sum(each.written for each in done))
@@ -200,7 +200,7 @@ def _write(
     ):
         written = _into_table(spec, batch, records) if spec.has_tables else _into_files(spec, batch, records)
     done = replace(batch, is_done=True)
-    topic.write({spec.id: msgspec.json.encode(asdict(done))}, lambda: _check(topic, spec.id, batch))
+    topic.write(spec.id, {spec.id: msgspec.json.encode(asdict(done))}, lambda: _check(topic, spec.id, batch))
     return ExportSummary(done, *written)
 
 

@@ -139,7 +139,7 @@ class Progress:
         Raises:
             TaskMigratedError: If there is another batch by now.
         """
-        self._topic.write({self._name: msgspec.json.encode(asdict(batch))}, lambda: self._check(last))
+        self._topic.write(self._name, {self._name: msgspec.json.encode(asdict(batch))}, lambda: self._check(last))
 
     def finish(self, batch: Batch) -> None:
         """Record that a batch is done, and delete the progress of its parts.
@@ -150,7 +150,7 @@ class Progress:
         values: dict[str, bytes | None] = {self._name: msgspec.json.encode(asdict(replace(batch, is_done=True)))}
         values |= {f"{self._name}/file/{file}": b"{}" for file in batch.files}
         values |= dict.fromkeys(self.part_name(batch, part) for part in range(batch.parts))
-        self._topic.write(values, lambda: self._check(batch))
+        self._topic.write(self._name, values, lambda: self._check(batch))
 
     def _last(self, found: Mapping[str, bytes]) -> Batch:
         last = found.get(self._name)

@@ -25,7 +25,7 @@ class MemoryNotes:
     def read(self) -> dict[str, bytes]:
         return dict(self.values)
 
-    def write(self, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:
+    def write(self, _lock: str, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:
         meanwhile, self.before_write = self.before_write, lambda: None
         meanwhile()
         check()

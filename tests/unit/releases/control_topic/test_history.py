@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import riverrun
-from riverrun.errors import ReleaseError, VersionConflictError
+from riverrun.errors import (
+    ReleaseError,
+    StreamsError,
+    TaskMigratedError,
+    UnknownOutcomeError,
+    VersionConflictError,
+)
 from riverrun.hosting.control.publication import Mark
+from riverrun.releases.control_topic import registry as registry_module
 from riverrun.releases.control_topic.registry import Registry, Release, Step
 from tests.unit.releases.control_topic.notes import MemoryNotes
 
@@ -119,3 +130,64 @@ def test_lines_of_one_step_say_what_changed_and_what_became_of_a_candidate() -> 
     assert len(set(lines)) == len(lines)
     assert "corrections changed" in lines[1]
     assert "v2 was given up" in lines[-1]
+
+
+FATES = ("fenced", "refused after the commit", "unheard", "lost", "overtaken")
+"""What may happen to an attempt to write: another writer takes the lock before or after the commit, the answer to a commit
+that took place or did not is lost, or another writer takes the lock and writes."""
+
+
+class FatefulNotes(MemoryNotes):
+    """Lets given things happen to attempts to write, one after the other; further attempts succeed."""
+
+    def __init__(self, fates: list[str]) -> None:
+        super().__init__()
+        self.fates = fates
+        self.attempts = 0
+
+    def write(self, lock: str, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:
+        fate = self.fates[self.attempts] if self.attempts < len(self.fates) else ""
+        self.attempts += 1
+        if fate == "overtaken":
+            other = MemoryNotes()
+            other.values = self.values
+            registry(other, "eve").write(registry(other).read("clicks", "v1"))
+            self.values = other.values
+        if fate in {"fenced", "lost", "overtaken"}:
+            check_quietly(check)
+        else:
+            super().write(lock, values, check)
+        if fate in {"fenced", "refused after the commit", "overtaken"}:
+            raise TaskMigratedError(fate)
+        if fate:
+            raise UnknownOutcomeError(fate)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def at_once() -> Iterator[None]:
+    """Attempts to write follow each other without a pause."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(registry_module, "_APART_SECONDS", 0.0)
+        yield
+
+
+def check_quietly(check: Callable[[], None]) -> None:
+    """A writer that loses the lock may have read before."""
+    with suppress(VersionConflictError):
+        check()
+
+
+@given(st.lists(st.sampled_from(FATES), max_size=registry_module._ATTEMPTS + 2))
+def test_a_write_succeeds_once_or_fails_with_nothing_written(fates: list[str]) -> None:
+    notes = FatefulNotes(fates)
+    seen = registry(notes).read("clicks", "v1")
+    try:
+        written = registry(notes, "bob").write(seen.to(Step.PLANNED, candidate="v2"))
+    except StreamsError as error:
+        assert all(change.by != "bob" for change in registry(notes).history("clicks"))
+        is_overtaken = any(change.by == "eve" for change in registry(notes).history("clicks"))
+        assert is_overtaken or notes.attempts == registry_module._ATTEMPTS
+        assert isinstance(error, VersionConflictError) or not is_overtaken
+    else:
+        assert registry(notes).read("clicks", "v1") == written
+        assert [change.by for change in registry(notes).history("clicks")].count("bob") == 1

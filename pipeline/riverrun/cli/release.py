@@ -273,6 +273,7 @@ def _planned(plan: ReleasePlan) -> Outcome:
         "candidate": plan.candidate,
         "changed": plan.changed,
         "statements": plan.statements,
+        "unseen": plain(plan.unseen),
         "range": str(plan.range),
         "offsets": plan.range.size,
         "lost": {str(tp): offset for tp, offset in plan.lost.items()},

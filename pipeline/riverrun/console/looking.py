@@ -99,7 +99,7 @@ class _Read:
         """Return the records."""
         return dict(self._notes)
 
-    def write(self, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:  # noqa: ARG002 - as `Notes`
+    def write(self, lock: str, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:  # noqa: ARG002 - as `Notes`
         """Refuse.
 
         Raises:

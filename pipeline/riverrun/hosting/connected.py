@@ -95,6 +95,11 @@ class ConnectedApplication:
         return replace(self.reading(partitions), known_partitions=partitions)
 
     @cached_property
+    def fingerprint(self) -> str:
+        """Return the fingerprint of its topology, which takes longer the more code and data its functions refer to."""
+        return self.application.topology.fingerprint()
+
+    @cached_property
     def partitions(self) -> Mapping[str, int]:
         """Return the number of partitions of each external topic that it reads; its patterns are resolved.
 

@@ -11,7 +11,7 @@ from riverrun.errors import TopologyError
 from riverrun.processor.suppliers import check_supplier, connected_stores
 from riverrun.records import AutoOffsetReset, is_legal_topic
 from riverrun.topology.describing.describe import describe
-from riverrun.topology.digests.fingerprint import fingerprint, node_fingerprints
+from riverrun.topology.digests.fingerprint import digests_of, fingerprint, node_fingerprints
 from riverrun.topology.grouping import levels, sub_topologies
 from riverrun.topology.nodes import (
     GlobalStore,
@@ -451,6 +451,13 @@ class Topology:
     def node_fingerprints(self) -> dict[str, str]:
         """Return the digest of each node and store by name, which releases compare to list changes."""
         return node_fingerprints(self._parts)
+
+    def unseen(self) -> dict[str, tuple[str, ...]]:
+        """Return what no digest covers, by node: objects that cannot be digested, and what functions read from outside.
+
+        A change of it leaves the fingerprint as it is. Releases name it in their plan.
+        """
+        return digests_of(self._parts).unseen
 
     def parts(self) -> Parts:
         """Return a copy of its parts, for optimisations to change (`put_together`)."""

@@ -32,6 +32,7 @@ class ReleasePlan:
         ended: Topics that the live version writes and the candidate does not; their records stay.
         forecast: Bytes, time, and records that retention may delete before they are read.
         statements: SQL statements whose digest differs, likewise; empty if one of the versions has none.
+        unseen: What no digest of the candidate covers, by node: a change of it is not noticed.
     """
 
     app: str
@@ -44,11 +45,13 @@ class ReleasePlan:
     ended: tuple[str, ...] = ()
     forecast: Forecast = field(default_factory=Forecast)
     statements: dict[str, str] = field(default_factory=dict)
+    unseen: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Describe it line by line."""
         lines = [f"{self.app}: {self.live} is live, {self.candidate} is to follow"]
         lines += [f"  {kind}: {name}" for name, kind in (self.statements or self.changed).items()]
+        lines += [f"  a change is not noticed in {node}: {', '.join(names)}" for node, names in self.unseen.items()]
         lines += [f"  {each.topic} is a {each.kind.value}: {each.why}" for each in self.outputs]
         lines += [f"  {topic} is not written any more: its records stay" for topic in self.ended]
         lines.append(f"{counted(self.range.size, 'offset')} to process: {self.range}")
@@ -81,6 +84,7 @@ def plan_release(live: ConnectedApplication, new: ConnectedApplication, versions
         ended=tuple(sorted(ended.keys() - written.keys())),
         forecast=forecast(app, wanted, live.admin),
         statements=_changes(old, said) if old and said else {},
+        unseen=new.topology.unseen(),
     )
 
 

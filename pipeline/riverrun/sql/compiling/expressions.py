@@ -38,7 +38,8 @@ from riverrun.sql.functions import (
     lambda_parameters,
 )
 from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
-from riverrun.topology.digests.fingerprint import GENERATED_FROM, code_of
+from riverrun.topology.digests.fingerprint import code_of
+from riverrun.topology.digests.values import GENERATED_FROM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

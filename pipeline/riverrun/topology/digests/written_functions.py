@@ -8,10 +8,10 @@ import threading
 from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from types import CodeType, FunctionType
 
 _Written = ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef
@@ -26,34 +26,41 @@ _parsing = threading.Lock()
 `SystemError` if two threads build trees at a time (gh-106905)."""
 
 
-def written(function: FunctionType) -> object | None:
+def written(function: FunctionType) -> str | None:
     """Return a function's parameters and body from its source, without comments, docstring, annotations and layout.
 
     Returns:
-        None if others cannot import its module, such as functions of notebooks: processes that receive them have no source.
-        None also if there is no source here, or several functions begin at its first line and cannot be told apart.
+        Text that differs where they do. None if others cannot import its module, such as functions of notebooks: processes
+        that receive them have no source. None also if there is no source here, or if an expression has too many terms.
+        None also if several functions begin at its first line and cannot be told apart.
     """
     code = function.__code__
     if function.__globals__.get("__name__") == "__main__" or code.co_filename.startswith("<"):
         return None
     linecache.checkcache(code.co_filename)  # a module may have been rewritten and reloaded
     lines = linecache.getlines(code.co_filename, function.__globals__)
-    found = [
-        node for node in _functions("".join(lines)) if _begins(node) == code.co_firstlineno and _may_be(node, code)
-    ]
+    found = [node for node in _functions("".join(lines)).get(code.co_firstlineno, ()) if _may_be(node, code)]
     if len(found) > 1:
         found = [node for node in found if _has_all(node, code)]
-    shapes = {repr(shape): shape for shape in map(_function, found)}
-    return next(iter(shapes.values())) if len(shapes) == 1 else None
+    try:
+        shapes = {repr(_function(node)) for node in found}
+    except RecursionError:  # an expression of hundreds of terms
+        return None
+    return shapes.pop() if len(shapes) == 1 else None
 
 
 @lru_cache(maxsize=32)
-def _functions(source: str) -> tuple[_Written, ...]:
+def _functions(source: str) -> Mapping[int, list[_Written]]:
+    """Return all functions of a module by the line at which their code begins."""
+    found: dict[int, list[_Written]] = {}
     try:
         tree = _parsed(source)
-    except (SyntaxError, ValueError):
-        return ()
-    return tuple(node for node in ast.walk(tree) if isinstance(node, _Written))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return found
+    for node in ast.walk(tree):
+        if isinstance(node, _Written):
+            found.setdefault(_begins(node), []).append(node)
+    return found
 
 
 def _parsed(source: str) -> ast.Module:
@@ -87,18 +94,15 @@ def _has_all(node: _Written, code: CodeType) -> bool:
 
 def _function(node: _Written) -> object:
     args = node.args
-    body: Iterable[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else _without_docstring(node.body)
+    body: Iterable[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else _effective(node.body)
     parameters = [[arg.arg for arg in several] for several in (args.posonlyargs, args.args, args.kwonlyargs)]
     variadic = [arg and arg.arg for arg in (args.vararg, args.kwarg)]
     return [type(node).__name__, parameters, variadic, [_shape(part) for part in body]]
 
 
-def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
-    match body[0]:
-        case ast.Expr(value=ast.Constant(value=str())):
-            return body[1:]
-        case _:
-            return body
+def _effective(body: list[Any]) -> list[Any]:
+    """Return statements without those that do nothing, such as docstrings of functions and classes."""
+    return [each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
 
 
 def _shape(part: object) -> object:
@@ -114,7 +118,7 @@ def _shape(part: object) -> object:
             fields = ((name, value) for name, value in ast.iter_fields(part) if name not in _SKIPPED)
             return [type(part).__name__, [(name, _shape(value)) for name, value in fields if value not in (None, [])]]
         case list():
-            return [_shape(item) for item in part]
+            return [_shape(item) for item in _effective(part)]
         case _:
             return repr(part)
 

@@ -333,11 +333,7 @@ class Supervisor:
 
     def _is_obsolete(self, orders: Orders) -> bool:
         """Return whether orders to this process's predecessor, a static member, do not apply to this process."""
-        return (
-            orders.refusal is not None
-            or orders.shuts_down
-            or orders.fingerprint != self._connected.topology.fingerprint()
-        )
+        return orders.refusal is not None or orders.shuts_down or orders.fingerprint != self._connected.fingerprint
 
     def _bury(self, stream: StreamThreadProcess) -> None:
         """Continue without a process that has ended, or end with its error."""
@@ -396,7 +392,7 @@ class Supervisor:
         self._introduced = active
         return Introduction(
             instance=self._id,
-            fingerprint=self._connected.topology.fingerprint(),
+            fingerprint=self._connected.fingerprint,
             capacity=self._wanted_threads,
             tags=dict(self._streams.client_tag),
             active=texts(active),

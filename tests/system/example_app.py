@@ -34,6 +34,20 @@ def build_owing(builder: StreamsBuilder) -> Topology:
     return _build(builder, lambda value: max(0, value), lambda stream: stream.left_join(owed, _with_owed))
 
 
+def build_more(builder: StreamsBuilder) -> Topology:
+    """Version 2 with another log and another table."""
+    paid = builder.stream(f"{PREFIX}.payments", Consumed(STRING, LONG)).select_key(_user)
+    paid.to(f"{PREFIX}.audit", Produced(STRING, LONG))
+    paid.group_by_key(Grouped(STRING, LONG)).count(Materialized("counts")).to_stream().to(
+        f"{PREFIX}.counts", Produced(STRING, LONG)
+    )
+    sums = paid.group_by_key(Grouped(STRING, LONG)).reduce(
+        lambda total, value: total + value, Materialized("sums", STRING, LONG)
+    )
+    sums.to_stream().to(f"{PREFIX}.sums", Produced(STRING, LONG))
+    return builder.build()
+
+
 def build_choosing(builder: StreamsBuilder) -> Topology:
     payments = builder.stream(f"{PREFIX}.payments", Consumed(STRING, LONG))
     payments.to(lambda _key, _value, _time: f"{PREFIX}.sums", Produced(STRING, LONG))

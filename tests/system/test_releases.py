@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 import riverrun.quality.gate as gate_module
 import riverrun.releases.differences.differ as differ_module
+import riverrun.releases.switching.corrections as corrections_module
 import riverrun.releases.switching.marks as marks_module
 import riverrun.releases.versions.versions as versions_module
 from riverrun import LONG, Riverrun, StreamsBuilder
@@ -38,6 +39,7 @@ from riverrun.hosting.ownership.sole_host import RUN
 from riverrun.hosting.tasks.owned_task import OwnedTask
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import TransactionalProducer
+from riverrun.kafka.ranges import read_fields
 from riverrun.releases.control_topic.registry import Registry, Release, Step, live_version, require_no_switch
 from riverrun.releases.steps.releaser import Releaser
 from riverrun.releases.versions.build import build_topology
@@ -76,6 +78,7 @@ quality = "{unique}:expectations"
 [apps.{unique}.versions]
 v2 = "{unique}:build_v2"
 owing = "{unique}:build_owing"
+more = "{unique}:build_more"
 choosing = "{unique}:build_choosing"
 choosing_nothing = "{unique}:build"
 [apps.{unique}.config]
@@ -87,6 +90,7 @@ choosing_nothing = "{unique}:build"
         example = Path(__file__).with_name("example_app.py").read_text()
         (directory / f"{unique}.py").write_text(example.replace('"example"', f'"{unique}"'))
         broker.create(2, f"{unique}.payments", f"{unique}.sums", f"{unique}.owed", f"{unique}.receipts")
+        broker.create(2, f"{unique}.audit", f"{unique}.counts")
         broker.create(1, f"{unique}.letters")
 
     def pay(self, *payments: tuple[str, int]) -> None:
@@ -120,13 +124,22 @@ choosing_nothing = "{unique}:build"
         records = self.broker.read(f"{prefix}{self.unique}.receipts")
         return sorted((present(r.key).decode(), LONG.deserialize(present(r.value))) for r in records)
 
+    def audit(self) -> list[tuple[str, int]]:
+        """All records of the log that only one version writes."""
+        records = self.broker.read(f"{self.unique}.audit")
+        return sorted((present(r.key).decode(), LONG.deserialize(present(r.value))) for r in records)
+
+    def counts(self) -> dict[str, int]:
+        records = self.broker.read(f"{self.unique}.counts")
+        return {present(r.key).decode(): LONG.deserialize(present(r.value)) for r in records}
+
     def releaser(self) -> Releaser:
         return Releaser(self.config, self.unique, self.broker.admin(), spark_session)
 
-    def gated(self) -> Releaser:
-        """A release of version 2 that may be cut over to."""
+    def gated(self, version: str = "v2") -> Releaser:
+        """A release of a version that may be cut over to."""
         releaser = self.releaser()
-        releaser.start("v2")
+        releaser.start(version)
         releaser.reprocess()
         releaser.gate()
         return releaser
@@ -291,6 +304,81 @@ def test_of_a_log_every_record_is_kept_and_nothing_is_sent_again(
     assert project.receipts() == published
     project.releaser().rollback()
     assert project.receipts() == published, "the old version goes on as well, and corrects nothing"
+
+
+def test_outputs_that_only_the_new_version_writes_are_published_by_each_switch_to_it(project: Project) -> None:
+    """Record by record, though releases are taken back and repeated; in between, the version goes on into staging topics."""
+    project.pay(("ann", 5), ("ann", -2), ("bob", 7))
+    project.run("v1")
+    releaser = project.releaser()
+    plan = releaser.plan("more")
+    assert plan.new == {f"{project.unique}.audit": (0, 0), f"{project.unique}.counts": (0, 0)}
+    assert f"{project.unique}.audit is new: the cut publishes all records" in str(plan)
+    assert f"{project.unique}.receipts is not written any more" in str(plan)
+    gated = project.gated("more")
+    verdict = gated.status().verdict
+    assert verdict is not None
+    assert verdict.outcomes[f"{project.unique}.audit: new log"].startswith("noted: the cut publishes its records, ")
+    assert (project.audit(), project.counts()) == ([], {})
+    assert cut(gated).corrections == 3 + 2 + 1
+    expected = [("ann", -2), ("ann", 5), ("bob", 7)]
+    assert (project.audit(), project.counts()) == (expected, {"ann": 2, "bob": 1})
+    assert project.releaser().cut().live == "more"
+    receipts = project.receipts()
+    for turn in range(1, 3):
+        project.pay(("ann", turn * 10))
+        project.run("more")
+        expected = sorted([*expected, ("ann", turn * 10)])
+        assert project.audit() == expected
+        project.releaser().rollback()
+        receipts = sorted([*receipts, ("ann", turn * 10)])
+        assert project.receipts() == receipts, "the old version has a log of its own, which it writes again"
+        project.pay(("bob", turn * 100))
+        project.run("v1")
+        receipts = sorted([*receipts, ("bob", turn * 100)])
+        assert (project.audit(), project.receipts()) == (expected, receipts)
+        cut(project.gated("more"))
+        expected = sorted([*expected, ("bob", turn * 100)])
+        assert (project.audit(), project.receipts()) == (expected, receipts)
+    assert project.counts() == {"ann": 4, "bob": 3}
+
+
+@pytest.mark.parametrize("ended", ["before", "after"])
+@pytest.mark.parametrize("transaction", range(3))
+def test_a_switch_that_died_while_it_published_a_log_is_completed_by_a_rerun(
+    project: Project, monkeypatch: pytest.MonkeyPatch, transaction: int, ended: str
+) -> None:
+    project.pay(*(("ann", value) for value in range(9)), *(("bob", value) for value in range(9)))
+    project.run("v1")
+    releaser, commit = project.gated("more"), TransactionalProducer.commit
+    monkeypatch.setattr(corrections_module, "_TRANSACTION_RECORDS", 1)
+    monkeypatch.setattr(corrections_module, "read_fields", _one_by_one)
+    seen: list[None] = []
+
+    def dies(producer: Any, *arguments: Any) -> None:
+        seen.append(None)
+        if len(seen) <= transaction:
+            commit(producer, *arguments)
+            return
+        producer._client.producer.flush()
+        if ended == "after":
+            commit(producer, *arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(corrections_module, "TransactionalProducer", _dying_in("corrections", dies))
+        with pytest.raises(KeyboardInterrupt):
+            cut(releaser)
+    assert releaser.status().step is Step.CUTTING
+    done = cut(project.releaser())
+    assert project.audit() == sorted((who, value) for who in ("ann", "bob") for value in range(9))
+    assert (done.live, done.corrections) == ("more", 18 + 2 + 0)
+
+
+def _one_by_one(*arguments: Any) -> Iterator[Any]:
+    for tp, batch in read_fields(*arguments):
+        for record in batch:
+            yield tp, [record]
 
 
 def test_a_topic_only_the_new_version_reads_is_read_to_its_end(project: Project) -> None:

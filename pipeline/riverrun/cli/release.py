@@ -274,6 +274,7 @@ def _planned(plan: ReleasePlan) -> Outcome:
         "changed": plan.changed,
         "statements": plan.statements,
         "unseen": plain(plan.unseen),
+        "new": {topic: {"computed": here, "public": there} for topic, (here, there) in plan.new.items()},
         "range": str(plan.range),
         "offsets": plan.range.size,
         "lost": {str(tp): offset for tp, offset in plan.lost.items()},

@@ -104,6 +104,7 @@ class Release:
         pause_ms: Time without publishing during the last switch of running versions, ms.
         corrections_ms: The part of it that corrections took, ms.
         digests: Digests of the code that computed each version's outputs, where known.
+        published: How far the records of staging topics of logs are published: offset by the topic's id and the partition.
         repaired: The last repair of the public tables: which rows, and by which verdict; empty if there was none.
         computing_since_ms: When the candidate began to compute its outputs, ms since the epoch; 0 if it has none.
         epoch: Counts the switches.
@@ -126,6 +127,7 @@ class Release:
     pause_ms: Natural = 0
     corrections_ms: Natural = 0
     digests: dict[Name, Word] = field(default_factory=dict)
+    published: dict[Word, Natural] = field(default_factory=dict)
     repaired: str = ""
     computing_since_ms: Natural = 0
     epoch: Natural = 0

@@ -148,6 +148,7 @@ class Gate:
                     )
                     verdict += Verdict({}) if scope is not None else self._digests(candidate, topic)
             if scope is None:
+                verdict += self._new_logs(candidate, logs - outputs(live.application).keys(), point)
                 verdict += judge_insides(candidate, checks, directory, self._spark, self._report)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
@@ -189,6 +190,16 @@ class Gate:
         ranges = counted(len(digests.old.keys() | digests.new.keys()), "range")
         found = f"{digests.of(Side.NEW)} of the candidate, {digests.of(Side.OLD)} of the live version"
         return Verdict({f"{topic}: digests": f"noted: {found}; {len(digests.unequal)} of {ranges} of keys differ"})
+
+    def _new_logs(self, candidate: ConnectedApplication, topics: Iterable[str], point: Point) -> Verdict:
+        """Note how much of the logs that the live version does not write the cut publishes."""
+        found = {}
+        for topic in sorted(topics):
+            ends = point.of(staging_name(candidate.id, topic))
+            first = candidate.admin.beginning_offsets(ends)
+            count = sum(end - first[tp] for tp, end in ends.items())
+            found[f"{topic}: new log"] = f"noted: the cut publishes its records, {counted(count, 'offset')} so far"
+        return Verdict(found)
 
     def _of_log(
         self, candidate: ConnectedApplication, sink: SinkNode, topic: str, expectations: Expectations, point: Point

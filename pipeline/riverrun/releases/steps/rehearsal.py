@@ -14,8 +14,10 @@ _WOULD: Mapping[str, str] = {
     "reprocess": "compute {candidate} up to where {live} stands, into staging topics",
     "gate": "judge {candidate} where it and {live} have processed the same offsets; nothing public changes",
     "approve": "approve the warnings of verdict {argument}",
-    "cut": "make {candidate} live in the place of {live}, and correct the public tables by what differs",
-    "rollback": "make {previous} live again in the place of {live}, and correct the public tables by what differs",
+    "cut": "make {candidate} live in the place of {live}, correct the public tables by what differs,"
+    " and publish the logs that only {candidate} writes",
+    "rollback": "make {previous} live again in the place of {live}, correct the public tables by what differs,"
+    " and publish the logs that only {previous} writes",
     "abort": "give the release of {candidate} up, and delete what it has computed: staging and internal topics, offsets, state",
     "retire": "delete what {retired} has computed: staging and internal topics, offsets, state; there is no way back to it",
     "restore": "note that {argument} is live",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from riverrun.hosting.control.publication import staging_name
 from riverrun.records import OffsetRange, TopicPartition, counted
 from riverrun.releases.steps.forecast import Forecast, forecast
 from riverrun.releases.steps.statements import statement_digests_of
@@ -32,6 +33,8 @@ class ReleasePlan:
         ended: Topics that the live version writes and the candidate does not; their records stay.
         forecast: Bytes, time, and records that retention may delete before they are read.
         statements: SQL statements whose digest differs, likewise; empty if one of the versions has none.
+        new: Topics that the candidate writes and the live version does not. With each, the number of offsets that the candidate
+            has written so far, and of those that the topic has already.
         unseen: What no digest of the candidate covers, by node: a change of it is not noticed.
     """
 
@@ -46,6 +49,7 @@ class ReleasePlan:
     forecast: Forecast = field(default_factory=Forecast)
     statements: dict[str, str] = field(default_factory=dict)
     unseen: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    new: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Describe it line by line."""
@@ -53,6 +57,7 @@ class ReleasePlan:
         lines += [f"  {kind}: {name}" for name, kind in (self.statements or self.changed).items()]
         lines += [f"  a change is not noticed in {node}: {', '.join(names)}" for node, names in self.unseen.items()]
         lines += [f"  {each.topic} is a {each.kind.value}: {each.why}" for each in self.outputs]
+        lines += [f"  {topic} is new: {_told(*counts)}" for topic, counts in self.new.items()]
         lines += [f"  {topic} is not written any more: its records stay" for topic in self.ended]
         lines.append(f"{counted(self.range.size, 'offset')} to process: {self.range}")
         lines += [f"  {line}" for line in self.forecast.lines]
@@ -85,7 +90,30 @@ def plan_release(live: ConnectedApplication, new: ConnectedApplication, versions
         forecast=forecast(app, wanted, live.admin),
         statements=_changes(old, said) if old and said else {},
         unseen=new.topology.unseen(),
+        new=new_outputs(live, new),
     )
+
+
+def new_outputs(live: ConnectedApplication, new: ConnectedApplication) -> dict[str, tuple[int, int]]:
+    """Return the topics that a version writes and the live one does not.
+
+    Returns:
+        By topic, the offsets in the version's staging topic and those in the public topic.
+    """
+    topics = sorted(outputs(new.application).keys() - outputs(live.application).keys())
+    return {topic: (_offsets(new, staging_name(new.id, topic)), _offsets(new, topic)) for topic in topics}
+
+
+def _offsets(version: ConnectedApplication, topic: str) -> int:
+    tps = [TopicPartition(topic, number) for number in range(version.admin.partitions([topic]).get(topic, 0))]
+    first = version.admin.beginning_offsets(tps)
+    return sum(end - first[tp] for tp, end in version.admin.end_offsets(tps).items())
+
+
+def _told(computed: int, there: int) -> str:
+    computed_so_far = f" ({counted(computed, 'offset')} so far)" if computed else ""
+    held = f"; it has {counted(there, 'offset')} already, which stay" if there else ""
+    return f"the cut publishes all records that the candidate has computed by then{computed_so_far}{held}"
 
 
 def _changes(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:

@@ -95,10 +95,12 @@ class LiveSwitch:
             release = self._held(release, old, new, during)
         published_at = time.monotonic()
         count = self._corrections.publish(new, release)
+        more, published = self._corrections.publish_logs(new, old, release)
+        count += more
         self._on_step("corrected")
         done = time.monotonic()
         changed = replace(
-            release.to(after, live=new.version, previous=old.version, corrections=count),
+            release.to(after, live=new.version, previous=old.version, corrections=count, published=published),
             epoch=release.epoch + 1,
             pause_ms=int((done - began) * 1000),
             corrections_ms=int((done - published_at) * 1000),

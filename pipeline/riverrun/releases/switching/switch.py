@@ -99,9 +99,10 @@ class Switch:
             way_back = self._versions.are_at_one_place(old_app, new_app)
             mine = mine if way_back else self._cut_again(mine, old_app, new_app)
         corrections = self._corrections.publish(new_app, mine)
+        more, published = self._corrections.publish_logs(new_app, old_app, mine)
         previous = release.live if way_back else None
-        changed = mine.to(after, live=new, previous=previous, corrections=corrections, pause_ms=0, corrections_ms=0)
-        return self._registry.write(replace(changed, epoch=mine.epoch + 1))
+        changed = mine.to(after, live=new, previous=previous, corrections=corrections + more, published=published)
+        return self._registry.write(replace(changed, epoch=mine.epoch + 1, pause_ms=0, corrections_ms=0))
 
     def _cut(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> Release:
         """Bring both versions to the same offsets, and record that the switch is under way: from then on nothing else begins.

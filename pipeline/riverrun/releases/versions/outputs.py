@@ -44,6 +44,11 @@ def tables(application: Application) -> list[str]:
     return [topic for topic, output in outputs(application).items() if output.kind is OutputKind.TABLE]
 
 
+def logs(application: Application) -> list[str]:
+    """Return the topics of a version that are logs, sorted."""
+    return [topic for topic, output in outputs(application).items() if output.kind is OutputKind.LOG]
+
+
 def require_same_kinds(one: Application, other: Application) -> None:
     """Make sure that two versions agree, for each topic that both write, whether it is a table or a log.
 

@@ -412,8 +412,7 @@ def reduced_parts(value: Any, kind: type) -> str | tuple[Any, ...] | None:
     holds_names = is_a(state, dict) or (is_a(state, tuple) and any(is_a(part, dict) for part in state))
     if holds_names and not (is_python or dataclasses.is_dataclass(value)):
         return None  # a client's or a model's, with the numbers of processes or the times of connections
-    parts: tuple[Any, ...] = made
-    return tuple(list(part) if hasattr(type(part), "__next__") else part for part in parts)
+    return tuple(list(part) if hasattr(type(part), "__next__") else part for part in made or ())
 
 
 def bytecode(code: CodeType) -> object:

@@ -306,7 +306,7 @@ def test_of_a_log_every_record_is_kept_and_nothing_is_sent_again(
     assert project.receipts() == published, "the old version goes on as well, and corrects nothing"
 
 
-def test_outputs_that_only_the_new_version_writes_are_published_by_each_switch_to_it(project: Project) -> None:
+def test_outputs_that_only_the_new_version_writes_are_published_by_switches(project: Project) -> None:
     """Record by record, though releases are taken back and repeated; in between, the version goes on into staging topics."""
     project.pay(("ann", 5), ("ann", -2), ("bob", 7))
     project.run("v1")

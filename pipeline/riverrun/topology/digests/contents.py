@@ -409,10 +409,10 @@ def reduced_parts(value: Any, kind: type) -> str | tuple[Any, ...] | None:
     top = kind.__module__.partition(".")[0]
     state = made[2] if len(made) > 2 else None  # noqa: PLR2004 - as pickle has it
     is_python = top in sys.stdlib_module_names
-    holds_names = is_a(state, dict) or (is_a(state, tuple) and any(is_a(part, dict) for part in state))
+    holds_names = isinstance(state, dict) or (isinstance(state, tuple) and any(is_a(part, dict) for part in state))
     if holds_names and not (is_python or dataclasses.is_dataclass(value)):
         return None  # a client's or a model's, with the numbers of processes or the times of connections
-    return tuple(list(part) if hasattr(type(part), "__next__") else part for part in made or ())
+    return tuple(list(part) if hasattr(type(part), "__next__") else part for part in made)
 
 
 def bytecode(code: CodeType) -> object:

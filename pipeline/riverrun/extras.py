@@ -39,6 +39,7 @@ _EXTRA_OF: Mapping[str, str] = {
     "pyarrow": "spark",
     "pygments": "sql",
     "pyspark": "spark",
+    "re2": "sql",
     "sqlglot": "sql",
     "starlette": "http",
     "uvicorn": "http",

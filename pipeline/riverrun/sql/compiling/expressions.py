@@ -37,6 +37,8 @@ from riverrun.sql.functions import (
     is_table_function,
     lambda_parameters,
 )
+from riverrun.sql.functions.patterns import like, like_test
+from riverrun.sql.functions.values import MOST_CHARACTERS, within
 from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
 from riverrun.topology.digests.fingerprint import code_of
 from riverrun.topology.digests.values import GENERATED_FROM
@@ -242,7 +244,7 @@ class Compiler:
         """Write + - * / and %."""
         left, right, sign = self.code(node.this), self.code(node.expression), _ARITHMETIC[type(node)]
         if sign == "+" and left.type == right.type == Primitive.STRING:
-            return Code(f"({left.text} + {right.text})", Primitive.STRING)
+            return self._joined(left, right)
         result = arithmetic_type(sign, left.type, right.type)
         if result is None:
             message = f"Unsupported arithmetic types. {left.type} {right.type}"
@@ -252,6 +254,14 @@ class Compiler:
         if result is Primitive.DOUBLE:
             return self._double(sign, left, right)
         return Code(self._whole(sign, left, right, 32 if result is Primitive.INTEGER else 64), result)
+
+    def _joined(self, left: Code, right: Code) -> Code:
+        """Write two texts one after the other: repeated in a lambda, that might fill the memory."""
+        held, refuse = f"t{len(self.names)}", self.constant(within)
+        joined = f"({held} := {left.text} + {right.text})"
+        return Code(
+            f"({held} if len({joined}) <= {MOST_CHARACTERS} else {refuse}({held}, {MOST_CHARACTERS}))", Primitive.STRING
+        )
 
     def _whole(self, sign: str, left: Code, right: Code, bits: int) -> str:
         """Write arithmetic of whole numbers: overflows are left to a function, and most divisions are done in place."""
@@ -418,8 +428,15 @@ class Compiler:
     def _like(self, node: exp.Like, escape: str) -> Code:
         text = self.typed(node.this, Primitive.STRING, "What LIKE looks at")
         pattern = self.typed(node.expression, Primitive.STRING, "The pattern of LIKE")
-        sign = self.constant(escape)
-        return _negated_if(node, Code(f"{self.constant(operators.like)}({text}, {pattern}, {sign})", Primitive.BOOLEAN))
+        known, sign = self.names.get(pattern), self.constant(escape)  # both in the digest, too
+        if not isinstance(known, str):
+            called = f"{self.constant(like)}({text}, {pattern}, {sign})"
+        else:
+            try:
+                called = f"{self.constant(like_test(known, escape))}({text})"
+            except ValueError as error:
+                raise SqlError(str(error), start_of(node.expression)) from None
+        return _negated_if(node, Code(called, Primitive.BOOLEAN))
 
     def case(self, node: exp.Case) -> Code:
         """Write CASE."""

@@ -6,7 +6,6 @@ import datetime as dt
 import decimal
 import math
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
@@ -59,27 +58,6 @@ def scaled(scale: int) -> Callable[[Any], decimal.Decimal]:
     """Return a function that rounds a number to `scale` digits after the decimal point."""
     step = decimal.Decimal(1).scaleb(-scale)
     return lambda value: decimal.Decimal(value).quantize(step, decimal.ROUND_HALF_UP, CONTEXT)
-
-
-@lru_cache(maxsize=1000)
-def _like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
-    parts, escaped = [], False
-    for sign in pattern:
-        if escaped or sign not in {"%", "_", escape}:
-            parts.append(re.escape(sign))
-            escaped = False
-        elif sign == escape:
-            escaped = True
-        else:
-            parts.append(".*" if sign == "%" else ".")
-    return re.compile("".join(parts), re.DOTALL)
-
-
-def like(text: str | None, pattern: str | None, escape: str = "") -> bool:
-    """Return whether a text matches a pattern of `%` and `_`."""
-    if text is None or pattern is None:
-        return False
-    return _like_pattern(pattern, escape).fullmatch(text) is not None
 
 
 def subscript(value: Any, index: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from riverrun.sql.functions.registry import scalar
-from riverrun.sql.functions.values import distinct, key_of
+from riverrun.sql.functions.values import MOST_ITEMS, check_size, distinct, key_of
 
 THEME = "Collections"
 
@@ -51,7 +51,10 @@ def in_any(items: list[Any], others: list[Any]) -> list[Any]:
 @scalar("ARRAY_JOIN(items ARRAY<C>, [delimiter STRING]) -> STRING", theme=THEME, nulls=frozenset({1}))
 def joined(items: list[Any], delimiter: str | None = ",") -> str:
     """The items as one text with a delimiter between them, a comma unless another is given."""
-    return (delimiter or "").join(map(_as_text, items))
+    between = delimiter or ""
+    texts = list(map(_as_text, items))
+    check_size(sum(map(len, texts)) + len(between) * len(texts))
+    return between.join(texts)
 
 
 def _as_text(item: Any) -> str:
@@ -141,4 +144,6 @@ def series(start: int, end: int, step: int | None = None) -> list[int]:
     if by == 0 or (end - start) * by < 0:
         message = f"a series from {start} to {end} with steps of {by}"
         raise ValueError(message)
-    return list(range(start, end + (1 if by > 0 else -1), by))
+    numbers = range(start, end + (1 if by > 0 else -1), by)
+    check_size(abs(end - start) // abs(by) + 1, MOST_ITEMS)
+    return list(numbers)

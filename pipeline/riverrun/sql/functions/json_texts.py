@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.sql.functions.iso import iso_date, iso_time, iso_timestamp
 from riverrun.sql.functions.registry import scalar
+from riverrun.sql.functions.values import check_size
 from riverrun.sql.types import Array, Map, Primitive, SqlType, Struct
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 THEME = "JSON"
 _INVALID = object()
+_MOST_DIGITS = 1000
+"""Numbers with more digits before or behind the point are written with an exponent: 1e999999999 has a thousand million."""
 _DECODER = json.JSONDecoder(parse_float=decimal.Decimal)
 _STEP = re.compile(r"""\.(?P<name>[^.\[\]]+)|\[\s*(?:(?P<index>-?\d+)|'(?P<single>[^']*)'|"(?P<double>[^"]*)")\s*\]""")
 
@@ -28,7 +31,7 @@ def _parsed(text: str | None) -> Any:
         return _INVALID
     try:
         return json.loads(text, parse_float=decimal.Decimal)
-    except ValueError:
+    except (ValueError, RecursionError):  # nested too deeply to be read
         return _INVALID
 
 
@@ -36,7 +39,7 @@ def _first(text: str) -> Any:
     """Parse the JSON at the beginning of a text."""
     try:
         return _DECODER.raw_decode(text.lstrip())[0]
-    except ValueError:
+    except (ValueError, RecursionError):  # nested too deeply to be read
         return _INVALID
 
 
@@ -125,6 +128,7 @@ def json_items(text: str) -> list[str] | None:
 @scalar("JSON_CONCAT(first STRING, [more STRING...]) -> STRING", theme=THEME)
 def json_concatenated(*texts: str) -> str | None:
     """Objects united, or arrays and single values as one array; NULL if one is no JSON."""
+    check_size(sum(map(len, texts)))
     values = [_parsed(text) for text in texts]
     if any(value is _INVALID for value in values):
         return None
@@ -173,7 +177,7 @@ def _written(value: Any) -> str:
     """Write JSON, with all digits of exact numbers."""
     match value:
         case decimal.Decimal():
-            return f"{value:f}"
+            return f"{value:f}" if abs(value.adjusted()) < _MOST_DIGITS else str(value)
         case list():
             return f"[{','.join(map(_written, value))}]"
         case dict():

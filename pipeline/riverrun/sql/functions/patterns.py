@@ -1,56 +1,327 @@
-"""Functions of regular expressions."""
+r"""Functions of regular expressions, and LIKE.
+
+Both take time in proportion to the text, whatever pattern and text are. Texts come from records, and patterns from statements and
+queries, so that neither may stall a task. Regular expressions run on RE2, which does not go back in a text. It has no look-around,
+no references to groups and no possessive quantifiers: such patterns are refused.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
+
+from re2 import Options, _re2
 
 from riverrun.sql.functions.registry import scalar
+from riverrun.sql.functions.values import MOST_CHARACTERS, MOST_ITEMS, within
 
 THEME = "Regular expressions"
+LONGEST_PATTERN = 10_000
+"""Greatest number of characters of a pattern."""
+_LONGEST_BLANKS = 1000
+"""Greatest number of characters between two `%` of LIKE with a `_` among them: each may be compared at each place of a text."""
+_LONGEST_WAY = 1_000_000_000
+"""Greatest number of bytes in which matches of one text are sought. Matches of some patterns are each sought up to the end."""
+_Spans: TypeAlias = list[tuple[int, int]]
+_ANYWHERE = _re2.RE2.Anchor.UNANCHORED
+_POSIX = {
+    name: f"[:{name.lower()}:]"
+    for name in "Lower Upper ASCII Alpha Digit Alnum Punct Graph Print Blank Cntrl XDigit Space".split()  # noqa: SIM905 - a list of words
+}
+"""Java's POSIX classes, as RE2 has them within brackets."""
+_TOKEN = re.compile(
+    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\u(?P<unit>[0-9a-fA-F]{4})|\\(?P<posix>[pP])\{(?P<name>\w+)\}|\\.|&&|[\[\]]|.", re.DOTALL
+)
+_ITEM = r"\\[dDsSwW]|\\[^\w\s]|\[\^?[^\[\]\\]+\]|[^\\\[\](){}.*+?^$|]"
+_GROUP = r"\((?:\?:|\?P?<\w+>)?|\)(?![*+?{])"
+_LOCAL = re.compile(rf"(?:{_ITEM}|{_GROUP})*[*+]?\)*")
+"""Patterns whose matches end where the search for them ends: only their last item repeats."""
+_REFERENCE = re.compile(r"\\(?P<escaped>.)|\$(?P<number>\d)|\$\{(?P<name>\w+)\}|(?P<bad>[\\$])", re.DOTALL)
 
 
-@lru_cache(maxsize=256)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern of Java's: names of groups are translated, and the rest is common to both languages."""
-    return re.compile(re.sub(r"\(\?<([A-Za-z]\w*)>", r"(?P<\1>", pattern))
+@lru_cache(maxsize=32)  # each may take 8 MB when it has seen many texts
+def _compiled(pattern: str) -> _re2.RE2:
+    """Compile a pattern of Java's.
+
+    Raises:
+        ValueError: If it has a mistake, or something that takes more than linear time.
+    """
+    if len(pattern) > LONGEST_PATTERN:
+        message = f"a regular expression of {len(pattern)} characters; there may be {LONGEST_PATTERN}"
+        raise ValueError(message)
+    options = Options()
+    options.log_errors = False
+    found = _re2.RE2(_translated(pattern).encode(), options)
+    if not found.ok():
+        reason = found.error().decode(errors="replace")
+        message = f"the regular expression {pattern!r}: {reason}; there is no look-around, and no reference to a group"
+        raise ValueError(message)
+    return found
 
 
-@lru_cache(maxsize=256)
-def _template(new: str) -> str:
-    """Translate Java's references to groups, such as $1."""
-    escaped = re.sub(r"\\(?![$\\])", r"\\\\", new)
-    return re.sub(r"(?<!\\)\$(\d)", r"\\g<\1>", escaped).replace("\\$", "$")
+def _translated(pattern: str) -> str:
+    r"""Return a pattern of Java's as RE2 writes it.
+
+    >>> _translated(r"\p{Alpha}[\p{Digit}\u0041]")
+    '[[:alpha:]][[:digit:]\\x{0041}]'
+    """
+    parts: list[str] = []
+    opened: int | None = None
+    for found in _TOKEN.finditer(pattern):
+        text = found[0]
+        if opened is not None and (text in {"[", "&&"} or found["quoted"] is not None):
+            message = f"the regular expression {pattern!r}: a class of characters contains no [, && or \\Q"
+            raise ValueError(message)
+        if found["posix"] is not None:
+            text = _class(found["posix"], found["name"], text, is_within=opened is not None)
+        elif found["unit"] is not None:
+            text = f"\\x{{{found['unit']}}}"
+        if text == "[" and opened is None:
+            opened = found.start()
+        elif text == "]" and opened is not None and pattern[opened : found.start()] not in {"[", "[^"}:
+            opened = None
+        parts.append(text)
+    return "".join(parts)
+
+
+def _class(letter: str, name: str, text: str, *, is_within: bool) -> str:
+    if name not in _POSIX:
+        return text
+    known = _POSIX[name] if letter == "p" else f"[:^{_POSIX[name][2:]}"
+    return known if is_within else f"[{known}]"
+
+
+def _matches(pattern: str, data: bytes) -> Iterator[_Spans]:
+    """Yield the spans of each match, and of its groups, in bytes.
+
+    Raises:
+        ValueError: If the pattern has a mistake, or matches are too many for it.
+    """
+    match, at, end, way = _compiled(pattern).Match, 0, len(data), 0
+    is_local = _LOCAL.fullmatch(pattern) is not None
+    for _ in range(MOST_ITEMS):
+        found: _Spans = match(_ANYWHERE, data, at, end)
+        start, last = found[0]
+        if start < 0:
+            return
+        yield found
+        if at == end:
+            return
+        way += 0 if is_local else end - at
+        if way > _LONGEST_WAY:
+            message = f"the regular expression {pattern!r} matches a text of {end} bytes too often"
+            raise ValueError(message)
+        at = last if last > at else _next(data, at)
+    message = f"more than {MOST_ITEMS} matches of a regular expression"
+    raise ValueError(message)
+
+
+def _next(data: bytes, at: int) -> int:
+    """Return the place of the next character of UTF-8."""
+    at += 1
+    while at < len(data) and data[at] & 0xC0 == 0x80:  # noqa: PLR2004 - bytes that continue a character
+        at += 1
+    return at
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _part(data: bytes, span: tuple[int, int]) -> str | None:
+    start, end = span
+    return None if start < 0 else data[start:end].decode("utf-8", "surrogatepass")
 
 
 @scalar("REGEXP_EXTRACT(pattern STRING, text STRING, [group INTEGER]) -> STRING", theme=THEME)
 def extracted(pattern: str, text: str, group: int = 0) -> str | None:
     """The first part that matches, or a group of it; NULL if nothing matches."""
-    compiled = _compiled(pattern)
-    found = compiled.search(text)
-    return found[group] if found and group <= compiled.groups else None
+    data = _encoded(text)
+    found: _Spans = _compiled(pattern).Match(_ANYWHERE, data, 0, len(data))
+    return _part(data, found[group]) if 0 <= group < len(found) else None
 
 
 @scalar("REGEXP_EXTRACT_ALL(pattern STRING, text STRING, [group INTEGER]) -> ARRAY<STRING>", theme=THEME)
 def all_extracted(pattern: str, text: str, group: int = 0) -> list[str | None] | None:
     """All parts that match, or a group of each."""
-    compiled = _compiled(pattern)
-    return [found[group] for found in compiled.finditer(text)] if group <= compiled.groups else None
+    data = _encoded(text)
+    if not 0 <= group <= _compiled(pattern).NumberOfCapturingGroups():
+        return None
+    return [_part(data, found[group]) for found in _matches(pattern, data)]
 
 
 @scalar("REGEXP_REPLACE(text STRING, pattern STRING, new STRING) -> STRING", theme=THEME)
 def pattern_replaced(text: str, pattern: str, new: str) -> str:
     """The text with every part that matches replaced; `$1` is a group."""
-    return _compiled(pattern).sub(_template(new), text)
+    data, template, compiled = _encoded(text), _template(new), _compiled(pattern)
+    names = dict(compiled.NamedCapturingGroups())
+    parts: list[bytes] = []
+    at = size = 0
+    for found in _matches(pattern, data):
+        parts.append(data[at : found[0][0]])
+        size += len(parts[-1])
+        for each in template:
+            parts.append(each if isinstance(each, bytes) else _group(data, found, each, names))
+            size += len(parts[-1])
+        at = found[0][1]
+        if size > MOST_CHARACTERS:
+            message = f"a text of more than {MOST_CHARACTERS} characters"
+            raise ValueError(message)
+    return b"".join([*parts, data[at:]]).decode("utf-8", "surrogatepass")
+
+
+def _group(data: bytes, found: _Spans, reference: str, names: dict[bytes, int]) -> bytes:
+    number = int(reference) if reference.isdecimal() else names.get(reference.encode(), -1)
+    if not 0 <= number < len(found):
+        message = f"there is no group {reference}"
+        raise ValueError(message)
+    start, end = found[number]
+    return data[start:end] if start >= 0 else b""
+
+
+@lru_cache(maxsize=64)
+def _template(new: str) -> tuple[bytes | str, ...]:
+    """Parse a replacement of Java's: bytes as they are, and texts that refer to groups."""
+    parts: list[bytes | str] = []
+    at = 0
+    for found in _REFERENCE.finditer(new):
+        parts.append(_encoded(new[at : found.start()]))
+        at = found.end()
+        reference = found["number"] or found["name"]
+        literal = found["escaped"] if found["escaped"] in {"\\", "$"} else found[0]
+        parts.append(_encoded(literal) if reference is None else reference)
+    parts.append(_encoded(new[at:]))
+    return tuple(part for part in parts if part)
 
 
 @scalar("REGEXP_SPLIT_TO_ARRAY(text STRING, pattern STRING) -> ARRAY<STRING>", theme=THEME)
-def pattern_split(text: str, pattern: str) -> list[str]:
+def pattern_split(text: str, pattern: str) -> list[str | None]:
     """The parts between matches; single characters if the pattern is empty."""
     if not pattern:
-        return list(text)
+        return list(within(text, MOST_ITEMS))
+    data = _encoded(text)
     parts, at = [], 0
-    for found in _compiled(pattern).finditer(text):
-        parts.append(text[at : found.start()])
-        at = found.end()
-    return [*parts, text[at:]]
+    for found in _matches(pattern, data):
+        parts.append(_part(data, (at, found[0][0])))
+        at = found[0][1]
+    return [*parts, _part(data, (at, len(data)))]
+
+
+# LIKE
+
+@dataclass(frozen=True, slots=True)
+class _Blanks:
+    """A part of a pattern with `_`: an expression without repetition, for a number of characters."""
+
+    expression: re.Pattern[str]
+    length: int
+
+
+Segment: TypeAlias = "str | _Blanks"
+"""A part of a pattern between two `%`: a text, unless there is a `_` in it."""
+
+
+def like(text: str | None, pattern: str | None, escape: str = "") -> bool:
+    """Return whether a text matches a pattern of `%` and `_`.
+
+    >>> like("abcd", "a%_d"), like("a%", "a!%", "!"), like("ab", "a!%", "!")
+    (True, True, False)
+    """
+    if text is None or pattern is None:
+        return False
+    return (_recent_test if len(pattern) <= _LONGEST_BLANKS else like_test)(pattern, escape)(text)
+
+
+def like_test(pattern: str, escape: str = "") -> Callable[[str | None], bool]:
+    """Return the test of a pattern of `%` and `_`. It takes time in proportion to the text.
+
+    Args:
+        pattern: The pattern.
+        escape: The character before a `%` or `_` that stands for itself; empty if there is none.
+
+    Raises:
+        ValueError: If the pattern has too many characters with a `_` between two `%`.
+    """
+    first, *rest = _segments(pattern, escape)
+    if not rest:
+        if isinstance(first, str):
+            return lambda text: text == first
+        return lambda text: text is not None and first.expression.fullmatch(text) is not None
+    *middle, last = rest
+    middle = [each for each in middle if each]
+    if isinstance(first, str) and isinstance(last, str) and all(isinstance(each, str) for each in middle):
+        return _test_of_texts(first, [each for each in middle if isinstance(each, str)], last)
+    return _test_of_blanks(*(_blanks(each) if isinstance(each, str) else each for each in (first, last, *middle)))
+
+
+_recent_test = lru_cache(maxsize=1000)(like_test)
+
+
+def _test_of_texts(first: str, middle: Sequence[str], last: str) -> Callable[[str | None], bool]:
+    """Return the test of texts with `%` between them: each is sought once, behind the one before."""
+    least = len(first) + len(last)
+    if not least and len(middle) == 1:
+        return lambda text: text is not None and middle[0] in text
+
+    def test(text: str | None) -> bool:
+        if text is None or len(text) < least or not text.startswith(first) or not text.endswith(last):
+            return False
+        at, end = len(first), len(text) - len(last)
+        for each in middle:
+            at = text.find(each, at, end)
+            if at < 0:
+                return False
+            at += len(each)
+        return True
+
+    return test
+
+
+def _test_of_blanks(first: _Blanks, last: _Blanks, *middle: _Blanks) -> Callable[[str | None], bool]:
+    """Return the test of parts with `%` between them, which have a `_`: each is sought once, behind the one before."""
+    least = first.length + last.length
+
+    def test(text: str | None) -> bool:
+        if text is None or len(text) < least or first.expression.match(text) is None:
+            return False
+        at, end = first.length, len(text) - last.length
+        for each in middle:
+            found = each.expression.search(text, at, end)
+            if found is None:
+                return False
+            at = found.end()
+        return last.expression.match(text, end) is not None
+
+    return test
+
+
+def _segments(pattern: str, escape: str) -> list[Segment]:
+    found: list[list[str]] = [[]]
+    is_escaped = False
+    for sign in pattern:
+        if is_escaped or sign not in {"%", "_", escape}:
+            found[-1].append(sign)
+            is_escaped = False
+        elif sign == escape:
+            is_escaped = True
+        elif sign == "%":
+            found.append([])
+        else:
+            found[-1].append("")  # any character
+    return [_segment(each) for each in found]
+
+
+def _segment(signs: list[str]) -> Segment:
+    if "" not in signs:
+        return "".join(signs)
+    return _blanks(signs)
+
+
+def _blanks(signs: Sequence[str]) -> _Blanks:
+    if len(signs) > _LONGEST_BLANKS:
+        message = f"{len(signs)} characters with a _ between two % of LIKE; there may be {_LONGEST_BLANKS}"
+        raise ValueError(message)
+    return _Blanks(re.compile("".join(re.escape(each) or "." for each in signs), re.DOTALL), len(signs))

@@ -18,7 +18,8 @@ from riverrun.sql.functions.signatures import (
     parse_signature,
     resolved,
 )
-from riverrun.sql.types import Primitive, SqlType
+from riverrun.sql.functions.values import MOST_CHARACTERS, MOST_ITEMS, within
+from riverrun.sql.types import Array, Map, Primitive, SqlType
 
 F = TypeVar("F", bound=Callable[..., Any])
 Literals = Mapping[int, Any] | Sequence[Any]
@@ -313,22 +314,38 @@ def find_scalar(name: str, argument_types: Sequence[Argument]) -> Scalar:
         msg = "scalar"
         raise REGISTRY.refusal(msg, name, tuple(argument_types))
     made = match.overload.run(*argument_types) if match.overload.typed else match.overload.run
-    run = _guarded(made, nulls=match.overload.takes_nulls)
+    run = _guarded(made, nulls=match.overload.takes_nulls, most=_most(returns))
     return Scalar(match.overload.signature.name, returns, match.converted(run))
 
 
-def _guarded(run: Callable[..., Any], *, nulls: frozenset[int] | bool) -> Callable[..., Any]:
-    """Wrap a function that does not accept NULLs, so that NULL arguments make the result NULL."""
-    if nulls is True:
-        return run
+def _most(returns: SqlType) -> int | None:
+    """Return the greatest size of results of a type; None if they have none."""
+    if isinstance(returns, Array | Map):
+        return MOST_ITEMS
+    return MOST_CHARACTERS if returns in {Primitive.STRING, Primitive.BYTES} else None
+
+
+def _guarded(
+    run: Callable[..., Any], *, nulls: frozenset[int] | bool, most: int | None = None
+) -> Callable[..., Any]:
+    """Wrap a function: its results have limits, and a NULL that it does not accept makes the result NULL."""
     if nulls is False:
-        return lambda *values: None if None in values else run(*values)
+        if most is None:
+            return lambda *values: None if None in values else run(*values)
+
+        def limited(*values: Any) -> Any:
+            found = None if None in values else run(*values)
+            return found if found is None or len(found) <= most else within(found, most)
+
+        return limited
 
     def guarded(*values: Any) -> Any:
-        refused = any(value is None and at not in nulls for at, value in enumerate(values))
-        return None if refused else run(*values)
+        if nulls is not True and any(value is None and at not in nulls for at, value in enumerate(values)):
+            return None
+        found = run(*values)
+        return found if found is None or most is None or len(found) <= most else within(found, most)
 
-    return guarded
+    return run if nulls is True and most is None else guarded
 
 
 def lambda_parameters(name: str, other_types: Sequence[Argument]) -> tuple[tuple[SqlType, ...], ...]:

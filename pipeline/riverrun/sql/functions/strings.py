@@ -6,9 +6,13 @@ import hashlib
 import re
 import sys
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from riverrun.sql.functions.registry import scalar
+from riverrun.sql.functions.values import MOST_ITEMS, check_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 THEME = "Strings"
 
@@ -56,25 +60,32 @@ def substring(text: Any, position: int, count: int | None = None) -> Any:
 @scalar("CONCAT(first STRING, [more STRING...]) -> STRING", theme=THEME, nulls=True)
 def concatenated(*texts: str | None) -> str:
     """The texts or bytes one after the other, without those that are NULL."""
-    return "".join(text for text in texts if text is not None)
+    return _joined("", texts)
 
 
 @scalar("CONCAT(first BYTES, [more BYTES...]) -> BYTES", theme=THEME, nulls=True)
 def concatenated_bytes(*data: bytes | None) -> bytes:
     """The texts or bytes one after the other, without those that are NULL."""
-    return b"".join(each for each in data if each is not None)
+    return _joined(b"", data)
 
 
 @scalar("CONCAT_WS(separator STRING, first STRING, [more STRING...]) -> STRING", theme=THEME, nulls=True)
 @scalar("CONCAT_WS(separator BYTES, first BYTES, [more BYTES...]) -> BYTES", theme=THEME, nulls=True)
 def joined(separator: Any, *texts: Any) -> Any:
     """The texts or bytes with a separator between them, without those that are NULL."""
-    return None if separator is None else separator.join(text for text in texts if text is not None)
+    return None if separator is None else _joined(separator, texts)
+
+
+def _joined(separator: Any, texts: Sequence[Any]) -> Any:
+    present = [text for text in texts if text is not None]
+    check_size(sum(map(len, present)) + len(separator) * len(present))
+    return separator.join(present)
 
 
 @scalar("REPLACE(text STRING, old STRING, new STRING) -> STRING", theme=THEME)
 def replaced(text: str, old: str, new: str) -> str:
     """The text with every occurrence of a part replaced."""
+    check_size(len(text) + max(len(new) - len(old), 0) * text.count(old))
     return text.replace(old, new)
 
 
@@ -94,13 +105,18 @@ def position_of(text: str, part: str, position: int = 1, occurrence: int = 1) ->
 
 def _before(text: str, part: str, at: int) -> int:
     """Return the last position before `at` where a part begins."""
-    return text.rfind(part, 0, at - 1 + len(part)) if at > 0 else -1
+    if at <= 0:
+        return -1
+    before = text[: at - 1 + len(part)]
+    found = before[::-1].find(part[::-1])  # linear, which Python's search from the end is not
+    return len(before) - found - len(part) if found >= 0 else -1
 
 
 @scalar("SPLIT(text STRING, delimiter STRING) -> ARRAY<STRING>", theme=THEME)
 @scalar("SPLIT(data BYTES, delimiter BYTES) -> ARRAY<BYTES>", theme=THEME)
 def split(text: Any, delimiter: Any) -> list[Any]:
     """The parts between delimiters; single characters or bytes if the delimiter is empty."""
+    check_size(text.count(delimiter), MOST_ITEMS)
     if delimiter:
         return text.split(delimiter)  # type: ignore[no-any-return]
     return [text] if not text else [text[at : at + 1] for at in range(len(text))]
@@ -114,7 +130,8 @@ def split_to_map(text: str, entries: str, pair: str) -> dict[str, str] | None:
     """A map of the entries in a text; later ones win, parts without a value are left out."""
     if not entries or not pair:
         return None
-    parts = [entry.split(pair) for entry in text.split(entries) if entry]
+    check_size(text.count(entries), MOST_ITEMS)
+    parts = [entry.split(pair, 2) for entry in text.split(entries) if entry]
     return {part[0]: part[1] for part in parts if len(part) > 1}
 
 
@@ -122,6 +139,7 @@ def _padding(text: Any, size: int, padding: Any) -> Any:
     """Return the padding to add; None if there is no result."""
     if size < 0 or not padding:
         return None
+    check_size(size)
     missing = max(size - len(text), 0)
     return (padding * (missing // len(padding) + 1))[:missing]
 

@@ -111,7 +111,7 @@ class _CommandParser(KsqlParser):
                 if self._curr and not self.word(";"):
                     message = f"Unexpected {self._curr.text!r}"
                     raise self.fail(message)
-        except ParseError as error:
+        except (ParseError, RecursionError) as error:
             raise self.fail(str(error), self._prev) from None
         return found
 

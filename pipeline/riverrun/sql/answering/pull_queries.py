@@ -161,8 +161,10 @@ def _tests(node: exp.Expr) -> Iterator[_Test]:
     if isinstance(node, exp.Paren):
         yield from _tests(node.this)
     elif isinstance(node, exp.And):
-        yield from _tests(node.this)
-        yield from _tests(node.expression)
+        while isinstance(node, exp.And):  # any number of tests
+            yield from _tests(node.expression)
+            node = node.this
+        yield from _tests(node)
     elif isinstance(node, exp.Between):
         yield from _compared(node.this, exp.GTE, node.args["low"])
         yield from _compared(node.this, exp.LTE, node.args["high"])

@@ -9,6 +9,7 @@ import decimal
 import difflib
 import functools
 import math
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,12 @@ _COMPARISONS = {exp.EQ: "==", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT:
 _CONSTANTS = (str, int, float, decimal.Decimal)
 _MOMENTS = {"ROWTIME", "WINDOWSTART", "WINDOWEND"}
 """Columns of times in ms that may be compared with texts."""
+_BRACKET = re.compile(r"[][(){}]")
+_MOST_BRACKETS = 150
+"""Python reads 200 nested brackets, of which functions of tasks add some."""
+_MOST_PARTS = 8
+"""Greatest number of texts in a sum whose size is checked at once."""
+_TOO_DEEP = "The operators of an expression are nested too deeply: compute a part of it in a statement before"
 _OF_ONE_TYPE = frozenset({"GREATEST", "LEAST"})
 """Functions that read texts among times as times."""
 
@@ -78,10 +85,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Python code of an expression, and the type of its value; None is the type of NULL."""
+    """Python code of an expression, and the type of its value; None is the type of NULL.
+
+    `parts` has the code of the texts, if it is a sum of texts to which more can be added.
+    """
 
     text: str
     type: Any
+    parts: tuple[str, ...] = ()
 
 
 def _negated_if(node: exp.Expr, code: Code) -> Code:
@@ -256,12 +267,14 @@ class Compiler:
         return Code(self._whole(sign, left, right, 32 if result is Primitive.INTEGER else 64), result)
 
     def _joined(self, left: Code, right: Code) -> Code:
-        """Write two texts one after the other: repeated in a lambda, that might fill the memory."""
+        """Write texts one after the other. The size is limited: repeated in a lambda, they might fill the memory."""
         held, refuse = f"t{len(self.names)}", self.constant(within)
-        joined = f"({held} := {left.text} + {right.text})"
-        return Code(
-            f"({held} if len({joined}) <= {MOST_CHARACTERS} else {refuse}({held}, {MOST_CHARACTERS}))", Primitive.STRING
+        parts = (*(left.parts or (left.text,)), right.text)
+        text = (
+            f"({held} if len({held} := {' + '.join(parts)}) <= {MOST_CHARACTERS}"
+            f" else {refuse}({held}, {MOST_CHARACTERS}))"
         )
+        return Code(text, Primitive.STRING, parts if len(parts) < _MOST_PARTS else ())
 
     def _whole(self, sign: str, left: Code, right: Code, bits: int) -> str:
         """Write arithmetic of whole numbers: overflows are left to a function, and most divisions are done in place."""
@@ -379,10 +392,15 @@ class Compiler:
 
     def logic(self, node: exp.Binary) -> Code:
         """Write AND and OR."""
-        word = "and" if isinstance(node, exp.And) else "or"
-        left = self.typed(node.this, Primitive.BOOLEAN, f"What stands before {word.upper()}")
-        right = self.typed(node.expression, Primitive.BOOLEAN, f"What stands behind {word.upper()}")
-        return Code(f"({left} {word} {right})", Primitive.BOOLEAN)
+        word, operands, first = "and" if isinstance(node, exp.And) else "or", [node.expression], node.this
+        while type(first) is type(node):  # any number of operands
+            operands.append(first.expression)
+            first = first.this
+        texts = [self.typed(first, Primitive.BOOLEAN, f"What stands before {word.upper()}")]
+        texts += [
+            self.typed(each, Primitive.BOOLEAN, f"What stands behind {word.upper()}") for each in reversed(operands)
+        ]
+        return Code(f"({f' {word} '.join(texts)})", Primitive.BOOLEAN)
 
     def negated(self, node: exp.Not) -> Code:
         """Write NOT."""
@@ -449,10 +467,8 @@ class Compiler:
                 tests.append(self._compared(self.code(subject), self.code(each.this), "==", each.this).text)
         values = [each.args["true"] for each in node.args["ifs"]]
         found = self._unified([*values, node.args.get("default") or exp.Null()], "CASE", node)
-        text = found[-1].text
-        for test, value in reversed(list(zip(tests, found[:-1], strict=True))):
-            text = f"({value.text} if {test} else {text})"
-        return Code(text, found[0].type)
+        choices = (f"{value.text} if {test} else " for test, value in zip(tests, found[:-1], strict=True))
+        return Code(f"({''.join(choices)}{found[-1].text})", found[0].type)
 
     def _unified(self, nodes: Sequence[exp.Expr], what: str, parent: exp.Expr) -> list[Code]:
         """Return values of one type, decided by the first that is not NULL (ksqlDB's `CoercionUtil`)."""
@@ -620,6 +636,7 @@ def function_of(compiler: Compiler, codes: Sequence[Code], note: str = "") -> Ca
         codes: Code for each value of the row.
         note: Further text that the digest of the topology depends on.
     """
+    _check_depth(codes)
     lines = ["    if row is None:", "        return None"]
     for number, code in enumerate(codes):
         lines += ["    try:", f"        v{number} = {code.text}", "    except Exception:", f"        v{number} = None"]
@@ -630,6 +647,7 @@ def function_of(compiler: Compiler, codes: Sequence[Code], note: str = "") -> Ca
 
 def predicate_of(compiler: Compiler, code: Code) -> Callable[[Any, Any], bool]:
     """Return a function of key and row that tells whether the row passes; a row that cannot be tested does not pass."""
+    _check_depth([code])
     lines = [
         "    try:",
         f"        return row is not None and ({code.text}) is True",
@@ -640,10 +658,27 @@ def predicate_of(compiler: Compiler, code: Code) -> Callable[[Any, Any], bool]:
     return written(function, Expressions([code.text], compiler.names))  # type: ignore[no-any-return]
 
 
+def _check_depth(codes: Sequence[Code]) -> None:
+    """Make sure that Python can read the code, also within the functions of tasks.
+
+    Raises:
+        SqlError: If brackets are nested too deeply.
+    """
+    for code in codes:
+        depth = 0
+        for sign in _BRACKET.findall(code.text):
+            depth += 1 if sign in "([{" else -1
+            if depth > _MOST_BRACKETS:
+                raise SqlError(_TOO_DEEP)
+
+
 def _defined(parameters: str, lines: Sequence[str], names: Mapping[str, Any], note: str) -> Any:
     """Define a function. Its digest covers its lines and the values behind their names."""
     namespace = dict(names)
-    exec("\n".join([f"def made({parameters}):", *lines]), namespace)  # noqa: S102 - names of our own only
+    try:
+        exec("\n".join([f"def made({parameters}):", *lines]), namespace)  # noqa: S102 - names of our own only
+    except (SyntaxError, MemoryError, RecursionError):
+        raise SqlError(_TOO_DEEP) from None
     made = namespace["made"]
     setattr(made, GENERATED_FROM, ([*lines], {name: digest_of(value) for name, value in names.items()}, note))
     return made

@@ -1,22 +1,24 @@
 r"""Functions of regular expressions, and LIKE.
 
-Both take time in proportion to the text, whatever pattern and text are. Texts come from records, and patterns from statements and
-queries, so that neither may stall a task. Regular expressions run on RE2, which does not go back in a text. It has no look-around,
+Both take time in proportion to the text, whatever pattern and text are: texts come from records, and patterns from statements
+and queries, and neither may stall a task. Regular expressions run on RE2, which never goes back. It has no look-around,
 no references to groups and no possessive quantifiers: such patterns are refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from re2 import Options, _re2
 
 from riverrun.sql.functions.registry import scalar
 from riverrun.sql.functions.values import MOST_CHARACTERS, MOST_ITEMS, within
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 THEME = "Regular expressions"
 LONGEST_PATTERN = 10_000
@@ -33,7 +35,8 @@ _POSIX = {
 }
 """Java's POSIX classes, as RE2 has them within brackets."""
 _TOKEN = re.compile(
-    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\u(?P<unit>[0-9a-fA-F]{4})|\\(?P<posix>[pP])\{(?P<name>\w+)\}|\\.|&&|[\[\]]|.", re.DOTALL
+    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\u(?P<unit>[0-9a-fA-F]{4})|\\(?P<posix>[pP])\{(?P<name>\w+)\}|\\.|&&|[\[\]]|.",
+    re.DOTALL,
 )
 _ITEM = r"\\[dDsSwW]|\\[^\w\s]|\[\^?[^\[\]\\]+\]|[^\\\[\](){}.*+?^$|]"
 _GROUP = r"\((?:\?:|\?P?<\w+>)?|\)(?![*+?{])"
@@ -211,6 +214,7 @@ def pattern_split(text: str, pattern: str) -> list[str | None]:
 
 
 # LIKE
+
 
 @dataclass(frozen=True, slots=True)
 class _Blanks:

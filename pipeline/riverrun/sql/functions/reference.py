@@ -42,7 +42,12 @@ _DIFFERENCES = """## Differences to ksqlDB
   earlier ones.
 * Times without a zone are in UTC, names of months and days are English.
 * Patterns of dates know the letters `y u M L d D E a H k h K m s S A n X x Z O V z`; another letter is an error.
-* Regular expressions are Python's, with Java's `(?<name>...)` and `$1`.
+* Regular expressions run on [RE2](https://github.com/google/re2/wiki/Syntax), in time that grows with the text only.
+  Java's `(?<name>...)`, `\\p{Alpha}`, `\\uXXXX` and `$1` are known. Look-around, references to groups within a pattern,
+  possessive quantifiers, classes within classes and more than 1000 repetitions are refused. `$` is the end of the text,
+  and not the place before a line break there.
+* A pattern has at most 10,000 characters. Between two `%` of LIKE, there are at most 1000 characters if one is `_`.
+* Functions make texts of up to 16,777,216 characters, and arrays and maps of up to 1,000,000 items. What would be larger is NULL.
 """
 _LAST = ("Aggregates", "Table functions")
 

@@ -325,9 +325,7 @@ def _most(returns: SqlType) -> int | None:
     return MOST_CHARACTERS if returns in {Primitive.STRING, Primitive.BYTES} else None
 
 
-def _guarded(
-    run: Callable[..., Any], *, nulls: frozenset[int] | bool, most: int | None = None
-) -> Callable[..., Any]:
+def _guarded(run: Callable[..., Any], *, nulls: frozenset[int] | bool, most: int | None = None) -> Callable[..., Any]:
     """Wrap a function: its results have limits, and a NULL that it does not accept makes the result NULL."""
     if nulls is False:
         if most is None:

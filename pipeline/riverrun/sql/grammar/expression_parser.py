@@ -21,8 +21,32 @@ _TYPES = {
     "VARCHAR": Primitive.STRING,
 }
 _MOST_DIGITS = 64
+_MOST_NUMBER = (1 << 63) - 1
+_MOST_HEIGHT = 200
+CHAINS = (exp.And, exp.Or)
+"""Operators that stand between any number of operands."""
 _UNIT_NAMES = {"MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS", "WEEKS", "MONTHS", "YEARS"}
 _WITH_UNITS = {f"{of}{way}" for of in ("DATE", "TIME", "TIMESTAMP") for way in ("ADD", "SUB")}
+
+
+def _check_height(expression: exp.Expr, token: Token) -> None:
+    """Make sure that functions which call themselves for the parts of an expression come to an end.
+
+    Raises:
+        SqlError: If one operator follows another too often; AND and OR may follow each other in any number.
+    """
+    level, height = [expression], 0
+    while level:
+        parts = []
+        for node in level:
+            chain = [node]
+            for each in chain:
+                for part in each.iter_expressions():
+                    (chain if isinstance(each, CHAINS) and type(part) is type(each) else parts).append(part)
+        level, height = parts, height + 1
+        if height > _MOST_HEIGHT:
+            message = f"An expression has at most {_MOST_HEIGHT} operators one after the other"
+            raise SqlError(message, token.start, hint="Compute a part of it in a statement before.")
 
 
 class ExpressionParser(Parser):
@@ -32,6 +56,8 @@ class ExpressionParser(Parser):
         key: Parser.RANGE_PARSERS[key] for key in (TokenType.BETWEEN, TokenType.IN, TokenType.IS, TokenType.LIKE)
     }
     custom_types: dict[str, SqlType]
+    is_within: bool
+    """Whether an expression is being taken."""
 
     def begin(self, text: str, tokens: list[Token]) -> None:
         """Begin a text."""
@@ -39,6 +65,7 @@ class ExpressionParser(Parser):
         self.sql, self._tokens, self._tokens_size = text, tokens, len(tokens)
         self._advance(0)
         self.custom_types = {}
+        self.is_within = False
 
     # Tokens
 
@@ -150,6 +177,9 @@ class ExpressionParser(Parser):
     def _decimal_type(self) -> SqlType:
         self.expect("(")
         digits = self.listed(self.number)
+        if not 1 <= len(digits) <= 2:  # noqa: PLR2004 - precision and scale
+            message = f"DECIMAL has a precision and a scale, and no {len(digits)} numbers"
+            raise self.fail(message, self._prev)
         precision, scale = (*digits, 0)[:2]
         if not 1 <= precision <= _MOST_DIGITS or scale > precision:
             message = f"DECIMAL({precision}, {scale}) is impossible: precision is 1 to 64, and scale at most as much"
@@ -162,22 +192,29 @@ class ExpressionParser(Parser):
     def number(self) -> int:
         """Take a whole number."""
         token = self._curr
-        if not token or not token.text.isdigit():
+        if not token or token.token_type != TokenType.NUMBER or not token.text.isdecimal():
             message = "Expected a whole number"
             raise self.fail(message)
         self._advance()
-        return int(token.text)
+        found = int(token.text)
+        if found > _MOST_NUMBER:
+            message = f"Number {token.text} is too large"
+            raise SqlError(message, token.start)
+        return found
 
     # Expressions
 
     def expression_of(self) -> exp.Expr:
         """Take an expression, or a lambda."""
-        token = self._curr
+        token, is_whole, self.is_within = self._curr, not self.is_within, True
         found = self._lambda() or self._parse_disjunction()
         if found is None:
             message = f"Expected an expression, found {token.text!r}" if token else "Expected an expression"
             raise self.fail(message)
         found.meta.setdefault("start", token.start)
+        if is_whole:
+            self.is_within = False
+            _check_height(found, token)
         return found
 
     def _lambda(self) -> exp.Expr | None:

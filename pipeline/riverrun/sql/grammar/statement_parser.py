@@ -29,6 +29,25 @@ from riverrun.sql.grammar.tokens import RESERVED, Ksql, words
 UNITS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
 
 
+_LONGEST_MS = 999_999_999 * UNITS["DAY"]
+
+
+def checked_duration(duration_ms: int, start: int) -> int:
+    """Return a duration in ms.
+
+    Args:
+        duration_ms: The duration.
+        start: Offset of the place in the text.
+
+    Raises:
+        SqlError: If windows and joins cannot have it.
+    """
+    if duration_ms > _LONGEST_MS:
+        message = f"A duration of {duration_ms} ms is too long: there may be {_LONGEST_MS} ms"
+        raise SqlError(message, start)
+    return duration_ms
+
+
 class KsqlParser(ExpressionParser):
     """Parses statements in order."""
 
@@ -43,7 +62,7 @@ class KsqlParser(ExpressionParser):
         try:
             while self._curr:
                 found.append(self.statement())
-        except ParseError as error:
+        except (ParseError, RecursionError) as error:
             raise self.fail(str(error), self._prev) from None
         return found
 
@@ -172,9 +191,9 @@ class KsqlParser(ExpressionParser):
         value = self.expression_of()
         if isinstance(value, exp.Boolean):
             return name, bool(value.this)
-        if isinstance(value, exp.Literal):
+        if isinstance(value, exp.Literal) and (value.is_string or str(value.this).isdecimal()):
             return name, str(value.this) if value.is_string else int(str(value.this))
-        message = f"Property {name} takes a constant"
+        message = f"Property {name} takes a text, a whole number, or TRUE or FALSE"
         raise self.fail(message, token)
 
     # Queries
@@ -291,7 +310,7 @@ class KsqlParser(ExpressionParser):
         if unit not in UNITS:
             message = f"There is no unit of time {name}"
             raise self.fail(message, token, nearest(name, [f"{unit}S" for unit in UNITS]))
-        return number * UNITS[unit]
+        return checked_duration(number * UNITS[unit], token.start)
 
     def _window_clause(self) -> WindowClause:
         if self.is_next("TUMBLING", "HOPPING", "SESSION"):

@@ -135,7 +135,7 @@ def _literals(arguments: Sequence[exp.Expr]) -> dict[int, Any]:
             found[number] = bool(each.this)
         elif isinstance(each, exp.Literal):
             text = str(each.this)
-            found[number] = int(text) if not each.is_string and text.isdigit() else text
+            found[number] = int(text) if not each.is_string and text.isdecimal() else text
     return found
 
 

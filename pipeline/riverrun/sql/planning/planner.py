@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from riverrun.dsl.options import Consumed, Materialized, Produced
+from riverrun.errors import TopologyError
 from riverrun.records import is_legal_topic
 from riverrun.serde.windowed import session_windowed, windowed
 from riverrun.sql.catalog import PREFIX, UNWRAPPED, Catalog, Layout, Source, checked_properties
@@ -19,7 +20,7 @@ from riverrun.sql.compiling.coercion import is_widening
 from riverrun.sql.compiling.operators import cast, value_or_null
 from riverrun.sql.errors import SqlError, nearest
 from riverrun.sql.formats import row_serde
-from riverrun.sql.grammar.statement_parser import UNITS, parse
+from riverrun.sql.grammar.statement_parser import UNITS, checked_duration, parse
 from riverrun.sql.grammar.statements import CreateSource, CustomType, DropSource, InsertInto, SetProperty
 from riverrun.sql.planning.queries import Result, planned
 from riverrun.sql.planning.relations import HEADERS, PLACES, Relation, time_by, timed_stream
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from riverrun.sql.types import Columns
     from riverrun.topology.topology import Topology
 
+_MOST_DIGITS = 20
+"""Digits of a number that is too large anyhow."""
 _PSEUDO = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND"}
 
 
@@ -152,6 +155,11 @@ class Plan:
             if error.start is None:
                 error.start = statement.start
             raise
+        except TopologyError as error:  # of the DSL, which knows no statements
+            raise SqlError(error.message, statement.start, hint=error.hint) from error
+        except RecursionError:
+            message = "The statement is nested too deeply"
+            raise SqlError(message, statement.start) from None
 
     def _set(self, statement: SetProperty) -> None:
         if statement.value is None:
@@ -533,7 +541,7 @@ def _millis(text: str, start: int) -> int:
     if match is None or unit not in UNITS:
         message = f"WINDOW_SIZE {text!r} is no duration such as '10 SECONDS'"
         raise SqlError(message, start)
-    return int(match[1]) * UNITS[unit]
+    return checked_duration(int(match[1][:_MOST_DIGITS]) * UNITS[unit], start)
 
 
 def _extractor(layout: Layout, row: Callable[[Any], Any] | None = None) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -19,7 +21,7 @@ from riverrun.sql.stored import StoredTable, chained
 from riverrun.sql.types import Map, Primitive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from riverrun.dsl.kstream import KStream
     from riverrun.sql.grammar.statements import Item, Query
@@ -144,9 +146,9 @@ def outputs_of(query: Query, relation: Relation) -> list[Output]:
         else:
             name = item.alias or _shared_name(item.expression, relation) or names.of(item.expression)
             found.append(Output(name, item.expression))
-    shown = [each.name for each in found]
+    shown = Counter(each.name for each in found)
     for each in found:
-        if shown.count(each.name) > 1:
+        if shown[each.name] > 1:
             message = f"The projection contains a duplicate column name: `{each.name}`"
             raise SqlError(message, start_of(each.node) or query.items[0].start)
     return found
@@ -157,6 +159,7 @@ class _NewNames:
 
     def __init__(self, taken: set[str]) -> None:
         self._taken = taken
+        self._last = 0
 
     def of(self, node: exp.Expr) -> str:
         """Return the name of a column or of a field of a struct, or a generated name."""
@@ -164,10 +167,11 @@ class _NewNames:
             return str(node.name)
         if isinstance(node, exp.Dot):
             own = str(node.expression.name)
-            return self._take(own, *(f"{own}_{number}" for number in range(1, len(self._taken) + 2)))
-        return self._take(*(f"KSQL_COL_{number}" for number in range(len(self._taken) + 1)))
+            return self._take(chain([own], (f"{own}_{number}" for number in count(1))))
+        self._last = next(number for number in count(self._last) if f"KSQL_COL_{number}" not in self._taken)
+        return self._take([f"KSQL_COL_{self._last}"])
 
-    def _take(self, *names: str) -> str:
+    def _take(self, names: Iterable[str]) -> str:
         found = next(each for each in names if each not in self._taken)
         self._taken.add(found)
         return found
@@ -236,8 +240,9 @@ def _plain(query: Query, relation: Relation, store: str | None) -> Result:
     keys = _keys(query, relation)
     has_star = any(item.expression is None and not (relation.is_joined and item.source) for item in query.items)
     if has_star:
+        known = {qualified(each.node, relation) for each in outputs}
         for number, node in enumerate(keys):
-            if not any(qualified(each.node, relation) == node for each in outputs):
+            if node not in known:
                 outputs.append(Output(_own_name(node) or f"KSQL_COL_{number}", node))
     nodes, relation = exploded([each.node for each in outputs], relation)
     outputs = [replace(each, node=node) for each, node in zip(outputs, nodes, strict=True)]
@@ -368,10 +373,13 @@ def split(
         SqlError: If a column of the key is missing or repeated.
     """
     names, taken = [], set()
-    if not is_needed and not all(key in nodes for key in keys):
+    if not is_needed and not set(nodes).issuperset(keys):
         return [], list(outputs)
+    places_of: dict[exp.Expr, list[int]] = {}
+    for number, node in enumerate(nodes):
+        places_of.setdefault(node, []).append(number)
     for key in keys:
-        places = [number for number, node in enumerate(nodes) if node == key]
+        places = places_of.get(key, [])
         shown = _own_name(key) or "its key"
         if not places:
             message = f"Key missing from projection. The query must include {shown} in its SELECT."

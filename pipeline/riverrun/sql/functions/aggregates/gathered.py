@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from riverrun.sql.functions.failures import WrongArguments
 from riverrun.sql.functions.registry import Aggregate, AggregateCall, aggregate
 from riverrun.sql.functions.values import distinct
 from riverrun.sql.types import Array, Primitive, Struct
@@ -13,8 +15,17 @@ _ENTRIES = 1000
 
 
 def _limit(call: AggregateCall, name: str) -> int | None:
-    limit = call.settings.get(f"ksql.functions.{name}.limit")
-    return None if limit is None else int(limit)
+    """Return the limit of SET; below zero there is none.
+
+    Raises:
+        WrongArguments: If it is no number.
+    """
+    setting = f"ksql.functions.{name}.limit"
+    limit = str(call.settings.get(setting, -1))
+    if not re.fullmatch(r"-?[0-9]{1,18}", limit):
+        message = f"'{setting}' is a whole number of up to 18 digits, and not '{limit[:100]}'"
+        raise WrongArguments(message)
+    return None if limit.startswith("-") else int(limit)
 
 
 def _without_last(items: list[Any], item: Any) -> list[Any]:

@@ -47,7 +47,7 @@ _DIFFERENCES = """## Differences to ksqlDB
   possessive quantifiers, classes within classes and more than 1000 repetitions are refused. `$` is the end of the text,
   and not the place before a line break there.
 * A pattern has at most 10,000 characters. Between two `%` of LIKE, there are at most 1000 characters if one is `_`.
-* Functions make texts of up to 16,777,216 characters, and arrays and maps of up to 1,000,000 items. What would be larger is NULL.
+* Functions make texts of up to 16,777,216 characters, and arrays and maps of up to 1,000,000 items. What is larger is NULL.
 """
 _LAST = ("Aggregates", "Table functions")
 

@@ -60,13 +60,15 @@ def substring(text: Any, position: int, count: int | None = None) -> Any:
 @scalar("CONCAT(first STRING, [more STRING...]) -> STRING", theme=THEME, nulls=True)
 def concatenated(*texts: str | None) -> str:
     """The texts or bytes one after the other, without those that are NULL."""
-    return _joined("", texts)
+    found: str = _joined("", texts)
+    return found
 
 
 @scalar("CONCAT(first BYTES, [more BYTES...]) -> BYTES", theme=THEME, nulls=True)
 def concatenated_bytes(*data: bytes | None) -> bytes:
     """The texts or bytes one after the other, without those that are NULL."""
-    return _joined(b"", data)
+    found: bytes = _joined(b"", data)
+    return found
 
 
 @scalar("CONCAT_WS(separator STRING, first STRING, [more STRING...]) -> STRING", theme=THEME, nulls=True)

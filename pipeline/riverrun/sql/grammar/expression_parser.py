@@ -37,7 +37,7 @@ def _check_height(expression: exp.Expr, token: Token) -> None:
     """
     level, height = [expression], 0
     while level:
-        parts = []
+        parts: list[exp.Expr] = []
         for node in level:
             chain = [node]
             for each in chain:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from riverrun.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from riverrun.schemas.subjects import Reference
+
+_DEEPEST = 200
 
 
 def json_text(schema: str | Mapping[str, Any] | Sequence[Any] | None, kind: str) -> str | None:
@@ -44,3 +46,24 @@ def client_schema(text: str | None, type_: str, references: Sequence[Reference])
     from confluent_kafka.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - of an extra
 
     return None if text is None else Schema(text, type_, [SchemaReference(*each) for each in references])
+
+
+def check_depth(schema: Any) -> None:
+    """Check that JSON is not nested too deeply for the recursion of those that read it.
+
+    Raises:
+        ValueError: If it is nested more than 200 levels deep.
+    """
+    level = [schema]
+    for _ in range(_DEEPEST):
+        level = [part for each in level for part in _parts(each)]
+        if not level:
+            return
+    message = f"it is nested more than {_DEEPEST} levels deep"
+    raise ValueError(message)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()

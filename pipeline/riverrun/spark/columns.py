@@ -207,7 +207,14 @@ def _shape(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[
     if isinstance(found, (inspect.LiteralType, inspect.EnumType)) and _is_of_text(found):
         return pa.string(), _same
     kind = _PLAIN.get(type(found))
+    if kind is TIME:
+        return kind, _moment
     return (pa.string(), _text) if kind is None else (kind, _same)
+
+
+def _moment(value: Any) -> Any:
+    """Return a time as columns hold it: to the microsecond, and in UTC if it has no zone. Texts have nanoseconds."""
+    return dt.datetime.fromisoformat(value) if isinstance(value, str) else value
 
 
 def _union(found: inspect.UnionType, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:

@@ -35,6 +35,12 @@ _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "string", "b
 _LOGICAL: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "date": ({"type": "int", "logicalType": "date"}, st.dates()),
     "time-millis": ({"type": "int", "logicalType": "time-millis"}, st.times()),
+    "time-micros": ({"type": "long", "logicalType": "time-micros"}, st.times()),
+    "timestamp-micros": (
+        {"type": "long", "logicalType": "timestamp-micros"},
+        st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30), timezones=st.just(dt.UTC)),  # noqa: DTZ001 - of hypothesis
+    ),
+    "local-timestamp-micros": ({"type": "long", "logicalType": "local-timestamp-micros"}, st.datetimes()),
     "timestamp-millis": (
         {"type": "long", "logicalType": "timestamp-millis"},
         st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2100, 1, 1), timezones=st.just(dt.UTC)),  # noqa: DTZ001 - of hypothesis
@@ -55,12 +61,12 @@ def schemas(draw: Any, depth: int = 3) -> Any:
     return _schema(draw, depth, [0], [])
 
 
-def _schema(  # noqa: C901, PLR0911 - one case per type
+def _schema(  # noqa: C901, PLR0911, PLR0912 - one case per type
     draw: Any, depth: int, numbers: list[int], named: list[str], *, in_union: bool = False
 ) -> Any:
     kinds = ["primitive", "primitive", "logical", "enum", "fixed", *(["named"] if named else [])]
     if depth:
-        kinds += ["array", "map", "record", "record", *([] if in_union else ["union", "union"])]
+        kinds += ["array", "map", "record", "record", *([] if in_union else ["union", "union", "optional", "alike"])]
     kind = draw(st.sampled_from(kinds))
 
     def inner() -> Any:
@@ -81,16 +87,30 @@ def _schema(  # noqa: C901, PLR0911 - one case per type
             return {"type": "map", "values": inner()}
         case "union":
             return _union(draw, depth, numbers, named)
+        case "optional":
+            branch = _schema(draw, 0, numbers, named, in_union=True)
+            return ["null"] if branch == "null" else draw(st.permutations(["null", branch]))
+        case "alike":  # records with equal fields, which their names alone tell apart
+            record = _schema_record(draw, depth, numbers, named)
+            twin = {"type": "record", "name": f"{record['name']}b", "fields": [{**f} for f in record["fields"]]}
+            plain = all(isinstance(f["type"], str) for f in record["fields"])
+            return draw(st.permutations(["null", record, *([twin] if plain else [])]))
         case "enum":
             named.append(name)
             return {"type": "enum", "name": name, "symbols": ["A", "B", "C"]}
         case "fixed":
             named.append(name)
             return {"type": "fixed", "name": name, "size": draw(st.integers(1, 3))}
+    return _schema_record(draw, depth, numbers, named)
+
+
+def _schema_record(draw: Any, depth: int, numbers: list[int], named: list[str]) -> Any:
+    numbers[0] += 1
+    name = f"N{numbers[0]}"
     names = draw(st.lists(_NAMES, max_size=4, unique=True))
-    made = {"type": "record", "name": name, "fields": [{"name": each, "type": inner()} for each in names]}
+    fields = [{"name": each, "type": _schema(draw, depth - 1, numbers, named)} for each in names]
     named.append(name)
-    return made
+    return {"type": "record", "name": name, "fields": fields}
 
 
 def _union(draw: Any, depth: int, numbers: list[int], named: list[str]) -> Any:
@@ -153,10 +173,71 @@ _PLAIN_VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+def encoded(draw: Any, schema: Any) -> bytes:
+    """The bytes of a random value, made without the library: each branch of a union is as likely as another."""
+    return HEAD + _encoded(draw, schema, {}, 6)
+
+
+def _encoded(draw: Any, schema: Any, defined: dict[str, Any], depth: int) -> bytes:  # noqa: PLR0911 - one case per type
+    if isinstance(schema, list):
+        _define(schema, defined)
+        number = draw(st.integers(0, len(schema) - 1)) if depth > 0 else 0
+        return _number(number) + _encoded(draw, schema[number], defined, depth - 1)
+    if isinstance(schema, str):
+        if schema in defined:
+            return _encoded(draw, defined[schema], defined, depth - 1)
+        return _raw(schema, draw(_PLAIN_VALUES[schema]))
+    _define(schema, defined)
+    if schema.get("logicalType") == "decimal":  # as Java writes it, in as few bytes as possible
+        number = int(draw(_LOGICAL_VALUES["decimal"]).scaleb(2))
+        return _raw("bytes", number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, signed=True))
+    if "logicalType" in schema:
+        return written(schema, draw(_LOGICAL_VALUES[schema["logicalType"]]))[len(HEAD) :]
+    match schema["type"]:
+        case "array" | "map" as kind:
+            count = draw(st.integers(0, 2)) if depth > 0 else 0
+            keys = draw(st.lists(_NAMES, min_size=count, max_size=count, unique=True))
+            part = schema["items" if kind == "array" else "values"]
+            items = (
+                (b"" if kind == "array" else _raw("string", key)) + _encoded(draw, part, defined, depth - 1)
+                for key in keys
+            )
+            return (_number(count) if count else b"") + b"".join(items) + b"\0"
+        case "enum":
+            return _number(draw(st.integers(0, len(schema["symbols"]) - 1)))
+        case "fixed":
+            return draw(st.binary(min_size=schema["size"], max_size=schema["size"]))
+    return b"".join(_encoded(draw, field["type"], defined, depth - 1) for field in schema["fields"])
+
+
+def _define(schema: Any, defined: dict[str, Any]) -> None:
+    """Add all names that a schema defines, as later ones may be used before they are passed."""
+    if isinstance(schema, list):
+        for each in schema:
+            _define(each, defined)
+    elif isinstance(schema, dict):
+        if "name" in schema:
+            defined[schema["name"]] = schema
+        for each in (*(field["type"] for field in schema.get("fields", ())), schema.get("items"), schema.get("values")):
+            _define(each, defined)
+
+
+def _number(value: int) -> bytes:
+    return written("long", value)[len(HEAD) :]
+
+
+def _raw(schema: Any, value: Any) -> bytes:
+    return written(schema, value)[len(HEAD) :]
+
+
+_LOGICAL_VALUES = {name: values_ for name, (_, values_) in _LOGICAL.items()}
+
+
 def evolved(draw: Any, schema: Any) -> Any:
     """A schema that a later reader may have: fields come, go and move, numbers get wider, null becomes possible."""
     if isinstance(schema, list):
-        return draw(st.permutations([evolved(draw, each) for each in schema]))
+        branches = [each if isinstance(later := evolved(draw, each), list) else later for each in schema]
+        return draw(st.permutations(list({_kind(each): each for each in branches}.values())))
     if isinstance(schema, str):
         change = draw(st.sampled_from(("none", "none", "wider", "null")))
         if change == "wider" and schema in _WIDER:

@@ -11,10 +11,14 @@ from fastavro import parse_schema
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from riverrun.schemas.avro.reading import NotGenerated
+from riverrun.schemas.avro.lines import NotGenerated
+from riverrun.schemas.avro.plain_reading import plain_reader
+from riverrun.schemas.avro.plain_writing import plain_writer
 from riverrun.schemas.avro.structs import struct_of
+from riverrun.schemas.avro.values import Tags
 from riverrun.schemas.avro.writing import generated_writer
-from tests.unit.schemas.avro_schemas import HEAD, refusing, schemas, values, written
+from tests.unit.schemas.avro_schemas import HEAD, encoded, refusing, schemas, values, written
+from tests.unit.schemas.test_avro_reading import chooses, parsed
 
 
 def result(write: Any, value: Any) -> Any:
@@ -27,19 +31,34 @@ def result(write: Any, value: Any) -> Any:
 
 def writer_of(schema: Any, plain: Any) -> Any:
     try:
-        return generated_writer(schema, None, HEAD, plain)
+        return generated_writer(schema, None, HEAD, plain, Tags())
     except NotGenerated:
         assume(False)
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_what_is_read_is_written_as_the_same_bytes(data: Any) -> None:
+    schema = data.draw(schemas())
+    raw = encoded(data.draw, schema)
+    known = parsed(schema)
+    value = plain_reader(known, None, Tags())(raw)
+    assert plain_writer(known, HEAD, Tags())(value) == raw
+    try:
+        assert generated_writer(known, None, HEAD, refusing, Tags())(value) == raw
+    except NotGenerated:
+        return
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_values_are_written_as_the_library_writes_them(data: Any) -> None:
-    schema = parse_schema(data.draw(schemas()))
+def test_values_of_one_type_are_written_as_the_library_writes_them(data: Any) -> None:
+    schema = parsed(data.draw(schemas()))
     value = data.draw(values(schema))
-    expected = result(lambda value: written(schema, value), value)
-    assume(isinstance(expected, bytes))
-    assert writer_of(schema, refusing)(value) == expected
+    library = result(lambda value: written(schema, value), value)
+    own = result(plain_writer(schema, HEAD, Tags()), value)
+    if isinstance(library, bytes) and not chooses(schema) and "decimal" not in str(schema):  # longer than Java's
+        assert own == library
 
 
 _ANY = st.recursive(
@@ -61,12 +80,11 @@ _ANY = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_values_of_other_classes_are_left_to_the_written(data: Any) -> None:
-    schema = parse_schema(data.draw(schemas(2)))
+def test_values_of_other_classes_are_left_to_the_plain_writer(data: Any) -> None:
+    schema = parsed(data.draw(schemas(2)))
     value = spoilt(data, data.draw(values(schema)))
-    assert result(writer_of(schema, lambda value: written(schema, value)), value) == result(
-        lambda value: written(schema, value), value
-    )
+    plain = plain_writer(schema, HEAD, Tags())
+    assert result(writer_of(schema, plain), value) == result(plain, value)
 
 
 def spoilt(data: Any, value: Any) -> Any:
@@ -117,7 +135,7 @@ AT = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
 @pytest.mark.parametrize("first", [None, Leg("LGA", 2.5)])
 def test_objects_are_written_directly(first: Leg | None) -> None:
     schema, leg = parse_schema(TRIP), Leg("JFK", 0.5)
-    write = generated_writer(schema, struct_of(Trip, schema), HEAD, refusing)
+    write = generated_writer(schema, struct_of(Trip, schema), HEAD, refusing, Tags())
     trip = Trip(flight_id=-300, at=AT, legs=[leg, leg], by_name={"home": leg}, first=first, note="x" * 9000)
     assert write(trip) == written(schema, msgspec.to_builtins(trip, builtin_types=(dt.datetime,)))
     trip.legs = []
@@ -130,7 +148,7 @@ WRONG: tuple[Any, ...] = (None, b"JFK")
 @pytest.mark.parametrize("leg", [Leg("JFK", 1), *(Leg(each) for each in WRONG), {"origin": "JFK"}], ids=repr)
 def test_objects_with_other_values_than_their_types_say_are_converted(leg: Any) -> None:
     schema = parse_schema(LEG)
-    write = generated_writer(schema, struct_of(Leg, schema), HEAD, lambda value: repr(value).encode())
+    write = generated_writer(schema, struct_of(Leg, schema), HEAD, lambda value: repr(value).encode(), Tags())
     assert write(leg) == repr(leg).encode()
 
 
@@ -147,15 +165,12 @@ class Shorter(msgspec.Struct):
 def test_types_without_all_fields_of_a_schema_are_converted(type_: Any) -> None:
     schema = parse_schema(LEG)
     with pytest.raises(NotGenerated):
-        generated_writer(schema, struct_of(type_, schema), HEAD, refusing)
+        generated_writer(schema, struct_of(type_, schema), HEAD, refusing, Tags())
 
 
 LIST = {"type": "record", "name": "List", "fields": [{"name": "next", "type": ["null", "List"]}]}
 
 
-@pytest.mark.parametrize(
-    "schema", [LIST, ["int", "long"], ["double", "long"], ["null", "string", {"type": "map", "values": "int"}]]
-)
-def test_schemas_that_are_not_covered_are_left_to_the_written(schema: Any) -> None:
+def test_schemas_that_are_not_covered_are_left_to_the_plain_writer() -> None:
     with pytest.raises(NotGenerated):
-        generated_writer(parse_schema(schema), None, HEAD, refusing)
+        generated_writer(parse_schema(LIST), None, HEAD, refusing, Tags())

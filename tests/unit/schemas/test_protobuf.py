@@ -10,9 +10,26 @@ import msgspec
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from riverrun import STRING, ConfigError, Consumed, DeserializationError, Produced, Protobuf, Serde, StreamsBuilder
+from riverrun import (
+    BYTES,
+    STRING,
+    ConfigError,
+    Consumed,
+    DeserializationError,
+    Materialized,
+    Produced,
+    Protobuf,
+    Repartitioned,
+    Serde,
+    StreamsBuilder,
+)
 from riverrun.errors import SchemaError
+from riverrun.schemas.protobuf.files import add_file, file_of
 from riverrun.schemas.protobuf.types import plain_of
 from riverrun.schemas.registry import registry_of
 from riverrun.serde.api import SerdePlace, placed
@@ -223,3 +240,109 @@ def test_negative_indexes_are_refused(url: str, indexes: bytes) -> None:
     data = registered(url, 'syntax = "proto3"; message A {}') + indexes
     with pytest.raises(ValueError, match="the indexes of a message are negative"):
         placed(Protobuf(), at(url)).deserialize(data)
+
+
+def _versions() -> tuple[Any, Any]:
+    """Two versions of a message of many kinds of fields: the later one has more of them, in each message within it too."""
+    made = []
+    for name, more in (
+        ("old", ""),
+        ("new", "string x = 10; fixed64 y = 11; repeated sint32 z = 12; Event other = 13;"),
+    ):
+        text = (
+            'syntax = "proto3"; package riverrun.kept; import "google/protobuf/timestamp.proto"; '
+            'import "google/protobuf/wrappers.proto"; enum Kind { NONE = 0; ONE = 1; } message Event { string a = 1; '
+            "google.protobuf.Timestamp at = 2; repeated Event many = 3; map<string, Event> by = 4; "
+            "oneof choice { int64 n = 5; Event one = 6; } google.protobuf.Int64Value wrapped = 7; Kind kind = 8; "
+            f"optional bytes raw = 9; {more} }}"
+        )
+        file = file_of(text, f"riverrun/{name}.proto")
+        made.append(GetMessageClass(add_file(DescriptorPool(), file).message_types_by_name["Event"]))
+    return made[0], made[1]
+
+
+OLD, NEW = _versions()
+
+
+def events(draw: Any, depth: int = 2) -> Any:
+    """A random message of the later version."""
+    made = NEW(
+        a=draw(st.text(max_size=3)), kind=draw(st.integers(0, 3)), z=draw(st.lists(st.integers(-5, 5), max_size=2))
+    )
+    if draw(st.booleans()):
+        made.at.seconds, made.at.nanos = draw(st.integers(-(2**35), 2**35)), draw(st.integers(0, 999_999_999))
+    if draw(st.booleans()):
+        made.at.nanos = made.at.nanos // 1000 * 1000
+    for name, values in (("x", st.text(max_size=2)), ("y", st.integers(0, 2**64 - 1)), ("raw", st.binary(max_size=2))):
+        if draw(st.booleans()):
+            setattr(made, name, draw(values))
+    if draw(st.booleans()):
+        made.wrapped.value = draw(st.integers(-5, 5))
+    if depth:
+        made.many.extend(events(draw, depth - 1) for _ in range(draw(st.integers(0, 2))))
+        for key in draw(st.lists(st.text(max_size=2), max_size=2, unique=True)):
+            made.by[key].CopyFrom(events(draw, depth - 1))
+        if draw(st.booleans()):
+            made.other.CopyFrom(events(draw, depth - 1))
+        if draw(st.booleans()):
+            made.one.CopyFrom(events(draw, depth - 1))
+    return made
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_dicts_keep_nanoseconds_and_fields_of_later_versions(data: Any) -> None:
+    message = events(data.draw)
+    dicts = Protobuf(OLD, dicts=True)
+    builder = StreamsBuilder()
+    stream = builder.stream("in", Consumed(STRING, dicts)).repartition(Repartitioned(STRING, dicts, name="r"))
+    stream.map_values(dict).to_table(Materialized("t", STRING, dicts)).to_stream().to("out")
+    url = f"mock://{uuid.uuid4()}"
+    with TopologyTestDriver(builder.build(), schema_registry={"url": url}) as driver:
+        raw = placed(Protobuf(NEW), at(url)).serialize(message)
+        driver.input_topic("in", STRING, BYTES).pipe_input("k", raw)
+        written = driver.output_topic("out", STRING, BYTES).read_value()
+    assert NEW.FromString(written[6:]) == message
+    assert written[6:] == raw[6:] == message.SerializeToString(deterministic=True)
+    assert placed(dicts, at(url)).deserialize(written) == placed(dicts, at(url)).deserialize(raw)
+
+
+def test_columns_have_microseconds(url: str) -> None:
+    serde = placed(Protobuf(Flight, dicts=True), at(url))
+    exact = Flight()
+    exact.departed.FromJsonString("2020-01-01T00:00:00.123456789Z")
+    data = serde.serialize(plain_of(Flight.DESCRIPTOR)(exact))
+    assert serde.deserialize(data)["departed"] == "2020-01-01T00:00:00.123456789Z"
+    (rows,) = columns_of("value", serde).arrays([data], lambda _: {})
+    assert rows.to_pylist()[0]["departed"] == dt.datetime(2020, 1, 1, 0, 0, 0, 123456, dt.UTC)
+
+
+def test_a_value_without_room_for_unknown_fields_is_refused(url: str) -> None:
+    message = NEW()
+    message.at.MergeFromString(b"\x1a\x01x")
+    data = placed(Protobuf(NEW), at(url)).serialize(message)
+    with pytest.raises(ValueError, match="Timestamp has unknown fields"):
+        placed(Protobuf(OLD, dicts=True), at(url)).deserialize(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "payload"),
+    [
+        ("message A {" * 2000 + "}" * 2000, b"\0"),
+        ("message A { string a = " + "1" * 5000 + "; }", b"\0"),
+        ("message A {}", b"\xff" * 1_000_000),
+        ("message A {}", b"\xfe\xff\xff\xff\x0f" + b"\0" * 1_000_000),
+        ("message A {}", b"\2\xc6\1"),
+        ("message A { A a = 1; }", b"\0" + b"\x0a\xff\xff\xff\xff\x07"),
+    ],
+    ids=["nested messages", "a long number", "an endless index", "many indexes", "no such message", "a long message"],
+)
+def test_counts_and_depths_are_checked(url: str, text: str, payload: bytes) -> None:
+    data = registered(url, f'syntax = "proto3"; {text}') + payload
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, Protobuf())).to("out", Produced(STRING, Protobuf()))
+    with TopologyTestDriver(
+        builder.build(), {"deserialization.exception.handler": "continue"}, schema_registry={"url": url}
+    ) as driver:
+        driver.input_topic("in", STRING, BYTES).pipe_input("a", data)
+        assert driver.dropped() == {"undecodable": 1}

@@ -11,7 +11,8 @@ from fastavro import parse_schema
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from riverrun.schemas.avro.reading import NotGenerated, generated_reader
+from riverrun.schemas.avro.lines import NotGenerated
+from riverrun.schemas.avro.reading import generated_reader
 from riverrun.sql.columns.schema_types.avro_types import avro_type
 from riverrun.sql.columns.schema_types.unsupported import UnsupportedFieldError
 from riverrun.sql.formats.avro.fields import row_of

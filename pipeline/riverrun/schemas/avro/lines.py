@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+_MOST_LINES = 2_000
+
+
+class NotGenerated(Exception):  # noqa: N818 - no error: values are read another way
+    """A schema for which no function is generated, with the reason."""
+
+
 @dataclass(slots=True)
 class Lines:
     """Lines, and what they name.
@@ -23,10 +30,20 @@ class Lines:
     names: dict[str, Any]
     written: list[str] = field(default_factory=list)
     _count: int = 0
+    _total: int = 0
 
     def add(self, text: str) -> None:
-        """Add lines."""
-        self.written += text.splitlines()
+        """Add lines.
+
+        Raises:
+            NotGenerated: If they are too many.
+        """
+        added = text.splitlines()
+        self._total += len(added) or 1
+        if self._total > _MOST_LINES:
+            message = "it would be too long"
+            raise NotGenerated(message)
+        self.written += added
 
     def new(self) -> str:
         """Return a new name for a variable."""

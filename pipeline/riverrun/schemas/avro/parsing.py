@@ -6,11 +6,20 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ConfigError
+from riverrun.schemas.schema_text import check_depth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from riverrun.schemas.registry import Registry
+
+NAMED = frozenset({"enum", "fixed", "record"})
+"""Kinds of schemas with names."""
+MOST_DIGITS = 4_300
+"""Highest precision of a decimal: Python writes no longer numbers as text."""
+
+_FREE_FIELDS = 8
+"""Number of fields without bytes that a record may have unnoticed."""
 
 
 def _same(schema: Any) -> Any:
@@ -28,16 +37,147 @@ def parsed(schema: Any, registry: Registry, changed: Callable[[Any], Any] = _sam
     Raises:
         ConfigError: If it is none.
     """
+    return parsed_text(schema.schema_str, lambda: _named(schema, registry, changed), changed)
+
+
+def parsed_text(text: str, named: Callable[[], dict[str, Any]] = dict, changed: Callable[[Any], Any] = _same) -> Any:
+    """Return a schema of JSON in the library's form.
+
+    Args:
+        text: The schema.
+        named: Returns the schemas that it references, by name.
+        changed: Changes the schema, as parsed JSON, before use.
+
+    Raises:
+        ConfigError: If it is none.
+    """
     from confluent_kafka.schema_registry.avro import parse_schema_with_repo  # noqa: PLC0415 - of an extra
     from fastavro.repository import SchemaRepositoryError  # noqa: PLC0415
     from fastavro.schema import SchemaParseException, UnknownType  # noqa: PLC0415
 
+    hint = None
     try:
-        text = json.dumps(changed(json.loads(schema.schema_str)))
-        return parse_schema_with_repo(text, named_schemas=_named(schema, registry, changed))
-    except (SchemaParseException, SchemaRepositoryError, UnknownType, ValueError) as error:
-        message = f"This is not an Avro schema: {type(error).__name__}: {error}"
-        raise ConfigError(message, hint="Pass the schemas that it refers to as references=.") from error
+        found = json.loads(text)
+        check_depth(found)
+        known = parse_schema_with_repo(json.dumps(changed(found)), named_schemas=named())
+        _check(known)
+    except (SchemaRepositoryError, UnknownType) as error:
+        hint, why = "Pass the schemas that it refers to as references=.", error
+    except (SchemaParseException, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        why = error
+    else:
+        return known
+    message = f"This is not an Avro schema: {type(why).__name__}: {why}"
+    raise ConfigError(message, hint=hint) from why
+
+
+def kind_of(schema: Any) -> str:
+    """Return the type of a definition that is no union: the name of a primitive or complex type."""
+    return str(schema if isinstance(schema, str) else schema["type"])
+
+
+def definition_of(schema: Any, defined: Mapping[str, Any]) -> Any:
+    """Return the definition of a schema that may be a name, or has one as its type; None for None."""
+    while True:
+        if isinstance(schema, str):
+            return defined.get(schema, schema)
+        if (
+            schema is None
+            or isinstance(schema, list)
+            or (isinstance(schema["type"], str) and schema["type"] not in defined)
+        ):
+            return schema
+        schema = schema["type"]
+
+
+def definitions(schema: Any) -> dict[str, Any]:
+    """Return named schemas by full name; the library has completed the names."""
+    if isinstance(schema, list):
+        return {name: made for each in schema for name, made in definitions(each).items()}
+    if not isinstance(schema, dict):
+        return {}
+    own = {schema["name"]: schema} if schema["type"] in NAMED else {}
+    parts = [each["type"] for each in schema.get("fields", ())]
+    parts += [schema[part] for part in ("items", "values") if part in schema]
+    parts += [schema["type"]] if not isinstance(schema["type"], str) else []
+    return own | {name: made for each in parts for name, made in definitions(each).items()}
+
+
+def smallest_of(schema: Any, defined: Mapping[str, Any], known: dict[str, int]) -> int:
+    """Return the smallest number of bytes of a schema's values.
+
+    Args:
+        schema: The schema.
+        defined: Named schemas.
+        known: Sizes of records, by name; those that are found are added.
+    """
+    schema = definition_of(schema, defined)
+    if isinstance(schema, list):
+        return 1
+    kind = kind_of(schema)
+    if kind == "fixed":
+        return int(schema["size"])
+    if kind != "record":
+        return {"null": 0, "float": 4, "double": 8}.get(kind, 1)
+    if schema["name"] not in known:
+        known[schema["name"]] = 0  # for a record that contains itself
+        known[schema["name"]] = sum(smallest_of(each["type"], defined, known) for each in schema["fields"])
+    return known[schema["name"]]
+
+
+def free_values(record: Any, defined: Mapping[str, Any], known: dict[str, int]) -> int:
+    """Return how many values a record has that take no bytes, itself among them, beyond the few that any may have.
+
+    Args:
+        record: The definition of the record.
+        defined: Named schemas.
+        known: As for `smallest_of`.
+    """
+    free = sum(smallest_of(each["type"], defined, known) == 0 for each in record["fields"])
+    return max(0, free - _FREE_FIELDS) + (smallest_of(record, defined, known) == 0)
+
+
+def _check(known: Any) -> None:
+    """Check what the library does not: sizes and precisions are numbers, and a union has each type once.
+
+    Raises:
+        ValueError: If the schema is invalid.
+    """
+    waiting = [known]
+    while waiting:
+        schema = waiting.pop()
+        if isinstance(schema, list):
+            waiting += schema
+            names = [str(_name(each)) for each in schema]
+            if len(set(names)) < len(names) or any(isinstance(each, list) for each in schema):
+                message = f"a union has a type twice, or another union: {', '.join(names)}"
+                raise ValueError(message)
+        elif isinstance(schema, dict):
+            _check_numbers(schema)
+            waiting += [each["type"] for each in schema.get("fields", ())]
+            waiting += [schema[part] for part in ("items", "values") if part in schema]
+            waiting += [schema["type"]] if not isinstance(schema["type"], str) else []
+
+
+def _name(schema: Any) -> Any:
+    while isinstance(schema, dict):
+        schema = schema["name"] if "name" in schema else schema["type"]
+    return schema
+
+
+def _check_numbers(schema: dict[str, Any]) -> None:
+    if schema["type"] == "fixed":
+        _check_number(schema, "size", 0, 2**31 - 1)
+    if schema.get("logicalType") == "decimal":
+        _check_number(schema, "precision", 1, MOST_DIGITS)
+        _check_number({"scale": 0, **schema}, "scale", 0, schema["precision"])
+
+
+def _check_number(schema: dict[str, Any], name: str, least: int, most: int) -> None:
+    found = schema.get(name)
+    if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:
+        message = f"{name} is {found!r}, not a number from {least} to {most}"
+        raise ValueError(message)
 
 
 def _named(schema: Any, registry: Registry, changed: Callable[[Any], Any]) -> dict[str, Any]:
@@ -46,5 +186,7 @@ def _named(schema: Any, registry: Registry, changed: Callable[[Any], Any]) -> di
     for reference in schema.references or ():
         other = registry.version(reference.subject, reference.version).schema
         found |= _named(other, registry, changed)
-        found[reference.name] = changed(json.loads(other.schema_str))
+        each = json.loads(other.schema_str)
+        check_depth(each)
+        found[reference.name] = changed(each)
     return found

@@ -9,14 +9,25 @@ from __future__ import annotations
 import struct
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from riverrun.decoders import converter
 from riverrun.generated import generated
-from riverrun.schemas.avro.lines import Lines
+from riverrun.schemas.avro.lines import Lines, NotGenerated
+from riverrun.schemas.avro.parsing import definition_of, definitions, free_values, kind_of, smallest_of
+from riverrun.schemas.avro.plain_reading import default_of
+from riverrun.schemas.avro.values import (
+    EPOCH,
+    PROMOTED,
+    Branch,
+    Tags,
+    branches_of,
+    logical_between,
+    matches,
+    resolved,
+)
 from riverrun.schemas.framed import HEAD_BYTES
 
 if TYPE_CHECKING:
@@ -28,7 +39,6 @@ _DEEPEST = 6
 """Greatest depth of nested arrays and maps, two loops each; Python allows 20 blocks."""
 _MOST_RECORDS = 30
 """Greatest depth of nested records; Python allows 100 levels of indentation."""
-_MOST_LINES = 2_000
 _READ = """\
 def read(data):
     try:
@@ -51,7 +61,7 @@ elif (c := data[p + 2]) < 128:
     n += (b << 7) + (c << 14) - 16512
     p += 3
 else:
-    n, p = long_at(data, p)
+    n, p = {large}(data, p)
 {name} = ~(n >> 1) if n & 1 else n >> 1"""
 _SIZE = """\
 n = data[p]
@@ -68,23 +78,8 @@ while True:
         return plain(data)
     for _ in range(n >> 1):
 {item}"""
-_PROMOTED = {
-    ("int", "long"): "{0}",
-    ("int", "float"): "float({0})",
-    ("int", "double"): "float({0})",
-    ("long", "float"): "float({0})",
-    ("long", "double"): "float({0})",
-    ("float", "double"): "{0}",
-    ("string", "bytes"): "{0}.encode()",
-    ("bytes", "string"): "{0}.decode()",
-}
-_NAMED = frozenset({"enum", "fixed", "record"})
 _FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-_MOST_BITS = 64
-
-
-class NotGenerated(Exception):  # noqa: N818 - no error: values are read another way
-    """A schema for which no function is generated, with the reason."""
+_MOST_BITS, _INT_BITS = 64, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +112,7 @@ class Made:
     parts: Mapping[str, Part]
 
 
-def generated_reader(written: Any, wanted: Any, made: Made | None, plain: Read) -> Read:
+def generated_reader(written: Any, wanted: Any, made: Made | None, plain: Read, tags: Tags | None = None) -> Read:
     """Return a function that reads a value after the magic byte and the schema's id.
 
     Args:
@@ -125,45 +120,17 @@ def generated_reader(written: Any, wanted: Any, made: Made | None, plain: Read) 
         wanted: The reader's schema; None if it is the writer's.
         made: How records are made; None for dicts.
         plain: Reads values that the function does not cover, or raises the error that describes them.
+        tags: How values of unions name their branch; None if they do not.
 
     Raises:
         NotGenerated: If the schemas are not covered.
     """
-    reader = _Reader(definitions(written), definitions(wanted))
+    reader = _Reader(definitions(written), definitions(wanted), tags)
     value, code = reader.value(written, wanted, made), reader.code
-    if len(code.written) > _MOST_LINES:
-        message = "it would be too long"
-        raise NotGenerated(message)
     lines = indent("\n".join(code.written), " " * 8)
     all_read = "True" if reader.touches_end else "p <= len(data)"
     text = _READ.format(head=HEAD_BYTES, lines=lines, all_read=all_read, value=value)
     return generated(f"avro reader of {_label(written)}", text, code.names | {"plain": plain})
-
-
-def kind_of(schema: Any) -> str:
-    """Return the type of a schema that is no union: the name of a primitive or complex type, or of a named schema."""
-    kind = schema if isinstance(schema, str) else schema["type"]
-    if not isinstance(kind, str):
-        message = "a type is nested in a type"
-        raise NotGenerated(message)
-    return kind
-
-
-def definition_of(schema: Any, defined: Mapping[str, Any]) -> Any:
-    """Return the definition of a schema that may be a name."""
-    return defined.get(schema, schema) if isinstance(schema, str) else schema
-
-
-def definitions(schema: Any) -> dict[str, Any]:
-    """Return named schemas by full name; the library has completed the names."""
-    if isinstance(schema, list):
-        return {name: made for each in schema for name, made in definitions(each).items()}
-    if not isinstance(schema, dict):
-        return {}
-    own = {schema["name"]: schema} if schema["type"] in _NAMED else {}
-    parts = [each["type"] for each in schema.get("fields", ())]
-    parts += [schema[part] for part in ("items", "values") if part in schema]
-    return own | {name: made for each in parts for name, made in definitions(each).items()}
 
 
 def _label(schema: Any) -> str:
@@ -183,12 +150,23 @@ def _long_at(data: bytes, at: int) -> tuple[int, int]:
     return found, at + 1
 
 
+def _int_at(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number of at most 32 bits as `_long_at` does."""
+    found, end = _long_at(data, at)
+    if found >> _INT_BITS:
+        raise OverflowError
+    return found, end
+
+
 def _size_at(data: bytes, at: int) -> tuple[int, int]:
     """Return a size at a position, doubled by zigzag, and the position of its last byte."""
     found, end = _long_at(data, at)
     if found & 1:  # negative
         raise ValueError
     return found, end - 1
+
+
+_KNOWN = {"long_at": _long_at, "int_at": _int_at, "size_at": _size_at, "EPOCH": EPOCH, "timedelta": timedelta}
 
 
 @dataclass(slots=True)
@@ -198,11 +176,14 @@ class _Reader:
     Args:
         written: Named schemas of the writer.
         wanted: Named schemas of the reader.
+        tags: How values of unions name their branch; None if they do not.
     """
 
     written: Mapping[str, Any]
     wanted: Mapping[str, Any]
-    code: Lines = field(default_factory=lambda: Lines({"long_at": _long_at, "size_at": _size_at}))
+    tags: Tags | None
+    code: Lines = field(default_factory=lambda: Lines(dict(_KNOWN)))
+    sizes: dict[str, int] = field(default_factory=dict)
     open: list[str] = field(default_factory=list)
     """Records whose fields are being written; one within itself would not end."""
     depth: int = 0
@@ -214,25 +195,40 @@ class _Reader:
         written, wanted = definition_of(written, self.written), definition_of(wanted, self.wanted)
         if isinstance(written, list):
             return self._union(written, wanted, made)
-        if wanted is not None:
-            wanted = self._resolved(written, wanted)
-            if wanted is None:
-                message = "the schemas differ"
-                raise NotGenerated(message)
-        kind = kind_of(written)
-        value = self._read(kind, written, wanted, made)
-        logical = self._logical(kind, written)
-        if logical is not None:
-            return self.code.assigned(
-                f"{self.code.named(logical)}({value}, {self.code.named(written)}, {self.code.named(wanted)})"
-            )
-        promoted = _PROMOTED.get((kind, kind_of(wanted))) if wanted is not None else None
-        return value if promoted is None else self.code.assigned(promoted.format(value))
+        branch = None
+        if isinstance(wanted, list):
+            branch = resolved(written, branches_of(wanted, self.wanted))
+        if wanted is not None and (not matches(written, wanted) if branch is None else False):
+            message = "the schemas differ"
+            raise NotGenerated(message)
+        return self._of_branch(written, wanted if branch is None else branch.schema, made, branch)
 
-    def _read(self, kind: str, written: Any, wanted: Any, made: Made | None) -> str:
+    def _of_branch(self, written: Any, wanted: Any, made: Made | None, branch: Branch | None) -> str:
+        """Write the lines that read a value, which names its branch if it is one of a union that needs this."""
+        kind = kind_of(written)
+        tag = branch if branch is not None and branch.is_tagged and self.tags is not None else None
+        value = self._read(kind, written, wanted, made, tag if kind == "record" else None)
+        value = self._logical(value, written, wanted)
+        return value if tag is None or kind == "record" else self.code.assigned(f"({tag.name!r}, {value})")
+
+    def _logical(self, value: str, written: Any, wanted: Any) -> str:
+        """Write the lines that convert a plain value to the reader's type, and to its logical type."""
+        try:
+            logical, by = logical_between(written, wanted)
+        except ValueError as error:
+            raise NotGenerated(str(error)) from error
+        promoted = None if wanted is None else PROMOTED.get((kind_of(written), kind_of(wanted)))
+        if promoted not in {None, "{0}"} and (logical is None or by is wanted):
+            value = self.code.assigned(promoted.format(value))
+        if logical is None:
+            return value
+        inline = logical.inline or f"{self.code.named(logical.reader(by))}({{0}})"
+        return self.code.assigned(inline.format(value))
+
+    def _read(self, kind: str, written: Any, wanted: Any, made: Made | None, tag: Branch | None) -> str:
         match kind:
             case "record":
-                return self._record(written, wanted, made)
+                return self._record(written, wanted, made, tag)
             case "array" | "map":
                 return self._many(kind, written, wanted, made)
             case "enum":
@@ -247,7 +243,7 @@ class _Reader:
             case "int" | "long":
                 name = self.code.new()
                 self.touches_end = True
-                self.code.add(_LONG.format(name=name))
+                self.code.add(_LONG.format(name=name, large=f"{kind}_at"))
                 return name
         return self._bytes(kind, written)
 
@@ -280,6 +276,7 @@ class _Reader:
 
     def _many(self, kind: str, written: Any, wanted: Any, made: Made | None) -> str:
         part, empty = ("items", "[]") if kind == "array" else ("values", "{}")
+        self._check_items(kind, written)
         name = self.code.assigned(empty)
         with self._loop():
             key = self._bytes("string", "string") if kind == "map" else ""
@@ -287,20 +284,35 @@ class _Reader:
             self.code.add(f"{name}[{key}] = {value}" if kind == "map" else f"{name}.append({value})")
         return name
 
+    def _check_items(self, kind: str, written: Any) -> None:
+        if kind == "array" and smallest_of(written["items"], self.written, self.sizes) == 0:
+            message = "items have no bytes, so that any number of them may follow"
+            raise NotGenerated(message)
+
     def _union(self, written: list[Any], wanted: Any, made: Made | None) -> str:
         name = self.code.new()
 
-        def read(branch: Any) -> None:
-            resolved = None if wanted is None else self._resolved(branch, wanted)
-            if wanted is not None and resolved is None:
-                self.code.add("return plain(data)")
+        def read(branch: Branch) -> None:
+            if wanted is None:
+                self.code.add(f"{name} = {self._of_branch(branch.schema, None, made, branch)}")
+            elif self._has(wanted, branch.schema):
+                self.code.add(f"{name} = {self.value(branch.schema, wanted, made)}")
             else:
-                self.code.add(f"{name} = {self.value(branch, resolved, made)}")
+                self.code.add("return plain(data)")
 
         self._branches(written, read)
         return name
 
-    def _record(self, written: Any, wanted: Any, made: Made | None) -> str:
+    def _has(self, wanted: Any, written: Any) -> bool:
+        """Return whether the values of a branch are read as a schema, or as some branch of it."""
+        if isinstance(wanted, list):
+            return resolved(written, branches_of(wanted, self.wanted)) is not None
+        return matches(written, wanted)
+
+    def _record(self, written: Any, wanted: Any, made: Made | None, tag: Branch | None) -> str:
+        if free_values(written, self.written, self.sizes) > (not written["fields"]):
+            message = "many fields have no bytes"
+            raise NotGenerated(message)
         if wanted is not None and any("aliases" in each for each in (wanted, *wanted["fields"])):
             message = "the reader's schema has aliases"
             raise NotGenerated(message)
@@ -319,26 +331,32 @@ class _Reader:
         for name, each in (resolved or {}).items():
             if name not in {one["name"] for one in written["fields"]}:
                 values |= self._default(name, each, made)
-        return self._made(values, made)
+        return self._made(values, made, tag)
 
     def _default(self, name: str, wanted: Any, made: Made | None) -> dict[str, str]:
-        if "default" not in wanted or isinstance(wanted["default"], list | dict):
+        if "default" not in wanted:
             message = f"the writer has no field {name}"
             raise NotGenerated(message)
-        if made is None:
-            return {name: self.code.named(wanted["default"])}
-        if name not in made.parts:
+        if made is not None and name not in made.parts:
             return {}
         try:
-            return {name: self.code.named(converter(made.parts[name].type_)(wanted["default"]))}
-        except msgspec.ValidationError as error:
+            found = default_of(wanted["type"], wanted["default"], self.wanted, self.tags)
+            found = found if made is None else converter(made.parts[name].type_)(found)
+        except ValueError as error:  # also msgspec's
             raise NotGenerated(str(error)) from error
+        if isinstance(found, list | dict):
+            message = "a default may be changed"
+            raise NotGenerated(message)
+        return {name: self.code.named(found)}
 
     def _converted(self, value: str, part: Part) -> str:
         return value if part.convert is None else self.code.assigned(f"{self.code.named(part.convert)}({value})")
 
-    def _made(self, values: Mapping[str, str], made: Made | None) -> str:
+    def _made(self, values: Mapping[str, str], made: Made | None, tag: Branch | None) -> str:
         if made is None:
+            if tag is not None and self.tags is not None:
+                key, named = self.tags.of(tag.name)
+                values = {key: repr(named), **values}
             return self.code.assigned(f"{{{', '.join(f'{name!r}: {value}' for name, value in values.items())}}}")
         given = [(part.argument, values.get(name)) for name, part in made.parts.items()]
         if made.make is tuple:
@@ -354,7 +372,7 @@ class _Reader:
         """Write the lines that pass over a value."""
         written = definition_of(written, self.written)
         if isinstance(written, list):
-            self._branches(written, self.skip)
+            self._branches(written, lambda branch: self.skip(branch.schema))
             return
         kind = kind_of(written)
         if kind != "null":
@@ -374,6 +392,7 @@ class _Reader:
                 for each in written["fields"]:
                     self.skip(each["type"])
         elif kind in {"array", "map"}:
+            self._check_items(kind, written)
             with self._loop():
                 if kind == "map":
                     self.skip("string")
@@ -382,10 +401,10 @@ class _Reader:
             message = f"{kind} cannot be skipped"
             raise NotGenerated(message)
 
-    def _branches(self, written: list[Any], write: Callable[[Any], None]) -> None:
+    def _branches(self, written: list[Any], write: Callable[[Branch], None]) -> None:
         """Write a branch for each member of a union."""
         self.code.add("n = data[p]\np += 1")
-        for number, branch in enumerate(written):
+        for number, branch in enumerate(branches_of(written, self.written)):
             self.code.add(f"{'if' if number == 0 else 'elif'} n == {number * 2}:")
             with self.code.indented():
                 write(branch)
@@ -399,6 +418,7 @@ class _Reader:
         if record in self.open or len(self.open) == _MOST_RECORDS:
             message = "a record contains itself, or many others"
             raise NotGenerated(message)
+        self.code.add("")  # counts records that need no lines
         self.open.append(record)
         yield
         self.open.pop()
@@ -416,34 +436,3 @@ class _Reader:
         self.code.add(_LOOP.format(size=indent(_SIZE.rstrip(), " " * 4), item=item))
         self.touches_end = True
         self.depth -= 1
-
-    def _matches(self, written: Any, wanted: Any) -> bool:
-        """Return whether a value of one schema resolves to another; neither is a union."""
-        written, wanted = definition_of(written, self.written), definition_of(wanted, self.wanted)
-        if isinstance(written, list) or isinstance(wanted, list):
-            return True  # each branch is resolved for itself
-        one, other = kind_of(written), kind_of(wanted)
-        if one != other:
-            return (one, other) in _PROMOTED
-        if one in {"array", "map"}:
-            part = "items" if one == "array" else "values"
-            return self._matches(written[part], wanted[part])
-        if one not in _NAMED:
-            return True
-        if one == "fixed" and written["size"] != wanted["size"]:
-            return False
-        return bool(written["name"].rpartition(".")[2] == wanted["name"].rpartition(".")[2])
-
-    def _resolved(self, written: Any, wanted: Any) -> Any:
-        """Return the schema, or the first member of the union, to which a value resolves; None if there is none."""
-        members = wanted if isinstance(wanted, list) else [wanted]
-        found = next((each for each in members if self._matches(written, each)), None)
-        return definition_of(found, self.wanted)
-
-    def _logical(self, kind: str, written: Any) -> Callable[..., Any] | None:
-        from fastavro.read import LOGICAL_READERS  # noqa: PLC0415 - of an extra
-
-        if not isinstance(written, dict) or "logicalType" not in written:
-            return None
-        found: Callable[..., Any] | None = LOGICAL_READERS.get(f"{kind}-{written['logicalType']}")
-        return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import io
 import json
 import uuid
 from dataclasses import dataclass
@@ -13,13 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import msgspec
 
 from riverrun.decoders import converter
+from riverrun.errors import SchemaError
 from riverrun.extras import require_extra
-from riverrun.schemas.avro.parsing import parsed
-from riverrun.schemas.avro.reading import NotGenerated, generated_reader
-from riverrun.schemas.avro.structs import struct_of
+from riverrun.schemas.avro.lines import NotGenerated
+from riverrun.schemas.avro.parsing import parsed, parsed_text
+from riverrun.schemas.avro.plain_reading import plain_reader
+from riverrun.schemas.avro.reading import generated_reader
+from riverrun.schemas.avro.structs import struct_of, tags_of
 from riverrun.schemas.avro.types import schema_of, type_of
-from riverrun.schemas.avro.writing import generated_writer, plain_writer
-from riverrun.schemas.framed import HEAD_BYTES, framed
+from riverrun.schemas.avro.values import Tags
+from riverrun.schemas.avro.writing import generated_writer, writer_of
+from riverrun.schemas.framed import framed
 from riverrun.schemas.schema_text import client_schema, json_text
 from riverrun.schemas.subjects import Reference
 
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _KEPT = (bytes, dt.datetime, dt.date, dt.time, decimal.Decimal, uuid.UUID)
-"""Types that the library writes and reads unchanged."""
+"""Types that are written and read unchanged."""
 
 
 @overload
@@ -84,12 +87,15 @@ def Avro(  # noqa: N802
             differ from `[schema_registry]`.
 
     Raises:
-        ConfigError: If the type has no Avro schema, the schema is invalid, or a setting is unknown.
+        ConfigError: If the type has no Avro schema, or does not tell branches of a union apart, the schema is invalid, or a
+            setting is unknown.
         MissingExtraError: If the extra `schemas` is not installed.
     """
     require_extra("schemas")
     text = _text(schema_of(type_) if schema is None and type_ is not None else schema)
     made_of = AvroFormat(type_, text, tuple(Reference(*each) for each in references))
+    if text is not None and not references:
+        made_of.tags(parsed_text(text))
     settings = dict(config or {})
     remake = (_again, (type_, text, made_of.references, settings))
     if type_ is not None:
@@ -158,9 +164,18 @@ class AvroFormat:
 
     def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
         """Return the function that writes values."""
-        known = parsed(schema, registry)
-        plain = plain_writer(known, head)
+        known = _parsed(schema, registry)
+        tags = self.tags(known)
+        plain = writer_of(known, head, tags)
         return plain if self.type_ is None else _typed_writer(self.type_, known, head, plain)
+
+    def tags(self, schema: Any) -> Tags:
+        """Return how records of a schema in unions of several name their branch.
+
+        Raises:
+            ConfigError: If the type does not tell them apart.
+        """
+        return Tags() if self.type_ is None else tags_of(self.type_, schema)
 
     @property
     def payload(self) -> None:
@@ -169,17 +184,27 @@ class AvroFormat:
 
     def reader(self, schema: Any, registry: Registry) -> Read:
         """Return the function that reads values written with a schema."""
-        from fastavro import schemaless_reader  # noqa: PLC0415 - of an extra
-
-        written, own, buffer = parsed(schema, registry), self.own(), io.BytesIO
+        written, own = _parsed(schema, registry), self.own()
         wanted = None if own is None or own.schema_str == schema.schema_str else parsed(own, registry)
+        tags = self.tags(written if wanted is None else wanted)
+        read = _fastest(written, wanted, tags)
+        return read if self.type_ is None else _typed(self.type_, written, wanted, read)
 
-        def plain(data: bytes) -> Any:
-            return schemaless_reader(buffer(data[HEAD_BYTES:]), written, wanted)
 
-        if self.type_ is None:
-            return _fastest(written, wanted, plain)
-        return _typed(self.type_, written, wanted, plain)
+def _parsed(schema: Any, registry: Registry) -> Any:
+    if schema.schema_type not in {None, "AVRO"}:
+        message = f"A record has a schema of {schema.schema_type}, and the serde is Avro's"
+        raise SchemaError(message)
+    return parsed(schema, registry)
+
+
+def _fastest(written: Any, wanted: Any, tags: Tags) -> Read:
+    """Return a generated function that reads plain values, or the plain one if the schemas are not covered."""
+    plain = plain_reader(written, wanted, tags)
+    try:
+        return generated_reader(written, wanted, None, plain, tags)
+    except NotGenerated:
+        return plain
 
 
 def _typed_writer(type_: Any, schema: Any, head: bytes, plain: Write) -> Write:
@@ -190,22 +215,21 @@ def _typed_writer(type_: Any, schema: Any, head: bytes, plain: Write) -> Write:
         return plain(to_builtins(value, builtin_types=_KEPT))
 
     try:
-        return generated_writer(schema, struct_of(type_, schema), head, converted)
+        return generated_writer(schema, struct_of(type_, schema), head, converted, Tags())
     except NotGenerated:
         return converted
 
 
-def _fastest(written: Any, wanted: Any, plain: Read) -> Read:
-    """Return a generated function that reads as `plain` does, or `plain` if the schemas are not covered."""
-    try:
-        return generated_reader(written, wanted, None, plain)
-    except NotGenerated:
-        return plain
+def _typed(type_: Any, written: Any, wanted: Any, read: Read) -> Read:
+    """Return a function that reads values of a type; its objects are made directly if no value has to be converted.
 
-
-def _typed(type_: Any, written: Any, wanted: Any, plain: Read) -> Read:
-    """Return a function that reads values of a type; its objects are made directly if no value has to be converted."""
-    convert, read = converter(type_), _fastest(written, wanted, plain)
+    Args:
+        type_: The type.
+        written: The writer's schema.
+        wanted: The reader's schema; None if it is the writer's.
+        read: Reads plain values.
+    """
+    convert = converter(type_)
 
     def converted(data: bytes) -> Any:
         return convert(read(data))

@@ -1,4 +1,4 @@
-"""Finds out whether values of an Avro schema become objects of a msgspec struct without conversion."""
+"""Compares types with Avro schemas: how records name their class, and whether they become objects without conversion."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import inspect
 
-from riverrun.schemas.avro.reading import Made, NotGenerated, Part, definition_of, definitions, kind_of
+from riverrun.errors import ConfigError
+from riverrun.schemas.avro.lines import NotGenerated
+from riverrun.schemas.avro.parsing import definition_of, definitions, kind_of
+from riverrun.schemas.avro.reading import Made, Part
+from riverrun.schemas.avro.values import Branch, Tags, branches_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _KINDS: dict[str, type] = {
     "boolean": inspect.BoolType,
@@ -28,6 +32,109 @@ _LOGICAL_KINDS: dict[str, type] = {
     "long-timestamp-micros": inspect.DateTimeType,
     "long-timestamp-millis": inspect.DateTimeType,
 }
+_WITH_FIELDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType)
+_ANY = (inspect.AnyType, inspect.CustomType, inspect.RawType)
+
+
+def tags_of(type_: Any, schema: Any) -> Tags:
+    """Return how records in unions of several name their branch, so that values of a type come back as they were.
+
+    Args:
+        type_: Type of the values.
+        schema: Their schema, as the library parses it.
+
+    Raises:
+        ConfigError: If the type does not tell branches of a union apart.
+    """
+    search = _Tagging(type_, definitions(schema), {}, set())
+    search.walk([inspect.type_info(type_)], schema)
+    return Tags(search.keys)
+
+
+class _Tagging:
+    """A search for the classes of records in unions.
+
+    Args:
+        type_: The whole type.
+        defined: Named schemas.
+        keys: What is found.
+        seen: Pairs of classes and records that have been compared.
+    """
+
+    def __init__(
+        self, type_: Any, defined: Mapping[str, Any], keys: dict[str, tuple[str, Any]], seen: set[Any]
+    ) -> None:
+        self._type = type_
+        self._defined = defined
+        self.keys = keys
+        self._seen = seen
+
+    def walk(self, kinds: Sequence[Any], schema: Any) -> None:
+        """Compare the values of a schema with the types that they have."""
+        kinds = list(_single(kinds))
+        if any(isinstance(kind, _ANY) for kind in kinds):
+            return  # values are plain there
+        schema = definition_of(schema, self._defined)
+        if isinstance(schema, list):
+            for branch in branches_of(schema, self._defined):
+                found = [self._named(kinds, branch)] if branch.is_tagged else kinds
+                self.walk(found, branch.schema)
+            return
+        kind = kind_of(schema)
+        if kind == "record":
+            for each in kinds:
+                self._walk_record(each, schema)
+        elif kind == "array":
+            items = [each.item_type for each in kinds if isinstance(each, inspect.CollectionType)]
+            self.walk(items, schema["items"])
+        elif kind == "map":
+            values = [each.value_type for each in kinds if isinstance(each, inspect.DictType)]
+            self.walk(values, schema["values"])
+
+    def _walk_record(self, kind: Any, schema: Any) -> None:
+        pair = getattr(kind, "cls", None), schema["name"]
+        if pair in self._seen and pair[0] is not None:
+            return
+        self._seen.add(pair)
+        types = {each.encode_name: each.type for each in kind.fields} if isinstance(kind, _WITH_FIELDS) else {}
+        for each in schema["fields"]:
+            if isinstance(kind, inspect.DictType):
+                self.walk([kind.value_type], each["type"])
+            elif each["name"] in types:
+                self.walk([types[each["name"]]], each["type"])
+
+    def _named(self, kinds: list[Any], branch: Branch) -> Any:
+        """Return the class of a branch whose values have to name it.
+
+        Raises:
+            ConfigError: If there is none.
+        """
+        if branch.is_record:
+            short = branch.name.rpartition(".")[2]
+            structs = [each for each in kinds if isinstance(each, inspect.StructType) and each.tag is not None]
+            names = ({each.tag: each for each in structs}, {each.cls.__name__: each for each in structs})
+            for each in (names[0].get(branch.name), names[0].get(short), names[1].get(short)):
+                if each is not None:
+                    if self.keys.setdefault(branch.name, (each.tag_field, each.tag)) == (each.tag_field, each.tag):
+                        return each
+                    break
+            for each in kinds:
+                if isinstance(each, inspect.DictType):
+                    return each
+        message = f"{self._type} does not tell {branch.name} from the other branches of its union"
+        hint = "Give each record of the union a msgspec.Struct with its name and tag=True, or read plain values: Avro(schema=)."
+        raise ConfigError(message, hint=hint)
+
+
+def _single(kinds: Iterable[Any]) -> Iterable[Any]:
+    """Return the types of which unions and annotated types consist."""
+    for kind in kinds:
+        if isinstance(kind, inspect.UnionType):
+            yield from _single(kind.types)
+        elif isinstance(kind, inspect.Metadata):
+            yield from _single([kind.type])
+        else:
+            yield kind
 
 
 def struct_of(type_: Any, schema: Any) -> Made | None:

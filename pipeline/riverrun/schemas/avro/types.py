@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import uuid
-from typing import Annotated, Any, TypedDict, Union
+from typing import Annotated, Any, TypedDict, Union, get_origin, is_typeddict
 
 import msgspec
 from msgspec import inspect
@@ -40,6 +40,8 @@ _OF_AVRO: dict[str, Any] = {
 _LOGICAL: dict[str, Any] = {
     "date": dt.date,
     "decimal": decimal.Decimal,
+    "local-timestamp-micros": dt.datetime,
+    "local-timestamp-millis": dt.datetime,
     "time-micros": dt.time,
     "time-millis": dt.time,
     "timestamp-micros": dt.datetime,
@@ -70,7 +72,7 @@ def schema_of(type_: Any) -> Any:
     except TypeError as error:
         message = f"{type_!r} has no Avro schema: {error}"
         raise ConfigError(message, hint=_HINT) from error
-    return _avro(found, set())
+    return _avro(found, {})
 
 
 def type_of(schema: Any) -> Any:
@@ -80,7 +82,7 @@ def type_of(schema: Any) -> Any:
     return _python(schema, {})
 
 
-def _avro(found: Any, named: set[str]) -> Any:
+def _avro(found: Any, named: dict[str, Any]) -> Any:
     if isinstance(found, inspect.Metadata):
         return _avro(found.type, named)
     if isinstance(found, inspect.UnionType):
@@ -99,7 +101,7 @@ def _avro(found: Any, named: set[str]) -> Any:
     return _PLAIN[type(found)]
 
 
-def _of_choices(found: Any, named: set[str]) -> Any:
+def _of_choices(found: Any, named: dict[str, Any]) -> Any:
     """Return an Avro enum for text choices with a name that are legal symbols; otherwise their type."""
     is_enum = isinstance(found, inspect.EnumType)
     values = [member.value for member in found.cls] if is_enum else list(found.values)
@@ -112,20 +114,32 @@ def _of_choices(found: Any, named: set[str]) -> Any:
         return "string"
     name = found.cls.__name__
     if name in named:
-        return name
-    named.add(name)
+        return _again(found.cls, named[name])
+    named[name] = found.cls
     return {"type": "enum", "name": name, "symbols": values}
 
 
-def _record(found: Any, named: set[str]) -> Any:
+def _again(cls: type, named: type) -> str:
+    """Return the name of a class whose schema was made before.
+
+    Raises:
+        ConfigError: If another class has its name.
+    """
+    if cls is not named:
+        message = f"{cls!r} and {named!r} would have one name in the Avro schema"
+        raise ConfigError(message, hint=_HINT)
+    return cls.__name__
+
+
+def _record(found: Any, named: dict[str, Any]) -> Any:
     name = found.cls.__name__
     if name in named:
-        return name
-    named.add(name)
+        return _again(found.cls, named[name])
+    named[name] = found.cls
     return {"type": "record", "name": name, "fields": [_field(field, named) for field in found.fields]}
 
 
-def _field(field: Any, named: set[str]) -> dict[str, Any]:
+def _field(field: Any, named: dict[str, Any]) -> dict[str, Any]:
     kind = _avro(field.type, named)
     default = field.default
     if field.default_factory in (list, dict):
@@ -144,7 +158,7 @@ def _field(field: Any, named: set[str]) -> dict[str, Any]:
 
 def _python(schema: Any, named: dict[str, Any]) -> Any:
     if isinstance(schema, list):
-        return Union[tuple(_python(each, named) for each in schema)]  # noqa: UP007 - made of values
+        return _union([_python(each, named) for each in schema])
     if isinstance(schema, str):
         return _OF_AVRO.get(schema, named.get(schema, Any))
     kind = schema.get("type")
@@ -161,3 +175,14 @@ def _python(schema: Any, named: dict[str, Any]) -> Any:
     fields = {field["name"]: _python(field["type"], named) for field in schema["fields"]}
     named[schema["name"]] = _typed_dict(schema["name"].rpartition(".")[2], fields)
     return named[schema["name"]]
+
+
+def _union(types: list[Any]) -> Any:
+    """Return the union of types; `Any` if values name their branch, as those of two types with one class do."""
+    classes = [get_origin(each) or (dict if is_typeddict(each) else each) for each in types]
+    found = Union[tuple(types)]  # noqa: UP007 - made of values
+    try:
+        inspect.type_info(found)
+    except TypeError:
+        return Any
+    return found if len(set(classes)) == len(classes) else Any

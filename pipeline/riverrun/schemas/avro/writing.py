@@ -6,7 +6,7 @@ classes than the schema's own, out of range, or incomplete. `tests/unit/schemas/
 
 from __future__ import annotations
 
-import io
+import datetime as dt
 import struct
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from riverrun.generated import generated
-from riverrun.schemas.avro.lines import Lines
-from riverrun.schemas.avro.reading import NotGenerated, definition_of, definitions, kind_of
+from riverrun.schemas.avro.lines import Lines, NotGenerated
+from riverrun.schemas.avro.parsing import definition_of, definitions, kind_of
+from riverrun.schemas.avro.plain_writing import plain_writer
+from riverrun.schemas.avro.values import EPOCH, Branch, Tags, branches_of, logical_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
 _DEEPEST = 6
 """Greatest depth of nested arrays, maps and unions."""
-_MOST_LINES = 2_000
 _WRITE = """\
 def write(value):
     try:
@@ -46,44 +47,34 @@ n = {value} << 1 if {value} >= 0 else ~({value} << 1)
 _SIZED = """\
 n = len({value})
 {name} = small[n << 1] if n < 8192 else long_bytes(n << 1)"""
-_CLASSES = {
-    "boolean": "bool",
-    "bytes": "bytes",
-    "double": "float",
-    "float": "float",
-    "int": "int",
-    "long": "int",
-    "null": "None.__class__",
-    "string": "str",
-}
+_TIMESTAMP = """\
+if {value}.__class__ is datetime:
+    n = {value} - EPOCH  # fails without a zone
+    {name} = (n.days * 86400 + n.seconds) * 1000000 + n.microseconds
+    {name} //= {step}
+else:
+    {name} = {value}"""
+_STEPS = {"timestamp-millis": 1000, "timestamp-micros": 1}
 _BITS, _MASK = 14, 16383
 _INT_BITS, _LONG_BITS = 32, 64
 
 
-def plain_writer(schema: Any, head: bytes) -> Write:
+def writer_of(schema: Any, head: bytes, tags: Tags) -> Write:
     """Return a function that writes plain values, whose records are dicts: a generated one, unless the schema is not covered.
 
     Args:
         schema: The schema, as the library parses it.
         head: The magic byte and the id.
+        tags: How values of unions name their branch.
     """
-    from fastavro import schemaless_writer  # noqa: PLC0415 - of an extra
-
-    buffer = io.BytesIO
-
-    def write(value: Any) -> bytes:
-        out = buffer()
-        out.write(head)
-        schemaless_writer(out, schema, value)
-        return out.getvalue()
-
+    plain = plain_writer(schema, head, tags)
     try:
-        return generated_writer(schema, None, head, write)
+        return generated_writer(schema, None, head, plain, tags)
     except NotGenerated:
-        return write
+        return plain
 
 
-def generated_writer(schema: Any, made: Made | None, head: bytes, plain: Write) -> Write:
+def generated_writer(schema: Any, made: Made | None, head: bytes, plain: Write, tags: Tags) -> Write:
     """Return a function that writes a value after the magic byte and the schema's id.
 
     Args:
@@ -91,17 +82,15 @@ def generated_writer(schema: Any, made: Made | None, head: bytes, plain: Write) 
         made: The classes of records, as `struct_of` finds them; None for dicts.
         head: The magic byte and the id.
         plain: Writes values that the function does not cover, with the head, or raises the error that describes them.
+        tags: How values of unions name their branch.
 
     Raises:
         NotGenerated: If the schema is not covered.
     """
     small, _ = _varints()
     known = {"long_bytes": _long_bytes, "int_bytes": _int_bytes, "small": small, "join": b"".join, "plain": plain}
-    code = Lines(known)
-    parts = [code.named(head), *_Writer(definitions(schema), code).value("value", schema, made)]
-    if len(code.written) > _MOST_LINES:
-        message = "it would be too long"
-        raise NotGenerated(message)
+    code = Lines(known | {"EPOCH": EPOCH, "datetime": dt.datetime})
+    parts = [code.named(head), *_Writer(definitions(schema), code, tags).value("value", schema, made)]
     lines = indent("\n".join(code.written or ["pass"]), " " * 8)
     name = schema["name"] if isinstance(schema, dict) and "name" in schema else "a value"
     return generated(f"avro writer of {name}", _WRITE.format(lines=lines, parts=f"{', '.join(parts)},"), code.names)
@@ -139,26 +128,33 @@ class _Writer:
     Args:
         defined: Named schemas.
         code: The lines.
+        tags: How values of unions name their branch.
     """
 
     defined: Mapping[str, Any]
     code: Lines
+    tags: Tags
     open: list[str] = field(default_factory=list)
     """Records whose fields are being written; one within itself would not end."""
     depth: int = 0
 
-    def value(self, value: str, schema: Any, made: Made | None) -> list[str]:
-        """Write the lines for a value, which is a name, and return expressions of its bytes."""
+    def value(self, value: str, schema: Any, made: Made | None, *, is_named: bool = False) -> list[str]:
+        """Write the lines for a value, which is a name, and return expressions of its bytes.
+
+        Args:
+            value: The variable that has the value.
+            schema: Its schema.
+            made: The class of its records; None for dicts.
+            is_named: Whether the value has been found to name the record.
+        """
         schema = definition_of(schema, self.defined)
         if isinstance(schema, list):
             return [self._union(value, schema, made)]
         kind = kind_of(schema)
-        prepare = _prepare(kind, schema)
-        if prepare is not None:
-            value = self.code.assigned(f"{self.code.named(prepare)}({value}, {self.code.named(schema)})")
+        value = self._prepared(value, schema)
         match kind:
             case "record":
-                return self._record(value, schema, made)
+                return self._record(value, schema, made, is_named=is_named)
             case "array" | "map":
                 return [self._many(kind, value, schema, made)]
             case "enum":
@@ -168,6 +164,18 @@ class _Writer:
                 self._refuse_unless(f"{value}.__class__ is bytes and len({value}) == {int(schema['size'])}")
                 return [value]
         return self._simple(kind, value)
+
+    def _prepared(self, value: str, schema: Any) -> str:
+        """Write the lines that make a value of a logical type a plain one."""
+        logical = logical_of(schema)
+        if logical is None:
+            return value
+        step = _STEPS.get(schema["logicalType"])
+        if step is None:
+            return self.code.assigned(f"{self.code.named(logical.writer(schema))}({value})")
+        name = self.code.new()
+        self.code.add(_TIMESTAMP.format(value=value, name=name, step=step))
+        return name
 
     def _simple(self, kind: str, value: str) -> list[str]:
         match kind:
@@ -195,7 +203,7 @@ class _Writer:
         message = f"there is no type {kind}"
         raise NotGenerated(message)
 
-    def _record(self, value: str, schema: Any, made: Made | None) -> list[str]:
+    def _record(self, value: str, schema: Any, made: Made | None, *, is_named: bool) -> list[str]:
         if schema["name"] in self.open:
             message = "a record contains itself"
             raise NotGenerated(message)
@@ -208,6 +216,9 @@ class _Writer:
                 message = f"{made.make} has not all fields"
                 raise NotGenerated(message)
         self._refuse_unless(f"{value}.__class__ is {'dict' if made is None else self.code.named(made.make)}")
+        key, tag = self.tags.of(schema["name"])
+        if made is None and not is_named and all(each["name"] != key for each in schema["fields"]):
+            self._refuse_unless(f"{key!r} not in {value} or {value}[{key!r}] == {tag!r}")
         self.open.append(schema["name"])
         parts = []
         for each in schema["fields"]:
@@ -233,35 +244,32 @@ class _Writer:
         return self.code.assigned(rf"join({found}) + b'\0'")
 
     def _union(self, value: str, schema: list[Any], made: Made | None) -> str:
-        """Write a branch for each member. The library takes the first one that a value belongs to."""
-        branches = [definition_of(each, self.defined) for each in schema]
-        tests = self._tests(value, branches)
-        found = self.code.new()
-        for number, (test, branch) in enumerate(zip(tests, branches, strict=True)):
-            self.code.add(f"{'if' if number == 0 else 'elif'} {test}:")
+        """Write the lines for each branch. Values that neither name theirs nor show it go to the plain writer."""
+        found, branches = self.code.new(), branches_of(schema, self.defined)
+        is_optional = len(branches) == 2 and "null" in schema  # noqa: PLR2004 - a value, or none
+        for branch in branches:
+            own = f"{value} is {'' if branch.name == 'null' else 'not '}None"
+            test = own if is_optional else self._test(value, branch, made)
+            self.code.add(f"{'elif' if branch.number else 'if'} {test}:")
             with self._indented():
-                if made is None and branch != "null" and kind_of(branch) == "record":  # a dict may name its record
-                    self._refuse_unless(f"'-type' not in {value}")
-                index = f"b'\\x{number << 1:02x}'"
-                parts = self.value(value, branch, made)
+                is_pair = branch.is_tagged and not branch.is_record
+                inner = self.code.assigned(f"{value}[1]") if is_pair else value
+                parts = self.value(inner, branch.schema, made, is_named=branch.is_tagged)
+                index = self.code.named(_long_bytes(branch.number << 1))
                 self.code.add(f"{found} = join(({', '.join([index, *parts])},))")
         self.code.add("else:\n    return plain(value)")
         return found
 
-    def _tests(self, value: str, branches: list[Any]) -> list[str]:
-        """Return the conditions of a union's members.
-
-        Raises:
-            NotGenerated: If the class of a value does not say to which member it belongs.
-        """
-        if len(branches) == 2 and "null" in branches:  # noqa: PLR2004 - a value, or none
-            return [f"{value} is {'' if each == 'null' else 'not '}None" for each in branches]
-        classes = [_CLASSES.get(each) if isinstance(each, str) else None for each in branches]
-        takes_integers = "float" in classes and "int" in classes[classes.index("float") :]
-        if None in classes or len(set(classes)) < len(classes) or takes_integers:
-            message = "several types of a union take a value"
-            raise NotGenerated(message)
-        return [f"{value}.__class__ is {each}" for each in classes]
+    def _test(self, value: str, branch: Branch, made: Made | None) -> str:
+        """Return the condition for a value that belongs to a branch."""
+        if branch.is_record and made is not None:
+            return f"{value}.__class__ is {self.code.named(made.make)}"
+        if not branch.is_tagged:
+            return f"{value}.__class__ is {self.code.named(branch.cls)}"
+        if not branch.is_record:
+            return f"{value}.__class__ is tuple and len({value}) == 2 and {value}[0] == {branch.name!r}"
+        key, tag = self.tags.of(branch.name)
+        return f"{value}.__class__ is dict and {value}.get({key!r}) == {tag!r}"
 
     def _sized(self, value: str) -> str:
         name = self.code.new()
@@ -280,12 +288,3 @@ class _Writer:
         with self.code.indented():
             yield
         self.depth -= 1
-
-
-def _prepare(kind: str, schema: Any) -> Any:
-    """Return the library's function that makes a value of a logical type one of its plain type; None for plain types."""
-    from fastavro.write import LOGICAL_WRITERS  # noqa: PLC0415 - of an extra
-
-    if not isinstance(schema, dict) or "logicalType" not in schema:
-        return None
-    return LOGICAL_WRITERS.get(f"{kind}-{schema['logicalType']}")

@@ -26,6 +26,10 @@ _SERIALIZED = "serialized"
 """Form of schemas: serialized file descriptors, as protoc writes them."""
 _FIRST = b"\0"
 """The indexes of a file's first message."""
+_MOST_BITS = 35
+"""Bits of an index, which has five bytes at most."""
+_DEEPEST = 100
+"""Greatest depth of messages within each other, as Protobuf's own parsers limit it."""
 
 
 @overload
@@ -244,6 +248,9 @@ def _read_indexes(data: bytes) -> tuple[list[int], int]:
         count, at = _read_varint(data, HEAD_BYTES)
         if count == 0:
             return [0], at
+        if count > _DEEPEST:
+            message = f"a message is within {count} others; Protobuf allows {_DEEPEST}"
+            raise ValueError(message)
         indexes = []
         for _ in range(count):
             index, at = _read_varint(data, at)
@@ -258,14 +265,15 @@ def _read_indexes(data: bytes) -> tuple[list[int], int]:
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, _MOST_BITS, 7):
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte <= 0x7F:  # noqa: PLR2004 - the eighth bit says that more follows
             return (value >> 1) ^ -(value & 1), at
-        shift += 7
+    message = f"an index of a message has more than {_MOST_BITS} bits"
+    raise ValueError(message)
 
 
 def _class_at(schema: Any, registry: Registry, indexes: list[int]) -> Any:
@@ -299,7 +307,7 @@ def _file(schema: Any, registry: Registry) -> Any:
         raise SchemaError(message)
     try:
         return _add(DescriptorPool(), "default", schema, registry)
-    except (TypeError, ValueError) as error:
+    except (RecursionError, TypeError, ValueError) as error:
         message = f"The Protobuf schema cannot be read: {error}"
         raise SchemaError(message, hint="Pass the generated class: Protobuf(flights_pb2.Flight).") from error
 

@@ -21,6 +21,8 @@ _SCALARS = frozenset(
 )
 _LABELS = {"optional": 1, "required": 2, "repeated": 3}
 _META = "(confluent.field_meta)"
+_DEEPEST = 100
+"""Greatest depth of messages within each other: Protobuf's parsers read no deeper descriptors."""
 _LEFT_OUT = frozenset({"option", "service", "extend"})
 
 
@@ -43,6 +45,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._words = list(_split(text))
         self._at = 0
+        self._depth = 0
 
     def fill(self, file: Any) -> None:
         """Add all that the text declares to a file."""
@@ -78,6 +81,10 @@ class _Reader:
 
     def _message(self, message: Any, *, is_proto3: bool) -> None:
         self._expect("{")
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            problem = f"messages are nested more than {_DEEPEST} levels deep"
+            raise ValueError(problem)
         while (word := self._next()) != "}":
             if word == "message":
                 self._message(message.nested_type.add(name=self._next()), is_proto3=is_proto3)
@@ -89,6 +96,7 @@ class _Reader:
                 self._skip()
             elif word != ";":
                 self._field(message, word, is_proto3=is_proto3)
+        self._depth -= 1
         for field in message.field:  # these choices of one field come after all others
             if field.proto3_optional:
                 field.oneof_index = len(message.oneof_decl)

@@ -26,13 +26,17 @@ WRAPPERS = frozenset(
 )
 """Messages of one value, which tell an absent value from 0."""
 _KEPT = (bytes, dt.datetime, dt.timedelta)
+UNKNOWN = "-unknown"
+"""The key of a message's fields that its class does not know, as bytes. No field of Protobuf can have this name."""
+_SECOND_NANOS = 1_000_000_000
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def plain_of(descriptor: Any) -> Plain:
     """Return the function that converts a message to a plain value: a dict of all its fields.
 
-    Absent fields with presence, such as those of a `oneof`, are None. Enums are names, timestamps datetimes in UTC, wrappers
-    their values, structs JSON.
+    Absent fields with presence, such as those of a `oneof`, are None. Enums are names, timestamps datetimes in UTC or texts
+    if they have nanoseconds, wrappers their values, structs JSON. Unknown fields are bytes, under `UNKNOWN`.
 
     Args:
         descriptor: Of the messages.
@@ -72,20 +76,52 @@ def _plain_message(descriptor: Any, known: dict[str, Plain]) -> Plain:
     name = descriptor.full_name
     if name in known:
         return known[name]
-    if name in WRAPPERS:
-        return attrgetter("value")
-    if name == _TIMESTAMP:
-        return _time
-    if name in _JSON:
-        return _json
+    unknown_in = _unknown_in()
+    whole = attrgetter("value") if name in WRAPPERS else {_TIMESTAMP: _time}.get(name, _json if name in _JSON else None)
+    if whole is not None:
+        return _without_unknown(name, whole, unknown_in)
     fields: list[tuple[str, Plain]] = []
+    may_have_others = descriptor.is_extendable  # extensions are known, but no fields of the message
 
     def plain(message: Any) -> dict[str, Any]:
-        return {name: get(message) for name, get in fields}
+        found = {name: get(message) for name, get in fields}
+        if may_have_others or len(unknown_in(message)):
+            others = _others(message, descriptor)
+            if others:
+                found[UNKNOWN] = others
+        return found
 
     known[name] = plain  # a message may contain itself
     fields += [(field.name, _getter(field, known)) for field in descriptor.fields]
     return plain
+
+
+def _unknown_in() -> Any:
+    from google.protobuf.unknown_fields import UnknownFieldSet  # noqa: PLC0415 - of an extra
+
+    return UnknownFieldSet
+
+
+def _without_unknown(name: str, plain: Plain, unknown_in: Any) -> Plain:
+    """Return the function that converts a message whose value has no place for unknown fields, and refuses these."""
+
+    def checked(message: Any) -> Any:
+        if len(unknown_in(message)):
+            problem = f"a {name} has unknown fields, which its value cannot hold"
+            raise ValueError(problem)
+        return plain(message)
+
+    return checked
+
+
+def _others(message: Any, descriptor: Any) -> bytes:
+    """Return the bytes of all that a message has besides the fields of its class."""
+    rest = type(message)()
+    rest.CopyFrom(message)
+    for field in descriptor.fields:
+        rest.ClearField(field.name)
+    found: bytes = rest.SerializePartialToString(deterministic=True)
+    return found
 
 
 def _getter(field: Any, known: dict[str, Plain]) -> Plain:
@@ -117,9 +153,12 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _time(value: Any) -> dt.datetime:
-    moment: dt.datetime = value.ToDatetime(dt.UTC)
-    return moment
+def _time(value: Any) -> dt.datetime | str:
+    nanos = value.nanos
+    if nanos % 1000 or not 0 <= nanos < _SECOND_NANOS:
+        text: str = value.ToJsonString()  # a datetime would lose its nanoseconds
+        return text
+    return _EPOCH + dt.timedelta(0, value.seconds, nanos // 1000)
 
 
 def _json(value: Any) -> Any:
@@ -149,6 +188,9 @@ def _fill_message(descriptor: Any, known: dict[str, Fill]) -> Fill:
             message.FromTimedelta(value)
             return
         given = [each for each in _items(value, name) if each[1] is not None]
+        if UNKNOWN in value:
+            given = [each for each in given if each[0] != UNKNOWN]
+            message.MergeFromString(value[UNKNOWN])
         for choice in choices:
             _check_choice(choice, given)
         for field, each in given:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from riverrun.schemas.avro.reading import Made, NotGenerated, Part, definition_of, definitions, kind_of
+from riverrun.schemas.avro.lines import NotGenerated
+from riverrun.schemas.avro.parsing import definition_of, definitions, kind_of
+from riverrun.schemas.avro.reading import Made, Part
 from riverrun.sql.formats.avro.values import of_avro
 from riverrun.sql.types import Array, Columns, Map, Primitive, SqlType, Struct
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from dataclasses import dataclass
@@ -10,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ConfigError, SchemaError
 from riverrun.extras import require_extra
+from riverrun.schemas.avro.lines import NotGenerated
 from riverrun.schemas.avro.parsing import parsed
-from riverrun.schemas.avro.reading import NotGenerated, generated_reader
-from riverrun.schemas.avro.writing import plain_writer
-from riverrun.schemas.framed import HEAD_BYTES, framed
+from riverrun.schemas.avro.plain_reading import plain_reader
+from riverrun.schemas.avro.reading import generated_reader
+from riverrun.schemas.avro.values import Tags
+from riverrun.schemas.avro.writing import writer_of
+from riverrun.schemas.framed import framed
 from riverrun.sql.columns.written_schemas import as_registered
 from riverrun.sql.errors import SqlError
 from riverrun.sql.formats.avro.fields import row_of
@@ -159,7 +161,7 @@ class AvroRows:
         return lambda data: (single(read(data)),)
 
     def plain_reader(self, known: Any) -> Read:
-        """Return a function of the library that reads rows.
+        """Return a function that reads rows, a call per value.
 
         Args:
             known: The schema that they were written with, as the library parses it.
@@ -173,14 +175,11 @@ class AvroRows:
 
 
 def _plain_value(known: Any) -> Read:
-    from fastavro import schemaless_reader  # noqa: PLC0415 - of an extra
-
-    buffer = io.BytesIO
-    return lambda data: schemaless_reader(buffer(data[HEAD_BYTES:]), known, None)
+    return plain_reader(known, None, None)  # columns have one type, whatever the branches of a union
 
 
 def _writer_of(known: Any, head: bytes, plain: Callable[[Any], Any]) -> Write:
-    write = plain_writer(known, head)
+    write = writer_of(known, head, Tags())
     return lambda row: write(plain(row))
 
 

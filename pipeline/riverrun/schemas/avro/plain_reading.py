@@ -1,0 +1,395 @@
+"""Reads Avro with any schemas, a call per value: the path to which generated functions leave the rest.
+
+Depth, counts and lengths are checked before they are used: foreign bytes cannot exhaust the stack or the memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from riverrun.schemas.avro.parsing import definition_of, definitions, free_values, kind_of, smallest_of
+from riverrun.schemas.avro.values import (
+    PROMOTED,
+    Branch,
+    Tags,
+    branches_of,
+    logical_between,
+    logical_of,
+    matches,
+    name_of,
+    resolved,
+)
+from riverrun.schemas.framed import HEAD_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from riverrun.schemas.framed import Read
+
+    Reading: TypeAlias = "Callable[[_Source, int], Any]"
+
+DEEPEST = 200
+"""Greatest number of records, arrays and maps within each other, which leaves room on Python's stack."""
+_FREE, _PER_BYTE = 10_000, 16
+"""Number of values without bytes of their own in any value, and further ones for each byte."""
+_PROMOTE: dict[tuple[str, str], Callable[[Any], Any]] = {
+    pair: {"float({0})": float, "{0}.encode()": str.encode, "{0}.decode()": bytes.decode}[text]
+    for pair, text in PROMOTED.items()
+    if text != "{0}"
+}
+FLOATS = {"float": struct.Struct("<f"), "double": struct.Struct("<d")}
+BITS = {"int": 32, "long": 64}
+_NO_NUMBERS = {"NaN", "Infinity", "-Infinity"}
+
+
+def plain_reader(written: Any, wanted: Any, tags: Tags | None) -> Read:
+    """Return a function that reads a value after the magic byte and the schema's id.
+
+    Args:
+        written: The writer's schema, as the library parses it.
+        wanted: The reader's schema; None if it is the writer's.
+        tags: How values of unions name their branch; None if they do not.
+    """
+    read = _Reader(definitions(written), definitions(wanted), tags).of(written, wanted)
+
+    def plain(data: bytes) -> Any:
+        try:
+            return read(_Source(data), 0)
+        except RecursionError as error:
+            raise too_deep() from error
+
+    return plain
+
+
+class _Source:
+    """Bytes that are being read."""
+
+    __slots__ = ("at", "data", "left")
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at, self.left = data, HEAD_BYTES, _FREE + _PER_BYTE * len(data)
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes.
+
+        Raises:
+            ValueError: If there are too few.
+        """
+        end = self.at + size
+        if not self.at <= end <= len(self.data):
+            message = f"{size} bytes do not follow at byte {self.at} of {len(self.data)}"
+            raise ValueError(message)
+        found = self.data[self.at : end]
+        self.at = end
+        return found
+
+    def spend(self, count: int) -> None:
+        """Count values that may have no bytes of their own.
+
+        Raises:
+            ValueError: If they are too many for the bytes of the whole value.
+        """
+        self.left -= count
+        if self.left < 0:
+            message = f"{len(self.data)} bytes hold too many values"
+            raise ValueError(message)
+
+    def number(self, bits: int = 64) -> int:
+        """Return the next number, in zigzag."""
+        data, at, found, shift = self.data, self.at, 0, 0
+        while True:
+            if at >= len(data) or shift >= bits:
+                why = f"has more than {bits} bits" if shift >= bits else "ends too early"
+                message = f"a number {why}, at byte {self.at} of {len(data)}"
+                raise ValueError(message)
+            byte = data[at]
+            found |= (byte & 127) << shift
+            shift += 7
+            at += 1
+            if byte <= 127:  # noqa: PLR2004 - the eighth bit says that more follows
+                break
+        if found >> bits:
+            message = f"a number has more than {bits} bits, at byte {self.at} of {len(data)}"
+            raise ValueError(message)
+        self.at = at
+        return (found >> 1) ^ -(found & 1)
+
+    def choice(self, number: int, what: str) -> int:
+        """Return the next number, below another one."""
+        found = self.number()
+        if not 0 <= found < number:
+            message = f"there is no {what} {found}, only {number}"
+            raise ValueError(message)
+        return found
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Makes functions that read values of schemas.
+
+    Args:
+        written: Named schemas of the writer.
+        wanted: Named schemas of the reader.
+        tags: How values of unions name their branch; None if they do not.
+        shows: Whether values have their logical types.
+    """
+
+    written: Mapping[str, Any]
+    wanted: Mapping[str, Any]
+    tags: Tags | None
+    shows: bool = True
+    records: dict[tuple[str, str | None], Reading] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    def of(self, written: Any, wanted: Any) -> Reading:
+        """Return the function that reads a value of one schema as that of another; None for the same one."""
+        written, wanted = definition_of(written, self.written), definition_of(wanted, self.wanted)
+        if isinstance(written, list):
+            return self._union(written, wanted)
+        if isinstance(wanted, list):
+            branch = resolved(written, branches_of(wanted, self.wanted))
+            if branch is None:
+                return _refusing(f"the reader's union has no {name_of(written)}")
+            return self._tagged(self.of(written, branch.schema), branch)
+        if wanted is not None and not matches(written, wanted):
+            return _refusing(f"a {name_of(written)} is not read as a {name_of(wanted)}")
+        return self._converted(written, wanted)
+
+    def _converted(self, written: Any, wanted: Any) -> Reading:
+        read = self._plain(kind_of(written), written, wanted)
+        steps = []
+        logical, by = None, None
+        if self.shows:
+            try:
+                logical, by = logical_between(written, wanted)
+            except ValueError as error:
+                return _refusing(str(error))
+        promote = None if wanted is None else _PROMOTE.get((kind_of(written), kind_of(wanted)))
+        steps += [promote] if promote is not None and (logical is None or by is wanted) else []
+        steps += [] if logical is None else [logical.reader(by)]
+        if not steps:
+            return read
+        first, second = steps[0], steps[-1]
+        if len(steps) == 1:
+            return lambda source, depth: first(read(source, depth))
+        return lambda source, depth: second(first(read(source, depth)))
+
+    def _plain(self, kind: str, written: Any, wanted: Any) -> Reading:  # noqa: C901, PLR0911 - one case per type
+        match kind:
+            case "record":
+                return self._record(written, wanted)
+            case "array" | "map":
+                return self._many(kind, written, wanted)
+            case "enum":
+                return _enum(written, wanted)
+            case "null":
+                return lambda _source, _depth: None
+            case "boolean":
+                return lambda source, _depth: source.take(1) != b"\0"
+            case "int" | "long":
+                bits = BITS[kind]
+                return lambda source, _depth: source.number(bits)
+            case "float" | "double":
+                form = FLOATS[kind]
+                return lambda source, _depth: form.unpack(source.take(form.size))[0]
+            case "string":
+                return lambda source, _depth: source.take(source.number()).decode()
+            case "bytes":
+                return lambda source, _depth: source.take(source.number())
+            case "fixed":
+                size = written["size"]
+                return lambda source, _depth: source.take(size)
+        return _refusing(f"there is no type {kind}")
+
+    def _many(self, kind: str, written: Any, wanted: Any) -> Reading:
+        part = "items" if kind == "array" else "values"
+        read = self.of(written[part], None if wanted is None else wanted[part])
+        smallest = (kind == "map") + smallest_of(written[part], self.written, self.sizes)
+
+        def counts(source: _Source, depth: int) -> Any:
+            if depth > DEEPEST:
+                raise too_deep()
+            source.spend(1)
+            while count := source.number():
+                if count < 0:
+                    count = -count
+                    source.number()  # the size of the block
+                if count * smallest > len(source.data) - source.at:
+                    message = f"{count} values do not fit in {len(source.data) - source.at} bytes"
+                    raise ValueError(message)
+                source.spend(0 if smallest else count)
+                yield from range(count)
+
+        if kind == "array":
+            return lambda source, depth: [read(source, depth + 1) for _ in counts(source, depth)]
+        return lambda source, depth: {
+            source.take(source.number()).decode(): read(source, depth + 1) for _ in counts(source, depth)
+        }
+
+    def _union(self, written: list[Any], wanted: Any) -> Reading:
+        branches = branches_of(written, self.written)
+        choices = [self.of(each.schema, wanted) for each in branches]
+        if wanted is None:
+            choices = [self._tagged(read, branch) for read, branch in zip(choices, branches, strict=True)]
+        return lambda source, depth: choices[source.choice(len(choices), "branch")](source, depth)
+
+    def _tagged(self, read: Reading, branch: Branch) -> Reading:
+        if self.tags is None or not branch.is_tagged:
+            return read
+        name = branch.name
+        if not branch.is_record:
+            return lambda source, depth: (name, read(source, depth))
+        key, tag = self.tags.of(branch.name)
+        return lambda source, depth: {key: tag, **read(source, depth)}
+
+    def _record(self, written: Any, wanted: Any) -> Reading:
+        key = written["name"], None if wanted is None else wanted["name"]
+        if key in self.records:  # it may contain itself
+            return self.records[key]
+        steps: list[tuple[str | None, Reading]] = []
+        defaults: list[tuple[str, Callable[[], Any]]] = []
+        cost = free_values(written, self.written, self.sizes)
+
+        def read(source: _Source, depth: int) -> dict[str, Any]:
+            if depth > DEEPEST:
+                raise too_deep()
+            source.spend(cost)
+            found = {}
+            for name, part in steps:
+                value = part(source, depth + 1)
+                if name is not None:
+                    found[name] = value
+            for name, default in defaults:
+                found[name] = default()
+            return found
+
+        self.records[key] = read
+        if wanted is None:
+            steps += [(each["name"], self.of(each["type"], None)) for each in written["fields"]]
+        else:
+            self._resolve(written, wanted, steps, defaults)
+        return read
+
+    def _resolve(
+        self,
+        written: Any,
+        wanted: Any,
+        steps: list[tuple[str | None, Reading]],
+        defaults: list[tuple[str, Callable[[], Any]]],
+    ) -> None:
+        """Add the readers of a record's fields, and the functions that return the defaults of those that it lacks."""
+        by_name = {alias: each for each in wanted["fields"] for alias in each.get("aliases", ())}
+        by_name |= {each["name"]: each for each in wanted["fields"]}
+        lacking = {each["name"]: each for each in wanted["fields"]}
+        unused = _Reader(self.written, {}, None, shows=False)
+        for each in written["fields"]:
+            own = by_name.get(each["name"])
+            if own is None or own["name"] not in lacking:
+                steps.append((None, unused.of(each["type"], None)))
+            else:
+                del lacking[own["name"]]
+                steps.append((own["name"], self.of(each["type"], own["type"])))
+        defaults += [(name, self._default(wanted, each)) for name, each in lacking.items()]
+
+    def _default(self, wanted: Any, each: Any) -> Callable[[], Any]:
+        if "default" not in each:
+            message = f"the writer has no field {each['name']} of {wanted['name']}, which has no default"
+            return lambda: _raise(ValueError(message))
+        return lambda: default_of(each["type"], each["default"], self.wanted, self.tags)
+
+
+def _enum(written: Any, wanted: Any) -> Reading:
+    symbols = list(written["symbols"])
+    if wanted is None:
+        return lambda source, _depth: symbols[source.choice(len(symbols), "symbol")]
+    default = wanted.get("default")
+    known = [symbol if symbol in wanted["symbols"] else default for symbol in symbols]
+
+    def read(source: _Source, _depth: int) -> str:
+        number = source.choice(len(symbols), "symbol")
+        found: str | None = known[number]
+        if found is None:
+            message = f"the reader's {wanted['name']} has no symbol {symbols[number]}"
+            raise ValueError(message)
+        return found
+
+    return read
+
+
+def default_of(schema: Any, default: Any, defined: Mapping[str, Any], tags: Tags | None) -> Any:
+    """Return the value for which a field's default stands, as it is read.
+
+    Args:
+        schema: The field's schema.
+        default: Its default, as JSON.
+        defined: Named schemas.
+        tags: How values of unions name their branch; None if they do not.
+
+    Raises:
+        ValueError: If the default is none of the schema.
+    """
+    schema = definition_of(schema, defined)
+    if isinstance(schema, list):
+        for branch in branches_of(schema, defined):
+            try:
+                found = default_of(branch.schema, default, defined, tags)
+            except (TypeError, ValueError):
+                continue
+            if tags is None or not branch.is_tagged:
+                return found
+            return dict([tags.of(branch.name)], **found) if branch.is_record else (branch.name, found)
+        message = f"{default!r} is no default of a union"
+        raise ValueError(message)
+    kind, logical = kind_of(schema), logical_of(schema)
+    found = _plain_default(kind, schema, default, defined, tags)
+    return found if logical is None else logical.reader(schema)(found)
+
+
+def _plain_default(  # noqa: C901, PLR0911 - one case per type
+    kind: str, schema: Any, default: Any, defined: Mapping[str, Any], tags: Tags | None
+) -> Any:
+    match kind, default:
+        case (("bytes" | "fixed"), str()):
+            found = default.encode("latin-1")
+            if kind == "bytes" or len(found) == schema["size"]:
+                return found
+        case (("float" | "double"), (int() | float())) if not isinstance(default, bool):
+            return float(default)
+        case (("float" | "double"), str()) if default in _NO_NUMBERS:
+            return float(default)
+        case (("int" | "long"), int()) if not isinstance(default, bool):
+            return default
+        case ("null", None) | ("boolean", bool()) | ("string", str()):
+            return default
+        case "enum", str() if default in schema["symbols"]:
+            return default
+        case "array", list():
+            return [default_of(schema["items"], each, defined, tags) for each in default]
+        case "map", dict():
+            return {name: default_of(schema["values"], each, defined, tags) for name, each in default.items()}
+        case "record", dict():
+            return {
+                each["name"]: default_of(
+                    each["type"], default[name] if (name := each["name"]) in default else each["default"], defined, tags
+                )
+                for each in schema["fields"]
+                if each["name"] in default or "default" in each or _raise(ValueError(f"{each['name']} has no default"))
+            }
+    message = f"{default!r} is no default of {name_of(schema)}"
+    raise ValueError(message)
+
+
+def _refusing(message: str) -> Reading:
+    """Return a reader of values that do not resolve: an error only if there is such a value, as Avro's rules say."""
+    return lambda _source, _depth: _raise(ValueError(message))
+
+
+def _raise(error: Exception) -> Any:
+    raise error
+
+
+def too_deep() -> ValueError:
+    """Return the error for values within too many others."""
+    return ValueError(f"values are nested more than {DEEPEST} levels deep")

@@ -1,0 +1,372 @@
+"""Values of Avro in Python: the classes of logical types, and how values of unions name their branch."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from riverrun.schemas.avro.parsing import NAMED, definition_of, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Convert: TypeAlias = "Callable[[Any], Any]"
+
+TAG = "-type"
+"""The key under which a dict names its record, in unions of several. No field of Avro can have this name."""
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+LOCAL_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a local time has no zone
+_FIRST_DAY = dt.date(1970, 1, 1).toordinal()
+_DAY_MS = 24 * 60 * 60 * 1000
+_SIMPLE: dict[str, type] = {
+    "null": type(None),
+    "boolean": bool,
+    "int": int,
+    "long": int,
+    "float": float,
+    "double": float,
+    "string": str,
+    "bytes": bytes,
+    "enum": str,
+    "fixed": bytes,
+    "array": list,
+    "map": dict,
+    "record": dict,
+}
+_ACCEPTED: dict[type, tuple[type, ...]] = {
+    float: (int,),
+    dt.date: (str, int),
+    dt.datetime: (int,),
+    dt.time: (int,),
+    uuid.UUID: (str,),
+    decimal.Decimal: (bytes,),
+    bytes: (bytearray, memoryview),
+    list: (tuple,),
+}
+"""Other classes whose values are written as a class."""
+PROMOTED = {
+    ("int", "long"): "{0}",
+    ("int", "float"): "float({0})",
+    ("int", "double"): "float({0})",
+    ("long", "float"): "float({0})",
+    ("long", "double"): "float({0})",
+    ("float", "double"): "{0}",
+    ("string", "bytes"): "{0}.encode()",
+    ("bytes", "string"): "{0}.decode()",
+}
+"""Types that a reader's type may replace, with the expression that converts a value."""
+
+
+# Logical types
+
+
+@dataclass(frozen=True, slots=True)
+class Logical:
+    """A logical type.
+
+    Args:
+        cls: Class of its values.
+        family: Its name without the unit; types of one family hold values of one meaning.
+        reader: Returns the function that makes a value of a plain one, for a schema.
+        writer: Returns the function that makes a plain value, for a schema. It raises for values that do not fit.
+        inline: An expression of `reader`'s result, for generated functions; empty if they call it.
+    """
+
+    cls: type
+    family: str
+    reader: Callable[[Mapping[str, Any]], Convert]
+    writer: Callable[[Mapping[str, Any]], Convert]
+    inline: str = ""
+
+
+def logical_of(schema: Any) -> Logical | None:
+    """Return the logical type of a definition; None if it has none that values show."""
+    if not isinstance(schema, dict) or "logicalType" not in schema:
+        return None
+    return _LOGICAL.get(f"{schema['type']}-{schema['logicalType']}")
+
+
+def moment(value: dt.datetime) -> dt.datetime:
+    """Return a time with its zone; one without a zone is in UTC, whatever the machine's zone."""
+    return value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
+
+
+def _timestamp(per_second: int) -> Logical:
+    step = 1_000_000 // per_second
+
+    def read(number: int) -> dt.datetime:
+        return EPOCH + dt.timedelta(0, 0, number * step)
+
+    def write(value: Any) -> Any:
+        if not isinstance(value, dt.datetime):
+            return value
+        since = moment(value) - EPOCH
+        return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) // step
+
+    inline = f"EPOCH + timedelta(0, 0, {{0}} * {step})" if step > 1 else "EPOCH + timedelta(0, 0, {0})"
+    return Logical(dt.datetime, "timestamp", lambda _: read, lambda _: write, inline)
+
+
+def _local_timestamp(per_second: int) -> Logical:
+    step = 1_000_000 // per_second
+
+    def read(number: int) -> dt.datetime:
+        return LOCAL_EPOCH + dt.timedelta(0, 0, number * step)
+
+    def write(value: Any) -> Any:
+        if not isinstance(value, dt.datetime):
+            return value
+        if value.tzinfo is not None:
+            message = f"{value.isoformat()} has a time zone, and a local timestamp has none: replace(tzinfo=None)"
+            raise ValueError(message)
+        return (value - LOCAL_EPOCH) // dt.timedelta(microseconds=step)
+
+    return Logical(dt.datetime, "local-timestamp", lambda _: read, lambda _: write)
+
+
+def _read_date(days: int) -> dt.date:
+    return dt.date.fromordinal(days + _FIRST_DAY)
+
+
+def _write_date(value: Any) -> Any:
+    if isinstance(value, dt.datetime):
+        message = f"{value!r} is a moment, not a date: pass its date()"
+        raise TypeError(message)
+    if isinstance(value, str):
+        value = dt.date.fromisoformat(value)
+    return value.toordinal() - _FIRST_DAY if isinstance(value, dt.date) else value
+
+
+def _time(per_second: int) -> Logical:
+    step, whole = 1_000_000 // per_second, _DAY_MS * 1000
+
+    def read(number: int) -> dt.time:
+        number *= step
+        if not 0 <= number < whole:
+            message = f"{number // step} is no time of a day"
+            raise ValueError(message)
+        seconds, micros = divmod(number, 1_000_000)
+        return dt.time(seconds // 3600, seconds // 60 % 60, seconds % 60, micros)
+
+    def write(value: Any) -> Any:
+        if isinstance(value, dt.time):
+            if value.tzinfo is not None:
+                message = f"{value.isoformat()} has a time zone, and a time of day has none: replace(tzinfo=None)"
+                raise ValueError(message)
+            return (((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond) // step
+        if isinstance(value, int):
+            read(value)
+        return value
+
+    return Logical(dt.time, "time", lambda _: read, lambda _: write)
+
+
+def _write_uuid(value: Any) -> Any:
+    if isinstance(value, str):
+        uuid.UUID(value)
+    return str(value) if isinstance(value, uuid.UUID) else value
+
+
+def _decimal_reader(schema: Mapping[str, Any]) -> Convert:
+    precision, scale = schema["precision"], schema.get("scale", 0)
+    limit, most_bytes = 10**precision, precision // 2 + 2
+    context = decimal.Context(prec=precision + 1, Emin=-decimal.MAX_EMAX, Emax=decimal.MAX_EMAX)
+
+    def read(data: bytes) -> decimal.Decimal:
+        if len(data) > most_bytes:  # may be signs only
+            data = _shortened(data, most_bytes)
+        number = int.from_bytes(data, signed=True)
+        if not -limit < number < limit:
+            message = f"a decimal of {precision} digits has more"
+            raise ValueError(message)
+        return decimal.Decimal(number).scaleb(-scale, context)
+
+    return read
+
+
+def _shortened(data: bytes, most_bytes: int) -> bytes:
+    """Return the last bytes of a number whose other bytes only repeat its sign; else some that are too many for it."""
+    rest = data[: len(data) - most_bytes]
+    sign = b"\xff" if data[0] & 0x80 else b"\0"
+    return data[-most_bytes - 1 :] if rest.count(sign) == len(rest) else b"\x7f" + b"\xff" * most_bytes
+
+
+def _decimal_writer(schema: Mapping[str, Any]) -> Convert:
+    precision, scale, size = schema["precision"], schema.get("scale", 0), schema.get("size")
+    limit = 10**precision
+
+    def write(value: Any) -> Any:
+        if not isinstance(value, decimal.Decimal):
+            return value
+        sign, digits, exponent = value.as_tuple()
+        if not isinstance(exponent, int):
+            message = f"{value} is no number of Avro"
+            raise ValueError(message)  # noqa: TRY004 - a value, not its class
+        shift = exponent + scale if any(digits) else 0
+        if shift > precision or len(digits) > precision + max(0, -shift):
+            message = f"{value} has more digits than decimal({precision}, {scale})"
+            raise ValueError(message)
+        number = 0
+        for digit in digits:
+            number = number * 10 + digit
+        number, left = (number * 10**shift, 0) if shift >= 0 else divmod(number, 10**-shift)
+        if left or number >= limit:
+            message = f"{value} does not fit decimal({precision}, {scale})"
+            raise ValueError(message)
+        number = -number if sign else number
+        length = (number ^ (number >> precision * 4)).bit_length() // 8 + 1 if size is None else size
+        return number.to_bytes(length, signed=True)
+
+    return write
+
+
+_DECIMAL = Logical(decimal.Decimal, "decimal", _decimal_reader, _decimal_writer)
+_LOGICAL = {
+    "long-timestamp-millis": _timestamp(1000),
+    "long-timestamp-micros": _timestamp(1_000_000),
+    "long-local-timestamp-millis": _local_timestamp(1000),
+    "long-local-timestamp-micros": _local_timestamp(1_000_000),
+    "int-date": Logical(dt.date, "date", lambda _: _read_date, lambda _: _write_date),
+    "int-time-millis": _time(1000),
+    "long-time-micros": _time(1_000_000),
+    "bytes-decimal": _DECIMAL,
+    "fixed-decimal": _DECIMAL,
+    "string-uuid": Logical(uuid.UUID, "uuid", lambda _: uuid.UUID, lambda _: _write_uuid),
+}
+
+
+def class_of(schema: Any) -> type:
+    """Return the class of the values that are read with a definition, which is no union."""
+    logical = logical_of(schema)
+    return _SIMPLE.get(kind_of(schema), object) if logical is None else logical.cls
+
+
+def accepts(schema: Any, value: Any) -> bool:
+    """Return whether a definition may have a value, judged by the value itself and not by its parts."""
+    cls, kind = class_of(schema), kind_of(schema)
+    if isinstance(value, bool) or value is None or not isinstance(value, cls):
+        if cls in {bool, type(None)} or isinstance(value, bool):
+            return value.__class__ is cls
+        if not isinstance(value, _ACCEPTED.get(cls, ())):
+            return False
+    if cls is dt.date:
+        return not isinstance(value, dt.datetime)
+    if kind == "enum":
+        return value in schema["symbols"]
+    if kind == "fixed" and cls is bytes:
+        return len(value) == schema["size"]
+    if kind in {"int", "long"} and isinstance(value, int):
+        return -1 << (bits := 31 if kind == "int" else 63) <= value < 1 << bits
+    return kind != "float" or not math.isfinite(value) or abs(value) < 3.5e38  # noqa: PLR2004 - the highest float
+
+
+# Unions
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A branch of a union.
+
+    Args:
+        number: Its place.
+        schema: Its definition.
+        name: The name of its type: full, or that of a primitive or complex type.
+        cls: Class of its values.
+        is_tagged: Whether values name their branch, since another branch has values of this class too.
+    """
+
+    number: int
+    schema: Any
+    name: str
+    cls: type
+    is_tagged: bool
+
+    @property
+    def is_record(self) -> bool:
+        """Return whether its values are records, which name their branch in a key rather than in a tuple."""
+        return kind_of(self.schema) == "record"
+
+
+def branches_of(union: list[Any], defined: Mapping[str, Any]) -> tuple[Branch, ...]:
+    """Return the branches of a union."""
+    found = [definition_of(each, defined) for each in union]
+    classes = [class_of(each) for each in found]
+    return tuple(
+        Branch(number, each, name_of(each), cls, classes.count(cls) > 1)
+        for number, (each, cls) in enumerate(zip(found, classes, strict=True))
+    )
+
+
+def name_of(definition: Any) -> str:
+    """Return the full name of a named definition, or the name of its type."""
+    return str(definition["name"]) if kind_of(definition) in NAMED else kind_of(definition)
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """How records in unions of several name their branch: by a key of their dict.
+
+    Args:
+        keys: Key and value by the record's full name, where they are not `TAG` and the name.
+    """
+
+    keys: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
+
+    def of(self, record: str) -> tuple[str, Any]:
+        """Return the key and the value that name a record."""
+        return self.keys.get(record, (TAG, record))
+
+
+# Resolution
+
+
+def resolved(written: Any, branches: tuple[Branch, ...]) -> Branch | None:
+    """Return the branch of a reader's union to which values of a definition belong, as Java chooses it.
+
+    The branch with its type and full name comes first. Then comes one with its short name or an alias, and at last one to
+    which its numbers or texts are promoted.
+    """
+    kind = kind_of(written)
+    same = [each for each in branches if kind_of(each.schema) == kind]
+    exact = next((each for each in same if each.name == name_of(written)), None)
+    others = (each for each in same if matches(written, each.schema))
+    promoted = (each for each in branches if (kind, kind_of(each.schema)) in PROMOTED)
+    return exact or next(others, None) or next(promoted, None)
+
+
+def matches(written: Any, wanted: Any) -> bool:
+    """Return whether values of one definition are read as another's; neither is a union. Ignores parts."""
+    one, other = kind_of(written), kind_of(wanted)
+    if one != other:
+        return (one, other) in PROMOTED
+    if one not in NAMED:
+        return True
+    if one == "fixed" and written["size"] != wanted["size"]:
+        return False
+    short = written["name"].rpartition(".")[2]
+    aliases = wanted.get("aliases", ())
+    return short == wanted["name"].rpartition(".")[2] or written["name"] in aliases or short in aliases
+
+
+def logical_between(written: Any, wanted: Any) -> tuple[Logical | None, Any]:
+    """Return the logical type by which a value is read, and the definition that has it; None for plain values.
+
+    The reader's schema decides whether there is one, and the writer's how it is read.
+
+    Raises:
+        ValueError: If both have one, of different meanings.
+    """
+    one = logical_of(written)
+    if wanted is None:
+        return one, written
+    other = logical_of(wanted)
+    if other is None or one is None:
+        return other, wanted
+    if one.family != other.family:
+        message = f"a {one.family} is not read as a {other.family}"
+        raise ValueError(message)
+    return one, written

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
@@ -27,6 +27,18 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 Send: TypeAlias = "Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]"
 """Sends a record: topic, key, value, timestamp (ms), headers, and the partition or None (`RecordCollector.send`)."""
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(time: datetime) -> datetime:
+    """Return a time with its zone. One without a zone is in UTC, so that it means the same on every machine.
+
+    >>> moment(datetime(2026, 1, 1)).isoformat()
+    '2026-01-01T00:00:00+00:00'
+    """
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def check_headers(headers: object) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from riverrun.arguments import DURATION, MOMENT, optional, takes
 from riverrun.errors import TopologyError
+from riverrun.records import EPOCH, moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
 K = TypeVar("K")
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_TIME_MS = 2**63 - 1
 """The end of windows without an end (`Long.MAX_VALUE`)."""
 
@@ -332,6 +331,7 @@ class UnlimitedWindows:
 
     Copied from `org.apache.kafka.streams.kstream.UnlimitedWindows`.
 
+    >>> from datetime import datetime
     >>> from datetime import UTC, datetime
     >>> UnlimitedWindows.of(start=datetime(2026, 1, 1, tzinfo=UTC))
     UnlimitedWindows(start_ms=1767225600000)
@@ -345,17 +345,14 @@ class UnlimitedWindows:
     @classmethod
     @takes(start=optional(MOMENT))
     def of(cls, *, start: datetime | None = None) -> UnlimitedWindows:
-        """Return the window that begins at `start`, by default at the epoch.
+        """Return the window that begins at `start`, by default at the epoch. A start without a zone is in UTC.
 
         Raises:
-            TopologyError: If the start has no time zone, is before the epoch, or is not a whole number of milliseconds.
+            TopologyError: If the start is before the epoch, or is not a whole number of milliseconds.
         """
         if start is None:
             return cls()
-        if start.tzinfo is None:
-            message = f"start must have a time zone: {start!r}"
-            raise TopologyError(message)
-        return cls(millis(start - _EPOCH, "start, counted from the epoch,"))
+        return cls(millis(moment(start) - EPOCH, "start, counted from the epoch,"))
 
     @property
     def size_ms(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from riverrun.errors import RangeError
@@ -12,7 +12,7 @@ from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.inputs.offset_reset import reset_offsets
 from riverrun.hosting.ownership.fencing import settled_offsets
 from riverrun.kafka.ranges import check_ranges, offsets_at_time
-from riverrun.records import OffsetRange, OffsetVector, TopicPartition, shortened, whole_number
+from riverrun.records import EPOCH, OffsetRange, OffsetVector, TopicPartition, moment, shortened, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -206,8 +206,8 @@ def _vector(connected: ConnectedApplication, partitions: list[TopicPartition], t
 def time_ms(text: str) -> int:
     """Return a time as ms since the epoch; without a zone it is UTC.
 
-    >>> time_ms("1970-01-01T00:01:00+00:00"), time_ms("1970-01-02")
-    (60000, 86400000)
+    >>> time_ms("1970-01-01T00:01:00+00:00"), time_ms("1970-01-02"), time_ms("2026-01-01T00:00:00.001Z")
+    (60000, 86400000, 1767225600001)
 
     Raises:
         RangeError: If the text is no time.
@@ -217,8 +217,7 @@ def time_ms(text: str) -> int:
     except ValueError as error:
         message = f"{text!r} is not a time"
         raise RangeError(message, hint=_TIME_HINT) from error
-    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return int(aware.timestamp() * 1000)
+    return (moment(time) - EPOCH) // timedelta(milliseconds=1)
 
 
 def _bound_ms(text: str) -> int:

@@ -180,7 +180,7 @@ def _python(schema: Any, named: dict[str, Any]) -> Any:
 def _union(types: list[Any]) -> Any:
     """Return the union of types; `Any` if values name their branch, as those of two types with one class do."""
     classes = [get_origin(each) or (dict if is_typeddict(each) else each) for each in types]
-    found = Union[tuple(types)]  # noqa: UP007 - made of values
+    found: Any = Union[tuple(types)]  # noqa: UP007 - made of values
     try:
         inspect.type_info(found)
     except TypeError:

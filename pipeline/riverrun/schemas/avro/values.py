@@ -9,6 +9,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from riverrun.records import EPOCH, moment
 from riverrun.schemas.avro.parsing import NAMED, definition_of, kind_of
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 TAG = "-type"
 """The key under which a dict names its record, in unions of several. No field of Avro can have this name."""
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 LOCAL_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a local time has no zone
 _FIRST_DAY = dt.date(1970, 1, 1).toordinal()
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -88,11 +88,6 @@ def logical_of(schema: Any) -> Logical | None:
     if not isinstance(schema, dict) or "logicalType" not in schema:
         return None
     return _LOGICAL.get(f"{schema['type']}-{schema['logicalType']}")
-
-
-def moment(value: dt.datetime) -> dt.datetime:
-    """Return a time with its zone; one without a zone is in UTC, whatever the machine's zone."""
-    return value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
 
 
 def _timestamp(per_second: int) -> Logical:

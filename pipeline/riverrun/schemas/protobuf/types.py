@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import msgspec
 
+from riverrun.records import EPOCH, moment
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -29,7 +31,6 @@ _KEPT = (bytes, dt.datetime, dt.timedelta)
 UNKNOWN = "-unknown"
 """The key of a message's fields that its class does not know, as bytes. No field of Protobuf can have this name."""
 _SECOND_NANOS = 1_000_000_000
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def plain_of(descriptor: Any) -> Plain:
@@ -158,7 +159,7 @@ def _time(value: Any) -> dt.datetime | str:
     if nanos % 1000 or not 0 <= nanos < _SECOND_NANOS:
         text: str = value.ToJsonString()  # a datetime would lose its nanoseconds
         return text
-    return _EPOCH + dt.timedelta(0, value.seconds, nanos // 1000)
+    return EPOCH + dt.timedelta(0, value.seconds, nanos // 1000)
 
 
 def _json(value: Any) -> Any:
@@ -289,7 +290,7 @@ def _fill_wrapper(message: Any, value: Any) -> None:
 
 def _fill_timestamp(message: Any, value: Any) -> None:
     if isinstance(value, dt.datetime):
-        message.FromDatetime(value)
+        message.FromDatetime(moment(value))
     else:
         message.FromJsonString(value)
 

@@ -331,7 +331,6 @@ class UnlimitedWindows:
 
     Copied from `org.apache.kafka.streams.kstream.UnlimitedWindows`.
 
-    >>> from datetime import datetime
     >>> from datetime import UTC, datetime
     >>> UnlimitedWindows.of(start=datetime(2026, 1, 1, tzinfo=UTC))
     UnlimitedWindows(start_ms=1767225600000)

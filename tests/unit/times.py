@@ -27,7 +27,7 @@ from riverrun import (
     UnlimitedWindows,
 )
 from riverrun.serde.api import SerdePlace, placed
-from riverrun.spark.columns import columns_of
+from riverrun.spark.columns import Columns, columns_of
 from riverrun.spark.ranges import time_ms
 from riverrun.sql import build_sql
 from riverrun.testing import TopologyTestDriver
@@ -123,28 +123,24 @@ def serdes() -> Iterator[tuple[str, Serde[Any], Callable[[Any], Any]]]:
     yield "Protobuf", Protobuf(Timestamp, dicts=True), lambda time: time
 
 
-def shown(make: Callable[[], Any]) -> str:
-    """What a place makes of a time, or its error."""
+def shown(make: Callable[..., Any], *given: Any) -> str:
+    """Return the text of the result of a call, or of its error."""
     try:
-        return repr(make())
+        return repr(make(*given))
     except Exception as error:  # noqa: BLE001 - whatever a place raises
         return f"{type(error).__name__}: {str(error).splitlines()[0]}"
 
 
-def of_serde(serde: Serde[Any], value: Any) -> Any:
-    own = placed(serde, SerdePlace("t", is_key=False, registry={"url": f"mock://{uuid.uuid4()}"}))
-    data = own.serialize(value)
-    return (
-        base64.b16encode(data),
-        own.deserialize(data),
-        columns_of("value", own).arrays([data], lambda _: {})[0].to_pylist(),
-    )
+def of_made(own: Serde[Any], columns: Columns, make: Callable[[Any], Any], time: Any) -> Any:
+    """Return the bytes of a value, the value that comes back, and its columns."""
+    data = own.serialize(make(time))
+    return base64.b16encode(data), own.deserialize(data), columns.arrays([data], lambda _: {})[0].to_pylist()
 
 
-def of_store(serde: Serde[Any], value: Any) -> Any:
-    """What a value becomes in a table and behind it."""
+def of_store(serde: Serde[Any], make: Callable[[Any], Any], time: Any) -> Any:
+    """Return the bytes that a value has behind a table."""
     builder = StreamsBuilder()
-    stream = builder.stream("in", Consumed(STRING, STRING)).map_values(lambda _: value)
+    stream = builder.stream("in", Consumed(STRING, STRING)).map_values(lambda _: make(time))
     stream.to_table(Materialized("t", STRING, serde)).to_stream().to("out", Produced(STRING, serde))
     with TopologyTestDriver(builder.build()) as driver:
         driver.input_topic("in", STRING, STRING).pipe_input("k", "x", timestamp=1)
@@ -152,7 +148,7 @@ def of_store(serde: Serde[Any], value: Any) -> Any:
 
 
 def of_sql(text: str) -> Any:
-    """What SQL makes of a text, and of the moment that it stands for."""
+    """Return the rows that SQL makes of a text, and of the moment that it stands for."""
     statements = (
         "CREATE STREAM s (k STRING KEY, at TIMESTAMP, said STRING) WITH (kafka_topic='s', value_format='DELIMITED');"
         "CREATE STREAM o WITH (value_format='JSON') AS SELECT k, at, CAST(said AS TIMESTAMP) AS cast_at, "
@@ -170,7 +166,7 @@ def main() -> None:
         own = placed(serde, SerdePlace("t", is_key=False, registry={"url": f"mock://{uuid.uuid4()}"}))
         columns = columns_of("value", own)
         for time in TIMES:
-            print(name, time, shown(lambda o=own, c=columns, m=make, t=time: of_serde(o, c, m(t))))
+            print(name, time, shown(of_made, own, columns, make, time))
     for (name, serde, make), time in product(serdes(), TIMES[:3]):
         if name in {
             "Avro timestamp-micros union",
@@ -179,13 +175,13 @@ def main() -> None:
             "JSON(At)",
             "Protobuf",
         }:
-            print("table", name, time, shown(lambda s=serde, m=make, t=time: of_store(s, m(t))))
+            print("table", name, time, shown(of_store, serde, make, time))
     for time in TIMES:
-        print("UnlimitedWindows", time, shown(lambda t=time: UnlimitedWindows.of(start=t)))
+        print("UnlimitedWindows", time, shown(lambda start: UnlimitedWindows.of(start=start), time))
     for text in TEXTS:
-        print("--from, --to", text, shown(lambda t=text: time_ms(t)))
-        print("topic write", text, shown(lambda t=text: LINES.record(json.dumps({"at": t}), 0)))
-        print("SQL", text, shown(lambda t=text: of_sql(t)))
+        print("--from, --to", text, shown(time_ms, text))
+        print("topic write", text, shown(LINES.record, json.dumps({"at": text}), 0))
+        print("SQL", text, shown(of_sql, text))
 
 
 if __name__ == "__main__":

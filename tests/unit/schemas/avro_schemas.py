@@ -206,7 +206,7 @@ def _encoded(draw: Any, schema: Any, defined: dict[str, Any], depth: int) -> byt
         case "enum":
             return _number(draw(st.integers(0, len(schema["symbols"]) - 1)))
         case "fixed":
-            return draw(st.binary(min_size=schema["size"], max_size=schema["size"]))
+            return bytes(draw(st.binary(min_size=schema["size"], max_size=schema["size"])))
     return b"".join(_encoded(draw, field["type"], defined, depth - 1) for field in schema["fields"])
 
 

@@ -34,10 +34,10 @@ DEEPEST = 200
 """Greatest number of records, arrays and maps within each other, which leaves room on Python's stack."""
 _FREE, _PER_BYTE = 10_000, 16
 """Number of values without bytes of their own in any value, and further ones for each byte."""
-_PROMOTE: dict[tuple[str, str], Callable[[Any], Any]] = {
-    pair: {"float({0})": float, "{0}.encode()": str.encode, "{0}.decode()": bytes.decode}[text]
-    for pair, text in PROMOTED.items()
-    if text != "{0}"
+_PROMOTE: dict[str, Callable[[Any], Any]] = {
+    "float({0})": float,
+    "{0}.encode()": str.encode,
+    "{0}.decode()": bytes.decode,
 }
 FLOATS = {"float": struct.Struct("<f"), "double": struct.Struct("<d")}
 BITS = {"int": 32, "long": 64}
@@ -160,13 +160,14 @@ class _Reader:
     def _converted(self, written: Any, wanted: Any) -> Reading:
         read = self._plain(kind_of(written), written, wanted)
         steps = []
-        logical, by = None, None
+        logical, by = None, written
         if self.shows:
             try:
                 logical, by = logical_between(written, wanted)
             except ValueError as error:
                 return _refusing(str(error))
-        promote = None if wanted is None else _PROMOTE.get((kind_of(written), kind_of(wanted)))
+        pair = None if wanted is None else (kind_of(written), kind_of(wanted))
+        promote = None if pair is None else _PROMOTE.get(PROMOTED.get(pair, ""))
         steps += [promote] if promote is not None and (logical is None or by is wanted) else []
         steps += [] if logical is None else [logical.reader(by)]
         if not steps:

@@ -42,9 +42,7 @@ def plain_writer(schema: Any, head: bytes, tags: Tags) -> Write:
         try:
             write(out, value, 0)
         except _MisfitError as error:
-            if not error.path:
-                raise
-            message = f"{error}, at {'.'.join(reversed(error.path))}"
+            message = f"{error}, at {'.'.join(reversed(error.path))}" if error.path else str(error)
             raise ValueError(message) from error
         except RecursionError as error:
             raise too_deep() from error
@@ -81,6 +79,8 @@ class _Writer:
                 plain = prepare(value)
             except (ArithmeticError, TypeError, ValueError) as error:
                 raise _MisfitError(str(error)) from error
+            if not isinstance(plain, int | str | bytes | bytearray | memoryview):
+                raise _no(value, schema["logicalType"])
             write(out, plain, depth)
 
         return prepared
@@ -202,8 +202,11 @@ class _Writer:
         if not found:
             raise _none(branches, value)
         names = " and ".join(each.name for each in found)
-        key, tag = self.tags.of(found[0].name) if found[0].is_record else (None, None)
-        how = f"{{{key!r}: {tag!r}, ...}}" if key else f"({found[0].name!r}, {{...}})"
+        first = found[0]
+        how = f"({first.name!r}, {{...}})"
+        if first.is_record:
+            key, tag = self.tags.of(first.name)
+            how = f"{{{key!r}: {tag!r}, ...}}"
         message = f"{_short(value)} may be {names}, and does not name one of them, as {how} does"
         raise _MisfitError(message)
 

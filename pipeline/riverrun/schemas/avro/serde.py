@@ -28,6 +28,7 @@ from riverrun.schemas.subjects import Reference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from types import UnionType
 
     from riverrun.schemas.framed import Read, Write
     from riverrun.schemas.registry import Registry
@@ -52,6 +53,16 @@ def Avro(
 
 @overload
 def Avro(
+    type_: UnionType,
+    *,
+    schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
+    references: Sequence[tuple[str, str, int]] = (),
+    config: Mapping[str, Any] | None = None,
+) -> Serde[Any]: ...
+
+
+@overload
+def Avro(
     type_: None = None,
     *,
     schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
@@ -61,7 +72,7 @@ def Avro(
 
 
 def Avro(  # noqa: N802
-    type_: type[Any] | None = None,
+    type_: type[Any] | UnionType | None = None,
     *,
     schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
     references: Sequence[tuple[str, str, int]] = (),
@@ -79,8 +90,8 @@ def Avro(  # noqa: N802
     'avro[Flight]'
 
     Args:
-        type_: Type of the values: a `msgspec.Struct`, a dataclass, a TypedDict, or any other type that msgspec can decode. By
-            default, records are dicts.
+        type_: Type of the values: a `msgspec.Struct`, a dataclass, a TypedDict, or any other type that msgspec can decode, such
+            as a union of structs with tags. By default, records are dicts.
         schema: The schema, as JSON text or as parsed JSON; derived from the type by default.
         references: Registered schemas that the schema uses: name, subject and version of each.
         config: `auto.register.schemas`, `use.latest.version`, `normalize.schemas` and `subject.name.strategy`, where they
@@ -105,9 +116,7 @@ def Avro(  # noqa: N802
     return framed(made_of.name, made_of, settings, remake, value_type)
 
 
-def _again(
-    type_: type[Any] | None, text: str | None, references: tuple[Reference, ...], settings: Mapping[str, Any]
-) -> Serde[Any]:
+def _again(type_: Any, text: str | None, references: tuple[Reference, ...], settings: Mapping[str, Any]) -> Serde[Any]:
     made: Serde[Any] = Avro(type_, schema=text, references=references, config=settings)
     return made
 
@@ -133,7 +142,7 @@ class AvroFormat:
         references: Schemas that the schema uses.
     """
 
-    type_: type[Any] | None
+    type_: Any
     text: str | None
     references: tuple[Reference, ...] = ()
 

@@ -114,7 +114,7 @@ class _Tagging:
             structs = [each for each in kinds if isinstance(each, inspect.StructType) and each.tag is not None]
             names = ({each.tag: each for each in structs}, {each.cls.__name__: each for each in structs})
             for each in (names[0].get(branch.name), names[0].get(short), names[1].get(short)):
-                if each is not None:
+                if each is not None and each.tag_field is not None:
                     if self.keys.setdefault(branch.name, (each.tag_field, each.tag)) == (each.tag_field, each.tag):
                         return each
                     break

@@ -242,7 +242,8 @@ def class_of(schema: Any) -> type:
 
 def accepts(schema: Any, value: Any) -> bool:
     """Return whether a definition may have a value, judged by the value itself and not by its parts."""
-    cls, kind = class_of(schema), kind_of(schema)
+    cls: Any = class_of(schema)
+    kind = kind_of(schema)
     if isinstance(value, bool) or value is None or not isinstance(value, cls):
         if cls in {bool, type(None)} or isinstance(value, bool):
             return value.__class__ is cls
@@ -251,9 +252,9 @@ def accepts(schema: Any, value: Any) -> bool:
     if cls is dt.date:
         return not isinstance(value, dt.datetime)
     if kind == "enum":
-        return value in schema["symbols"]
+        return bool(value in schema["symbols"])
     if kind == "fixed" and cls is bytes:
-        return len(value) == schema["size"]
+        return bool(len(value) == schema["size"])
     if kind in {"int", "long"} and isinstance(value, int):
         return -1 << (bits := 31 if kind == "int" else 63) <= value < 1 << bits
     return kind != "float" or not math.isfinite(value) or abs(value) < 3.5e38  # noqa: PLR2004 - the highest float

@@ -308,8 +308,12 @@ def _fill_json(message: Any, value: Any) -> None:
 
 
 def _type(descriptor: Any, within: tuple[str, ...]) -> Any:
-    if descriptor.full_name in within:
-        return Any  # the message contains itself
+    if descriptor.full_name in within or descriptor.full_name in _JSON:
+        return Any  # JSON, or the message contains itself
+    if descriptor.full_name in WRAPPERS:
+        return _single(descriptor.fields_by_name["value"], within)
+    if descriptor.full_name == _TIMESTAMP:
+        return dt.datetime
     within = (*within, descriptor.full_name)
     return _typed_dict(descriptor.name, {field.name: _field_type(field, within) for field in descriptor.fields})
 
@@ -325,10 +329,7 @@ def _field_type(field: Any, within: tuple[str, ...]) -> Any:
 
 def _single(field: Any, within: tuple[str, ...]) -> Any:
     if field.message_type is not None:
-        name = field.message_type.full_name
-        if name in WRAPPERS:
-            return _single(field.message_type.fields_by_name["value"], within)
-        return dt.datetime if name == _TIMESTAMP else Any if name in _JSON else _type(field.message_type, within)
+        return _type(field.message_type, within)
     if field.enum_type is not None:
         return str
     kinds = {field.CPPTYPE_BOOL: bool, field.CPPTYPE_DOUBLE: float, field.CPPTYPE_FLOAT: float}

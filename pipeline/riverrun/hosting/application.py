@@ -106,6 +106,7 @@ class Application:
             max_task_idle_ms=streams.max_task_idle_ms,
             environment=self.environment(str(task_id)),
             dead_letters=self.dead_letters,
+            sources=self.topology.source_topics,
         )
 
     def environment(self, task: str) -> Environment:

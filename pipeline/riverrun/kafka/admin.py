@@ -64,6 +64,13 @@ _MOST_PARTITIONS = 100_000
 _MOST_REPLICAS = 2**15 - 1
 
 
+class Topic(NamedTuple):
+    """An existing topic: its id, which a topic that is deleted and created again does not keep, and its partitions."""
+
+    id: str
+    partitions: int
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
     """A required topic.
@@ -108,13 +115,18 @@ class Admin:
         self._leaders = Leaders(self._requests)
         self._groups = Groups(self._requests)
 
+    def topics(self, topics: Iterable[str]) -> dict[str, Topic]:
+        """Return the id and the number of partitions of those topics that exist, with one request."""
+        found = self._described(topics).items()
+        return {name: Topic(str(answer.topic_id), len(answer.partitions)) for name, answer in found}
+
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """Return the number of partitions of those topics that exist."""
-        return {name: len(answer.partitions) for name, answer in self._described(topics).items()}
+        return {name: topic.partitions for name, topic in self.topics(topics).items()}
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Return the ids of those topics that exist. A topic that is deleted and recreated gets a new id."""
-        return {name: str(answer.topic_id) for name, answer in self._described(topics).items()}
+        return {name: topic.id for name, topic in self.topics(topics).items()}
 
     def require(self, topics: Iterable[str], why: str) -> None:
         """Check that topics exist.

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from riverrun.errors import USER_ERRORS, RefusedRecordError, StreamsError
@@ -118,6 +119,8 @@ class Task:
         self._has_progress = False
         self._tells_next_times = False
         self._prepared = TaskCommit({}, ())
+        self._topics: Mapping[TopicPartition, Mapping[str, int]] = {}
+        self._dropped_before: Counter[str] = Counter()
         self._begun: dict[TopicPartition, int] = {}
 
     def stores(self) -> Mapping[str, Any]:
@@ -169,8 +172,18 @@ class Task:
         """Apply changelog records, which have keys and precede `next_offset`, to the store they belong to."""
         self._stores.restore(changelog, batch, next_offset)
 
-    def start(self, committed: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Continue from committed offsets: take over their times, initialise the processors."""
+    def start(
+        self,
+        committed: Mapping[TopicPartition, tuple[int, str]],
+        topics: Mapping[TopicPartition, Mapping[str, int]] = MappingProxyType({}),
+    ) -> None:
+        """Continue from committed offsets: take over their times, initialise the processors.
+
+        Args:
+            committed: Offset and metadata per input.
+            topics: Ids of topics to commit with each input.
+        """
+        self._topics = topics
         if self.state is TaskState.CREATED:
             self._move_to(TaskState.RESTORING)
         for queue in self._queues.all():
@@ -199,7 +212,8 @@ class Task:
                 yield f"node {name}", operator
 
     def _take_over(self, committed: OffsetMetadata) -> None:
-        """Take over kept times; every input has its own copy, and the latest counts (`ProcessorMetadata.update`)."""
+        """Take over kept times and counts; every input has a copy, and the latest counts (`ProcessorMetadata.update`)."""
+        self._dropped_before |= Counter(committed.dropped)
         known = self._context.processor_metadata
         for key, time_ms in committed.processor_metadata.items():
             known[key] = max(time_ms, known.get(key, time_ms))
@@ -426,13 +440,17 @@ class Task:
 
     def _committable(self) -> Iterator[tuple[TopicPartition, tuple[int, str]]]:
         kept, times, mark = self._context.processor_metadata, self._times.current(), self._holding.say()
+        dropped = {str(reason): count for reason, count in (self._dropped_before + self.dropped).items()}
         for tp in self.spec.inputs:
             queue = self._queue(tp)
             next_time = queue.next_time() if self._tells_next_times else -1  # skips undecodable records
             offset = queue.committable_offset()
             if offset >= 0:
                 taken = self._packs[tp].taken(offset, queue.waiting_at(offset)) if tp in self._packs else 0
-                metadata = OffsetMetadata(queue.partition_time, kept, taken, times, next_time, mark)
+                topics = self._topics.get(tp, {})
+                metadata = OffsetMetadata(
+                    queue.partition_time, kept, taken, times, next_time, mark=mark, topics=topics, dropped=dropped
+                )
                 yield tp, (offset, metadata.encode())
 
     def _queue(self, tp: TopicPartition) -> RecordQueue:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from riverrun.processor.handlers import ErrorHandlers
 from riverrun.records import TopicPartition
 from riverrun.runtime.context import Environment
-from riverrun.runtime.layout import changelog_name
+from riverrun.runtime.layout import changelog_name, internal_name
 
 if TYPE_CHECKING:
     from riverrun.processor.timestamps import TimestampExtractor
@@ -32,6 +32,7 @@ class TaskSpec:
             0 waits only for records that the broker already has, -1 not at all.
         environment: The facts that its processors may know about the application.
         dead_letters: The topic of all dead letters, whatever the handlers say; None leaves it to them.
+        sources: The external topics that tasks of its application read.
     """
 
     id: TaskId
@@ -43,6 +44,18 @@ class TaskSpec:
     max_task_idle_ms: int = 0
     environment: Environment = field(default_factory=Environment)
     dead_letters: str | None = None
+    sources: tuple[str, ...] = ()
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Return the topics that its offsets and its state depend on.
+
+        These are its inputs, the sources of its application, the repartition topics that it writes, and its changelogs.
+        """
+        inputs = (tp.topic for tp in self.inputs)
+        written = (internal_name(self.application_id, name) for name in self.sub_topology.written_repartition_topics)
+        own = (tp.topic for tp in self.own_changelogs.values())
+        return tuple(dict.fromkeys((*inputs, *self.sources, *sorted(written), *own)))
 
     @property
     def own_changelogs(self) -> dict[str, TopicPartition]:

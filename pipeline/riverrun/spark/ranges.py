@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from riverrun.errors import RangeError
 from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.inputs.offset_reset import reset_offsets
+from riverrun.hosting.inputs.recreated_topics import committed_ids, found_ids, require_same
 from riverrun.hosting.ownership.fencing import settled_offsets
 from riverrun.kafka.ranges import check_ranges, offsets_at_time
 from riverrun.records import EPOCH, OffsetRange, OffsetVector, TopicPartition, moment, shortened, whole_number
@@ -174,6 +175,8 @@ def _bound(connected: ConnectedApplication, tps: Iterable[TopicPartition], text:
     match text:
         case "committed":
             known = settled_offsets(connected, partitions)
+            present = found_ids(admin, {tp.topic for tp in partitions})
+            require_same(connected.application, committed_ids(known, connected.id).items(), present)
             missing = [tp for tp in partitions if tp not in known]
             starts = reset_offsets(connected, missing, SystemClock().now_ms())
             return starts | {tp: c.offset for tp, c in known.items()}

@@ -89,11 +89,11 @@ class StateBackend(Protocol):
         ...
 
     def topic_ids(self) -> dict[str, str]:
-        """Return the recorded ids of the changelog topics."""
+        """Return the recorded ids of the changelogs, and of the inputs."""
         ...
 
     def note_topic_ids(self, ids: Mapping[str, str]) -> None:
-        """Record the ids of changelog topics; ids of other topics are kept.
+        """Record the ids of topics; ids of other topics are kept.
 
         Raises:
             StateError: If it cannot be written.

@@ -93,7 +93,7 @@ class StreamsConfig:
         snapshot_interval_ms: How often workers write snapshots of tasks whose state has changed; 0 for never.
         bounded_wall_clock_punctuation: Treatment of wall-clock punctuations in bounded runs: `refuse` them, call each
                 `once` at the end of every slice of its task, or `never`.
-        metadata_max_age_ms: How often a worker looks for new topics and partitions.
+        metadata_max_age_ms: How often a worker looks for new topics that match a pattern. It looks at known topics more often.
         bounded_buffer_max_bytes: Memory for a task's records from repartition topics in a bounded run. Further records
                 spill to `state.dir`.
         metrics_num_samples: Number of samples behind each sampled metric of processors' sensors.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.config import EXACTLY_ONCE_V2
 from riverrun.errors import StreamsError, TaskMigratedError
 from riverrun.hosting.inputs.offset_reset import reset_offsets
+from riverrun.hosting.inputs.recreated_topics import found_ids, ids_to_commit, require_same
 from riverrun.hosting.ownership.fencing import transactional_id
 from riverrun.hosting.restoring.snapshots import TaskCheckpoint, publish_checkpoint, take_checkpoint
 from riverrun.hosting.restoring.store_changelog_reader import silently
@@ -208,7 +209,9 @@ class OwnedTask:
     def start(self) -> None:
         """Take the last step of `open`, once the state is complete: continue from the committed offsets."""
         self.counts_since_ms = self._clock.now_ms()
-        self.task.start({tp: (c.offset, c.metadata) for tp, c in self.committed.items()})
+        committed = {tp: (c.offset, c.metadata) for tp, c in self.committed.items()}
+        topics = {tp: ids_to_commit(tp, self._start.topics, self._application.id) for tp in self.inputs}
+        self.task.start(committed, topics)
         self.task.hold(self.right.hold)
 
     def obey(self, right: Right) -> None:
@@ -272,6 +275,20 @@ class OwnedTask:
         self._own_commits = self._own_commits[-1:]
         self.doubted_since = None
 
+    @property
+    def topics(self) -> Mapping[str, int]:
+        """Return the ids of the topics that it depends on, as they were when it was taken over."""
+        return self._start.topics
+
+    def require_same_topics(self) -> None:
+        """Make sure that the topics that it depends on are still those that it was taken over with.
+
+        Raises:
+            TopicError: If a topic was deleted and created again.
+            BrokerError: If the brokers do not answer.
+        """
+        require_same(self._application, self.topics.items(), found_ids(self._admin, self.topics))
+
     def check_owner(self) -> None:
         """Find out, before taking the task over once more, whether another owner has continued it.
 
@@ -279,11 +296,13 @@ class OwnedTask:
         or by a successor. A successor must not be fenced in turn.
 
         Raises:
+            TopicError: If a topic was deleted and created again. Brokers delete committed offsets with it.
             TaskMigratedError: If the last commit is another owner's.
             BrokerError: If the brokers do not answer.
         """
         if not self._own_commits:  # it was never taken over
             return
+        self.require_same_topics()
         if self._connected.committed(self.inputs) not in self._own_commits:
             message = f"Task {self.id} of {self._application.id}: another owner has committed meanwhile"
             raise TaskMigratedError(message)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from riverrun.errors import RangeError
+from riverrun.hosting.inputs.recreated_topics import committed_ids, found_ids, require_same
 from riverrun.hosting.restoring.changelog_ranges import find_missing
 from riverrun.hosting.restoring.lost_history import lost_history
 from riverrun.hosting.restoring.snapshots import open_state
@@ -58,6 +59,8 @@ class TaskStart:
         """The local state, once it is open."""
         self.warnings: tuple[str, ...] = ()
         """Warnings about the state."""
+        self.topics: Mapping[str, int] = {}
+        """Ids of the topics that the task depends on, as found with the last commits."""
         self.restored_records = 0
         inputs = connected.layout.tasks[task_id]
         self._spec = connected.application.task_spec(task_id, inputs)
@@ -91,21 +94,42 @@ class TaskStart:
         """Take the first step of `begin`: fence the predecessor, then read committed offsets.
 
         Raises:
+            TopicError: If a topic was deleted and created again since the last commit.
             BrokerError: If the brokers do not answer.
         """
         self._fence()
-        self.committed = self._connected.committed(self._committed_of) if self._committed_of else {}
+        connected, topics = self._connected, self._spec.topics
+        self.committed = connected.committed(self._committed_of) if self._committed_of else {}
+        self.topics = found_ids(connected.admin, topics)
+        known = committed_ids(self.committed, connected.id)
+        require_same(connected.application, known.items(), self.topics)
 
     def open_state(self) -> None:
         """Take the second step of `begin`: open the local state, unless it is open, and find what it lacks.
 
         Raises:
+            TopicError: If an input was deleted and created again since the state was made.
             BrokerError: If the brokers do not answer.
             StateError: If the local state is in use by another process.
         """
         if self.backend is None:
             self.backend = open_state(self._connected, self._spec.id, self._clock)
         self.find_missing()
+        self._compare_inputs(self.backend)
+
+    def _compare_inputs(self, backend: StateBackend) -> None:
+        """Compare the inputs with those that the state was made from; brokers delete committed offsets with a topic.
+
+        Inputs that stores are restored from are left out: `find_missing` has deleted state of an earlier one.
+        """
+        restored = {tp.topic for tp in self._spec.source_changelogs.values()}
+        inputs = {tp.topic for tp in self._spec.inputs} - restored
+        present = {topic: topic_id for topic, topic_id in self.topics.items() if topic in inputs}
+        noted = {topic: int(text) for topic, text in backend.topic_ids().items() if topic in inputs}
+        if backend.tables():  # state without anything in it comes from no topic
+            require_same(self._connected.application, noted.items(), present)
+        if not present.items() <= noted.items():
+            backend.note_topic_ids({topic: str(topic_id) for topic, topic_id in present.items()})
 
     def find_missing(self) -> None:
         """Find the records of the present changelogs that the state lacks.

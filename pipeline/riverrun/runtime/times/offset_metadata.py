@@ -6,6 +6,8 @@ Facts that Kafka Streams does not know are stored among the processors' times, w
 - the times from which operators and stores continue (`runtime.observed_times`)
 - the time of the next record, by which tasks are aligned
 - the mark for which a task holds
+- how many records a task has dropped, on all hosts, so that a release can tell
+- the ids of the topics that a task depends on, so that a topic that was deleted and created again is noticed
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ import base64
 import binascii
 import struct
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _VERSION_1 = 1
 _VERSION_2 = 2
@@ -26,6 +29,11 @@ _TAKEN = "__riverrun.taken"
 _TIMES = "__riverrun.time "
 _NEXT_TIME = "__riverrun.next-time"
 _MARK = "__riverrun.mark "
+_DROPPED = "__riverrun.dropped "
+_TOPIC = "__riverrun.topic "
+_LIMIT = 4096
+"""Characters of metadata that brokers take unless told otherwise (`offset.metadata.max.bytes`)."""
+_COUNT = struct.Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,9 @@ class OffsetMetadata:
             metadata, and most of these times are equal: names that share a time are written as one key.
         next_time: Event time to which the next record brings the partition, ms; -1 if unknown.
         mark: Id of the mark for which the task holds, and the phase that it has reached; None if it does not hold.
+        topics: Ids of topics that the task depends on, by short name, the most important first. Those that do not fit into
+            4 KiB are left out: a check that is missing is better than a commit that brokers refuse.
+        dropped: How many records the task has not processed so far, by reason; left out likewise.
     """
 
     partition_time: int
@@ -53,10 +64,12 @@ class OffsetMetadata:
     times: Mapping[str, int] = field(default_factory=dict)
     next_time: int = _UNKNOWN
     mark: tuple[str, int] | None = None
+    topics: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
     def encode(self) -> str:
         """Return the Base64 text of Kafka Streams' version 2 layout."""
-        data = struct.pack(">bq", _VERSION_2, self.partition_time)
+        head = struct.pack(">bq", _VERSION_2, self.partition_time)
         kept = {**self.processor_metadata, **_grouped(self.times)}
         if self.taken:
             kept[_TAKEN] = self.taken
@@ -64,12 +77,17 @@ class OffsetMetadata:
             kept[_NEXT_TIME] = self.next_time
         if self.mark is not None:
             kept[_MARK + self.mark[0]] = self.mark[1]
-        if kept:
-            data += struct.pack(">i", len(kept))
-            for key, value in kept.items():
-                name = key.encode()
-                data += struct.pack(">i", len(name)) + name + struct.pack(">q", value)
-        return base64.b64encode(data).decode()
+        entries = [_entry(key, value) for key, value in kept.items()]
+        size = len(head) + _COUNT.size + sum(map(len, entries))
+        further = chain(_prefixed(_DROPPED, self.dropped), _prefixed(_TOPIC, self.topics))
+        for key, value in further:
+            entry = _entry(key, value)
+            size += len(entry)
+            if size > _LIMIT // 4 * 3:
+                break
+            entries.append(entry)
+        count = _COUNT.pack(len(entries)) if entries else b""
+        return base64.b64encode(b"".join((head, count, *entries))).decode()
 
     @classmethod
     def decode(cls, text: str) -> OffsetMetadata:
@@ -82,10 +100,24 @@ class OffsetMetadata:
             kept = dict(_processor_metadata(data))
             taken, next_time, times = kept.pop(_TAKEN, 0), kept.pop(_NEXT_TIME, _UNKNOWN), _ungrouped(kept)
             mark = next(((key[len(_MARK) :], phase) for key, phase in kept.items() if key.startswith(_MARK)), None)
-            own = {key: value for key, value in kept.items() if not key.startswith((_TIMES, _MARK))}
-            return cls(partition_time, own, taken, times, next_time, mark)
+            topics, dropped = _named(_TOPIC, kept), _named(_DROPPED, kept)
+            own = {key: value for key, value in kept.items() if not key.startswith((_TIMES, _MARK, _TOPIC, _DROPPED))}
+            return cls(partition_time, own, taken, times, next_time, mark=mark, topics=topics, dropped=dropped)
         except (binascii.Error, struct.error, UnicodeDecodeError):
             return cls(_UNKNOWN)
+
+
+def _prefixed(prefix: str, values: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    return ((prefix + name, value) for name, value in values.items())
+
+
+def _named(prefix: str, kept: Mapping[str, int]) -> dict[str, int]:
+    return {key[len(prefix) :]: value for key, value in kept.items() if key.startswith(prefix)}
+
+
+def _entry(key: str, value: int) -> bytes:
+    name = key.encode()
+    return struct.pack(">i", len(name)) + name + struct.pack(">q", value)
 
 
 def _grouped(times: Mapping[str, int]) -> dict[str, int]:

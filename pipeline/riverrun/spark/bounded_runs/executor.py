@@ -27,7 +27,7 @@ from riverrun.spark.tasks.absent_brokers import outlast
 from riverrun.spark.tasks.inputs import Inputs
 from riverrun.spark.tasks.reporting import reporting
 from riverrun.spark.tasks.wall_clock import check_wall_clock, punctuate_wall_clock
-from riverrun.spark.tasks.work import TaskResult, connected_here
+from riverrun.spark.tasks.work import TaskResult, connected_here, require_same_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -227,6 +227,7 @@ class _Processing:
             packing.flush()
         if not (is_done and sent):
             sent.append(self._done(read, processed))
+        require_same_topics(work.job, self._connected, self._owned.topics)
         self._owned.send_commit()
         self._owned.finish_commit()
         return sent[-1]

@@ -149,7 +149,8 @@ class _Run:
     def _process(self, advance_to_ms: int | None) -> list[TaskResult]:
         known = self._prepare()
         group = new_group(self._connected.id)
-        levels = Levels(job_of(self._connected, group), self._connected)
+        job = job_of(self._connected, group)
+        levels = Levels(replace(job, topics={**job.topics, **self._plan.topics}), self._connected)
         slices = self._slices_left(known)
         everything = self._plan.range.size
         left = sum(wanted.size for part in slices for wanted in part.values())

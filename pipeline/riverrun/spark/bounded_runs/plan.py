@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from riverrun.hosting.inputs.recreated_topics import found_ids
 from riverrun.spark.planning.slices import MAX_RECORDS_PER_SLICE, slices_of
 from riverrun.spark.ranges import RunRange, completed
 from riverrun.topology.grouping import loops
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.records import TaskId
     from riverrun.spark.planning.schedule import Slice
@@ -29,6 +32,7 @@ class RunPlan:
             later run's work stays untouched.
         loops: Ids of sub-topologies that read topics that they write, directly or through each other. They process a slice's
             records of external topics first, and resulting records of repartition topics afterwards, whatever their times.
+        topics: Ids of the topics of the range (`hosting.inputs.recreated_topics`).
     """
 
     range: RunRange
@@ -37,6 +41,7 @@ class RunPlan:
     begun: Begun | None = None
     is_over: bool = False
     loops: tuple[tuple[int, ...], ...] = ()
+    topics: Mapping[str, int] = field(default_factory=dict)
 
 
 def plan_run(
@@ -51,7 +56,7 @@ def plan_run(
         BrokerError: If brokers do not answer.
     """
     connected = connected.reading({tp.topic for tp in run_range.ranges})
-    topology = connected.topology
+    topology, topics = connected.topology, found_ids(connected.admin, connected.topology.source_topics)
     run_range = completed(connected, run_range)
     cut = slices_of(connected, run_range, max_records_per_slice)
     levels = []
@@ -65,4 +70,5 @@ def plan_run(
         begun=cut.begun,
         is_over=cut.is_over,
         loops=loops(topology.sub_topologies()),
+        topics=topics,
     )

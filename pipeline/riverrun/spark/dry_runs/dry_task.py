@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from riverrun.errors import RangeError
 from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.garbage_collection import collect_rarely
+from riverrun.hosting.inputs.recreated_topics import committed_ids
 from riverrun.hosting.restoring.snapshots import open_snapshot
 from riverrun.hosting.restoring.task_directory import open_backend
 from riverrun.hosting.tasks.global_tables import open_global_state
@@ -28,7 +29,7 @@ from riverrun.spark.tasks.inputs import Inputs
 from riverrun.spark.tasks.reporting import reporting
 from riverrun.spark.tasks.spilling import WriterMerge
 from riverrun.spark.tasks.wall_clock import check_wall_clock, punctuate_wall_clock
-from riverrun.spark.tasks.work import connected_here
+from riverrun.spark.tasks.work import connected_here, require_same_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -267,6 +268,7 @@ def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -
                 task.prepare_commit()  # forwards updates that caches hold back
                 task.post_commit({})
             outputs.end_slice()
+        require_same_topics(job, connected, committed_ids(dry_task.committed, connected.id))
         yield FinishedTask(application, outputs, state)
 
 

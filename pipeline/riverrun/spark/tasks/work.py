@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from riverrun.errors import TopologyError
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.inputs.recreated_topics import found_ids, require_same
 from riverrun.hosting.tasks.global_tables import global_partitions
 from riverrun.kafka.admin import Admin
 from riverrun.processor.metrics import added
@@ -37,6 +38,7 @@ class Job:
         dead_letters: Replacement topic for dead letters; None leaves the topic to the handlers.
         progress: The group in which tasks report their progress; empty if they do not report.
         partitions: Partition counts of the external source topics.
+        topics: Ids of these topics (`hosting.inputs.recreated_topics`); tasks compare them when they have read.
         global_ends: End offsets up to which global tables are read, shared by all tasks.
     """
 
@@ -50,6 +52,7 @@ class Job:
     global_ends: Mapping[TopicPartition, int]
     dead_letters: str | None = None
     progress: str = ""
+    topics: Mapping[str, int] = field(default_factory=dict)
 
 
 def job_of(connected: ConnectedApplication, progress: str = "") -> Job:
@@ -71,6 +74,7 @@ def job_of(connected: ConnectedApplication, progress: str = "") -> Job:
         global_ends=connected.admin.end_offsets(global_partitions(connected)),
         dead_letters=application.dead_letters,
         progress=progress,
+        topics=found_ids(connected.admin, connected.partitions),
     )
 
 
@@ -98,6 +102,22 @@ def connected_here(job: Job, build: Callable[[Job], Topology]) -> ConnectedAppli
         dead_letters=job.dead_letters,
     )
     return ConnectedApplication(application, admin_here(job.kafka), job.partitions)
+
+
+def require_same_topics(job: Job, connected: ConnectedApplication, known: Mapping[str, int]) -> None:
+    """Make sure that topics are those that the driver has planned with, and those that a task knows.
+
+    Args:
+        job: The job.
+        connected: The application.
+        known: Ids of the topics that the task depends on.
+
+    Raises:
+        TopicError: If a topic was deleted and created again.
+        BrokerError: If brokers do not answer.
+    """
+    pairs = {*job.topics.items(), *known.items()}
+    require_same(connected.application, pairs, found_ids(connected.admin, (topic for topic, _ in pairs)))
 
 
 def admin_here(kafka: Mapping[str, str]) -> Admin:

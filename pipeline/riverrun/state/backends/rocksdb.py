@@ -187,12 +187,12 @@ class RocksDbBackend:
         return found
 
     def topic_ids(self) -> dict[str, str]:
-        """Return the recorded ids of the changelog topics."""
+        """Return the recorded ids of the changelogs, and of the inputs."""
         entries = self.scan(self._opened, _TOPIC_ID_PREFIX, _TOPIC_ID_END)
         return {key[len(_TOPIC_ID_PREFIX) :].decode(): value.decode() for key, value in entries}
 
     def note_topic_ids(self, ids: Mapping[str, str]) -> None:
-        """Record the ids of changelog topics; ids of other topics are kept.
+        """Record the ids of topics; ids of other topics are kept.
 
         Raises:
             StateError: If they cannot be written: the disk is full, or the directory read-only.

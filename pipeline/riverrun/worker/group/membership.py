@@ -30,6 +30,8 @@ _POLL_SECONDS = 0.5
 _NEVER = float("inf")
 _ASK_AGAIN_SECONDS = 5.0
 """Time after which a member asks for other orders than those that it has passed over: asking interrupts the whole group."""
+_GLANCE_SECONDS = 2.0
+"""How often to look at the known topics."""
 
 
 class Membership:
@@ -60,8 +62,9 @@ class Membership:
         self._rejoins = threading.Event()
         self._arrived: queue.SimpleQueue[bytes | StreamsError] = queue.SimpleQueue()
         self._found = dict(connected.resolved().partitions)
-        self._looked_at = time.monotonic()
+        self._looked_at = self._glanced_at = time.monotonic()
         self._asks_again_at: float | None = None
+        self._seen: dict[str, int] = self._found
         self._thread = threading.Thread(target=self._take_part, name="membership", daemon=True)
 
     def start(self) -> None:
@@ -157,11 +160,13 @@ class Membership:
     def _look_for_topics(self) -> None:
         """Check, if it is time, whether topics or partitions to read have changed; in that case ask for a rebalance.
 
+        Known topics are looked at more often than others are looked for, as the latter takes a list of all topics.
+
         Raises:
             TopicError: If a topic is gone, or joined topics differ in partitions (`MissingSourceTopicException`).
         """
         now, interval_s = time.monotonic(), self._streams.metadata_max_age_ms / 1000
-        if now - self._looked_at < interval_s:
+        if now - self._looked_at < interval_s and not self._differ_at_a_glance(now):
             return
         self._looked_at = now
         try:
@@ -171,6 +176,10 @@ class Membership:
             return
         if found != self._found:
             self._connected.with_partitions(found).layout  # noqa: B018 - raises if topics are missing or do not fit
+            for topic in sorted(found.keys() & self._found.keys()):
+                if found[topic] != self._found[topic]:
+                    text = "topic %s has %d partitions, and had %d: the tasks change"
+                    log.warning(text, topic, found[topic], self._found[topic])
             self._found = found
             self._rejoins.set()
 
@@ -180,6 +189,19 @@ class Membership:
         if finds_more(members.values(), topics):
             self._looked_at = -_NEVER  # and if it is true, asks for a rebalance
         return give_orders(members, topics, self._tasks_of(topics), config, self._application.id)
+
+    def _differ_at_a_glance(self, now: float) -> bool:
+        """Return whether the known topics differ, twice in a row: a broker that was just started may not know all of them."""
+        if now - self._glanced_at < _GLANCE_SECONDS:
+            return False
+        self._glanced_at = now
+        try:
+            seen, before = self._connected.admin.partitions(self._found), self._seen
+        except BrokerError as error:
+            log.debug("known topics cannot be looked at: %s", error)
+            return False
+        self._seen = seen
+        return seen == before != self._found
 
     def _member(self) -> GroupMember:
         from riverrun.kafka.group.membership import GroupMember  # noqa: PLC0415 - loads in this thread, while processes start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,8 @@ class KnownTopics:
         """The application that reads the known topics."""
         self.repartition: frozenset[str] = frozenset()
         """Full names of its repartition topics."""
-        self._sources: Mapping[str, int] = {}
+        self.sources: Mapping[str, int] = {}
+        """Number of partitions of each external topic that is read."""
         self._looked_at = time.monotonic()
 
     @property
@@ -52,7 +54,7 @@ class KnownTopics:
 
     def differ(self, sources: Mapping[str, int]) -> bool:
         """Return whether these topics and numbers of partitions differ from the known ones."""
-        return sources != self._sources
+        return sources != self.sources
 
     def change(self, sources: Mapping[str, int]) -> frozenset[TaskId]:
         """Read the given topics from now on.
@@ -72,6 +74,10 @@ class KnownTopics:
         self._note(changed, sources)
         return frozenset(task for task in before if before[task] != after.get(task))
 
+    def look_soon(self) -> None:
+        """Let `look_if_due` look at its next call: topics have changed."""
+        self._looked_at = -math.inf
+
     def look_if_due(self) -> Mapping[str, int] | None:
         """Return the present topics to read; None if it is not time to ask (`metadata.max.age.ms`).
 
@@ -84,5 +90,5 @@ class KnownTopics:
         return self.connected.resolved().partitions
 
     def _note(self, connected: ConnectedApplication, sources: Mapping[str, int]) -> None:
-        self.connected, self._sources = connected, sources
+        self.connected, self.sources = connected, sources
         self.repartition = frozenset(topic.name for topic in self.layout.repartition_topics)

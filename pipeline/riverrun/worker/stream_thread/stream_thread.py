@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from riverrun.errors import BrokerError, MissingOffsetError, TaskMigratedError
 from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs.missing_records import explained
+from riverrun.hosting.inputs.recreated_topics import found_ids, require_same
 from riverrun.hosting.restoring.store_changelog_reader import WHOLE_SLICE, silently
 from riverrun.hosting.tasks.global_tables import open_global_state
 from riverrun.hosting.tasks.owned_task import OwnedTask
@@ -23,6 +25,7 @@ from riverrun.worker.inputs.absent_brokers import AbsentBrokers
 from riverrun.worker.inputs.fetching import ENOUGH, Fetching
 from riverrun.worker.inputs.interruptions import Interruptions, Undisturbed
 from riverrun.worker.inputs.known_topics import KnownTopics
+from riverrun.worker.inputs.topic_watch import TopicWatch
 from riverrun.worker.stream_thread.figures import Figures
 from riverrun.worker.stream_thread.open_stores import OpenStores
 from riverrun.worker.stream_thread.regular_snapshots import RegularSnapshots
@@ -112,6 +115,8 @@ class StreamThread:
         self._snapshots = RegularSnapshots(application, streams.snapshot_interval_ms)
         self._purge = Purge(self._admin, streams.repartition_purge_interval_ms)
         self._late = LateRecords(running, self._counts.processed_by)
+        self._watch = TopicWatch(self._admin.topics, self._known_topics)
+        self._global_topics: Mapping[str, int] = {}
         self.figures = Figures(
             manager=self._manager,
             updater=self._updater,
@@ -228,6 +233,8 @@ class StreamThread:
         self._snapshots.run_if_due(self._manager.running, now_ms, self._manager.commit_state)
         self._purge.run_if_due(now_ms, self._manager.running.values(), self._topics.repartition)
         self._late.warn_if_due()
+        if self._watch.run_once(self._topics.application, self._topics.sources):
+            self._topics.look_soon()
 
     def rest(self) -> None:
         """Process nothing, but close revoked tasks: other processes wait for them."""
@@ -253,6 +260,7 @@ class StreamThread:
 
     def close(self) -> None:
         """Close all tasks. Uncommitted work is discarded."""
+        self._watch.close()
         self._alignment.close()
         self._progress.close()
         self._manager.close()
@@ -287,6 +295,8 @@ class StreamThread:
         except MissingOffsetError as error:
             owned = self._fetching.reader_of(TopicPartition(error.topic, error.partition))
             if owned is None:
+                known = self._global_topics
+                require_same(self._topics.application, known.items(), found_ids(self._admin, known))
                 hint = "Start again: the global table is then filled from its topic."
                 raise MissingOffsetError(error.message, hint=hint) from error
             if not self._manager.finish_commit_of(owned):  # its outcome has already shown who owns the task
@@ -331,7 +341,16 @@ class StreamThread:
         positions = self._fetching.positions()
         internal = {tp for tp in positions if tp.topic in self._topics.repartition}
         ends = self._admin.settled_end_offsets(internal) | self._admin.end_offsets(positions.keys() - internal)
-        return all(positions[tp] >= ends[tp] or ends[tp] == 0 for tp in positions)
+        if not all(positions[tp] >= ends[tp] or ends[tp] == 0 for tp in positions):
+            return False
+        known = self._known_topics()
+        require_same(self._topics.application, known, found_ids(self._admin, (topic for topic, _ in known)))
+        return True
+
+    def _known_topics(self) -> set[tuple[str, int]]:
+        """Return the topics that tasks and global tables depend on, with the ids that they had when they were first read."""
+        own = (owned.topics.items() for owned in self._manager.running.values())
+        return set(chain(self._global_topics.items(), *own))
 
     def _create_task(self, task_id: TaskId) -> OwnedTask:
         assert self._stores.tables is not None, "nothing has been started"  # noqa: S101 - a host's own mistake
@@ -345,6 +364,8 @@ class StreamThread:
         )
 
     def _fill_global_tables(self) -> GlobalState:
+        topology = self._topics.application.topology
+        self._global_topics = found_ids(self._admin, (t for g in topology.global_stores for t in g.source.topics))
         return open_global_state(self._topics.connected, self._clock, on_restore=self._on_restore)
 
 

@@ -1,0 +1,114 @@
+"""Watches the topics that running tasks depend on: whether they are created again, go, or get more partitions."""
+
+from __future__ import annotations
+
+import logging
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from riverrun.errors import BrokerError, TopicError
+from riverrun.hosting.inputs.recreated_topics import require_same, short_ids
+from riverrun.kafka.errors import MISSING_HINT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from riverrun.hosting.application import Application
+    from riverrun.kafka.admin import Topic
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 1.0
+"""How often to look. Records of a recreated topic that are processed in between are not lost: the next take-over compares."""
+_PARTITIONS_PER_SECOND = 5_000
+"""An application that reads more partitions than this looks less often, as brokers describe each of them."""
+_MISSING_SECONDS = 5.0
+"""How long brokers may deny that a topic exists: one that was just started learns of topics little by little."""
+
+
+class TopicWatch:
+    """Compares topics with those that tasks were taken over with, in a thread: processing does not wait for brokers.
+
+    Args:
+        look_up: Asks brokers about topics.
+        known: Returns the topics that running tasks depend on, with the ids that they had at the take-over.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        look_up: Callable[[Iterable[str]], Mapping[str, Topic]],
+        known: Callable[[], Collection[tuple[str, int]]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._look_up = look_up
+        self._known = known
+        self._clock = clock
+        self._asker: ThreadPoolExecutor | None = None
+        self._asked: Future[Mapping[str, Topic]] | None = None
+        self._look_at = 0.0
+        self._missing_since: dict[str, float] = {}
+
+    def run_once(self, application: Application, partitions: Mapping[str, int]) -> bool:
+        """Look if it is time, and hear what brokers have answered.
+
+        Args:
+            application: The application, with resolved patterns.
+            partitions: The known number of partitions of each external topic that it reads.
+
+        Returns:
+            Whether inputs differ, so that the tasks have to be determined again.
+
+        Raises:
+            TopicError: If a topic was deleted and created again, or no longer exists.
+            BrokerError: If brokers refuse.
+        """
+        if self._asked is not None and self._asked.done():
+            asked, self._asked = self._asked, None
+            try:
+                return self._compare(application, partitions, asked.result())
+            except TopicError:
+                raise
+            except BrokerError as error:
+                if not error.retriable:
+                    raise
+                log.debug("topics cannot be compared: %s", error)
+        elif self._asked is None and self._clock() >= self._look_at and (known := self._known()):
+            self._asker = self._asker or ThreadPoolExecutor(1, "topic-watch")
+            self._asked = self._asker.submit(self._look_up, {topic for topic, _ in known} | partitions.keys())
+        return False
+
+    def close(self) -> None:
+        """Stop asking brokers. Idempotent."""
+        if self._asker is not None:
+            self._asker.shutdown()
+            self._asker = None
+
+    def _compare(self, application: Application, partitions: Mapping[str, int], found: Mapping[str, Topic]) -> bool:
+        now = self._clock()
+        total = sum(topic.partitions for topic in found.values())
+        self._look_at = now + max(_LOOK_SECONDS, total / _PARTITIONS_PER_SECOND)
+        known = self._known()
+        require_same(application, known, short_ids({name: topic.id for name, topic in found.items()}))
+        gone = self._gone(({topic for topic, _ in known} | partitions.keys()) - found.keys(), now)
+        matched = {topic for source in _patterns(application) for topic in source}
+        if gone - matched:
+            message = f"Topics that {application.id} reads or writes do not exist any more: {', '.join(sorted(gone - matched))}"
+            raise TopicError(message, hint=MISSING_HINT)
+        grown = {name: found[name].partitions for name in partitions.keys() & found.keys()}
+        grown = {name: count for name, count in grown.items() if count != partitions[name]}
+        for name, count in sorted(grown.items()):
+            log.warning("topic %s has %d partitions, and had %d: the tasks change", name, count, partitions[name])
+        return bool(grown or gone)
+
+    def _gone(self, missing: Collection[str], now: float) -> set[str]:
+        """Return the topics that have been missing for so long that it is not for a broker that knows little yet."""
+        self._missing_since = {topic: self._missing_since.get(topic, now) for topic in missing}
+        return {topic for topic, since in self._missing_since.items() if now - since >= _MISSING_SECONDS}
+
+
+def _patterns(application: Application) -> Iterable[Collection[str]]:
+    """Yield the topics of each source that reads the topics which a pattern matches."""
+    subs = application.topology.sub_topologies()
+    return (source.topics for sub in subs for source in sub.sources if source.pattern is not None)

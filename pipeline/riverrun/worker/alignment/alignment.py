@@ -6,6 +6,7 @@ import logging
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from riverrun.errors import StreamsError
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 60.0
-"""How long to wait for an input that could progress but does not: longer than it takes to notice a dead instance."""
+"""How long to wait at least for an input that could progress but does not: longer than it takes to notice a dead instance."""
+_ABSENT_SECONDS = 1.0
+"""After a turn that took longer, other tasks may have progressed unseen: the thread has waited for brokers, or has hung."""
 _ASK_SECONDS = 0.05
 """How often to look up the progress of other processes while tasks are aligned."""
 _REST_SECONDS = 10.0
@@ -38,10 +41,19 @@ _BEHIND = 10_000
 
 
 class Found(NamedTuple):
-    """The group's progress according to the brokers: commits of its inputs, and the ends of some of these."""
+    """The group's progress according to the brokers.
+
+    Args:
+        committed: The commits of its inputs.
+        ends: The ends of external inputs.
+        internal_ends: The ends of internal inputs, up to which their records can be read now.
+        written: The ends of internal inputs, with records of transactions that have not ended.
+    """
 
     committed: Mapping[TopicPartition, tuple[int, str]]
     ends: Mapping[TopicPartition, int]
+    internal_ends: Mapping[TopicPartition, int] = MappingProxyType({})
+    written: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
 class AlignedTask(Protocol):
@@ -91,6 +103,19 @@ class Resting(Protocol):
         ...
 
 
+class LookUp(Protocol):
+    """Asks brokers for progress (`Progress.look_up`)."""
+
+    def __call__(
+        self,
+        inputs: Iterable[TopicPartition],
+        external: Iterable[TopicPartition],
+        internal: Iterable[TopicPartition],
+    ) -> Found:
+        """Return the commits of inputs, the ends of external ones, and those of internal ones."""
+        ...
+
+
 @dataclass(slots=True)
 class _Progress:
     """The progress of an input.
@@ -123,14 +148,22 @@ class _Progress:
 class Alignment:
     """Limits how far tasks may process, by committed progress, which every process can read from the brokers.
 
+    A task may fetch a record of an internal input before it is known here that others have earlier ones. So a record that is
+    later than its predecessors by more than the drift waits until brokers have answered once more.
+
     Tasks are aligned from the start, and again when an input is far behind. Alignment ends when all inputs have reached the
-    ends that they had. Later records arrive one by one, and no task waits for another.
+    ends that they had; then internal inputs, level by level, those that they had after that. Later records arrive one by one,
+    and no task waits for another.
 
     Args:
         tasks: The tasks that run here; looked up each time.
         resting: The tasks whose commit is under way: these must not be touched.
         drift_ms: How far apart tasks may be in event time, ms; a negative value disables alignment.
-        look_up: Asks brokers about inputs, and about the ends of external inputs; called in a thread.
+        look_up: Asks brokers; called in a thread.
+        starting: Returns the tasks that are being taken over here. Others wait for them without limit: they start over after
+            brokers were away, or restore their state, and if that cannot succeed, an error ends them all.
+        patience_s: How long to wait for an input that could progress but does not, s. Tasks elsewhere need up to
+            `task.timeout.ms` after brokers were away, and `max.poll.interval.ms` until a process that hangs is replaced.
         clock: Monotonic seconds.
     """
 
@@ -139,22 +172,33 @@ class Alignment:
         tasks: Mapping[TaskId, Aligned],
         resting: Resting,
         drift_ms: int,
-        look_up: Callable[[Iterable[TopicPartition], Iterable[TopicPartition]], Found],
+        look_up: LookUp,
+        *,
+        starting: Callable[[], Collection[TaskId]] = tuple,
+        patience_s: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tasks = tasks
         self._resting = resting
         self._drift_ms = drift_ms
         self._look_up = look_up
+        self._starting = starting
+        self._patience_s = patience_s
         self._clock = clock
         self._groups: Sequence[AlignedTasks] = ()
         self._owners: Mapping[TopicPartition, TaskId] = {}
         self._external: frozenset[TopicPartition] = frozenset()
+        self._internal: frozenset[TopicPartition] = frozenset()
+        self._internal_ends: Mapping[TopicPartition, int] | None = None
         self._progress: dict[TopicPartition, _Progress] = {}
         self._seen: dict[TaskId, Mapping[TopicPartition, tuple[int, str]]] = {}
         self._committed_at: dict[TaskId, float] = {}
         self._ends: Mapping[TopicPartition, int] | None = None
         self._is_last_round = False
+        self._drains = 0
+        self._asked_at_ends = False
+        self._heads_asked: Mapping[TaskId, int] = {}
+        self._cleared: dict[TaskId, int] = {}
         self._asker: ThreadPoolExecutor | None = None
         self._asked: Future[Found] | None = None
         self._ask_at = self._turn_at = 0.0
@@ -173,9 +217,12 @@ class Alignment:
         self._groups = groups if self._drift_ms >= 0 else ()
         self._owners = {tp: task for group in self._groups for tp, task in group.inputs.items()}
         self._external = frozenset(tp for group in self._groups for tp in group.external)
+        self._internal = self._owners.keys() - self._external
+        self._internal_ends = None
         now = self._turn_at = self._clock()
         self._progress = {tp: _Progress(since=now) for tp in self._owners}
         self._seen.clear()
+        self._cleared.clear()
         self._note_held(set(), now)
         if self._groups:
             self._begin(None)
@@ -185,14 +232,26 @@ class Alignment:
         if not self._groups:
             return
         now = self._clock()
+        self._leave_out_absence(now)
         self._hear(now)
         if self.is_catching_up:
             self._note_own(now)
             self._align(now)
-            if self._is_last_round and self._has_reached_ends():
+            if self._is_last_round and not self._drains and self._has_reached_ends():
                 self._end(now)
         self._ask_if_due(now)
         self._turn_at = now
+
+    def _leave_out_absence(self, now: float) -> None:
+        """Let time not count as a stall in which nothing could be seen to progress, or for which this process is the reason."""
+        away = now - self._turn_at
+        if away > _ABSENT_SECONDS:
+            for progress in self._progress.values():
+                progress.since += away
+        starting = self._starting()
+        for tp, task_id in self._owners.items():
+            if task_id in self._resting or task_id in starting:
+                self._progress[tp].since = now
 
     def waits(self) -> dict[TaskId, tuple[float, tuple[TaskId, ...]]]:
         """Return, for each task here that is held back, how long it has waited (s), and for which slowest tasks."""
@@ -217,7 +276,7 @@ class Alignment:
             self._asker = None
 
     def _begin(self, ends: Mapping[TopicPartition, int] | None) -> None:
-        self.is_catching_up, self._is_last_round = True, False
+        self.is_catching_up, self._is_last_round, self._internal_ends = True, False, None
         self._ends, self._ask_at = ends, 0.0
 
     def _end(self, now: float) -> None:
@@ -234,9 +293,12 @@ class Alignment:
         if self._asked is not None or now < self._ask_at:
             return
         has_others = any(task not in self._tasks for task in self._owners.values())
-        if not self.is_catching_up or has_others or self._ends is None or self._has_reached_ends():
+        needs_ends = self._ends is None or self._internal or self._has_reached_ends()
+        if not self.is_catching_up or has_others or needs_ends:
             self._asker = self._asker or ThreadPoolExecutor(1, "alignment")
-            self._asked = self._asker.submit(self._look_up, frozenset(self._owners), self._external)
+            internal = self._internal if self.is_catching_up else frozenset()
+            self._asked_at_ends, self._heads_asked = self._has_reached_ends(), self._heads()
+            self._asked = self._asker.submit(self._look_up, frozenset(self._owners), self._external, internal)
 
     def _hear(self, now: float) -> None:
         if self._asked is None or not self._asked.done():
@@ -253,17 +315,27 @@ class Alignment:
             if tp in self._progress and (not self.is_catching_up or self._owners[tp] not in self._tasks):
                 self._progress[tp].note(committed, now)
         if self.is_catching_up:
+            self._internal_ends = found.internal_ends
+            self._cleared |= self._heads_asked
             self._go_on(found)
         else:
             self._look_for_backlog(found, now)
 
     def _go_on(self, found: Found) -> None:
-        """Replace ends that tasks have reached with the present ends; once these are near, they are the last."""
+        """Replace ends that tasks have reached with the present ends; once these are near, they are the last.
+
+        Then one drain for each level follows, whose ends have all that the level above has written.
+        """
         if self._ends is None:
-            self._ends = found.ends
+            self._ends = {**found.ends, **found.written}
+        elif self._is_last_round:
+            if self._drains and self._asked_at_ends:
+                self._drains -= 1
+                self._ends = {**self._ends, **found.written}
         elif self._has_reached_ends():
-            self._ends = found.ends
+            self._ends = {**found.ends, **found.written}
             self._is_last_round = self._has_reached_ends(but=_BEHIND)
+            self._drains = len(self._groups) if self._internal else 0
 
     def _look_for_backlog(self, found: Found, now: float) -> None:
         """Align tasks again if an input is far behind, unless it has been given up and still does not progress."""
@@ -272,7 +344,7 @@ class Alignment:
             progress = self._progress[tp]
             if progress.offset >= found.ends[tp]:
                 progress.since = now
-            elif 0 <= progress.offset < found.ends[tp] - _BEHIND and now - progress.since <= PATIENCE_SECONDS:
+            elif 0 <= progress.offset < found.ends[tp] - _BEHIND and now - progress.since <= self._patience_s:
                 behind.append(tp)
         if behind:
             log.info("inputs are far behind: tasks are at most %d ms of event time apart", self._drift_ms)
@@ -302,6 +374,8 @@ class Alignment:
         for tasks, times in waited_for:
             for task, limit in limits(tasks, times, self._drift_ms).items():
                 bounds[task] = min(limit, bounds.get(task, MAX_TIME_MS))
+        for task_id in {self._owners[tp] for tp in self._internal}:
+            bounds[task_id] = min(bounds[task_id], self._cleared.get(task_id, -1) + self._drift_ms)
         for tp, progress in self._progress.items():
             if progress.time_ms > bounds[self._owners[tp]]:
                 progress.since = now  # it must not continue
@@ -310,6 +384,12 @@ class Alignment:
             self.held_back_s[task_id] = self.held_back_s.get(task_id, 0.0) + now - self._turn_at
         self._note_held(held, now)
         self._slowest = {task_id: self._slowest_of(task_id, bounds[task_id], waited_for) for task_id in held}
+
+    def _heads(self) -> dict[TaskId, int]:
+        """Return the times of the next records of the tasks here that read internal inputs, as far as these are at hand."""
+        tasks = {self._owners[tp] for tp in self._internal} & self._tasks.keys()
+        found = {task_id: self._tasks[task_id].task.next_times() for task_id in tasks if task_id not in self._resting}
+        return {task_id: min(times.values()) for task_id, times in found.items() if times}
 
     def _note_held(self, held: set[TaskId], now: float) -> None:
         self._held_since = {task_id: self._held_since.get(task_id, now) for task_id in held}
@@ -341,8 +421,9 @@ class Alignment:
         progress = self._progress[tp]
         if self._hold is not None and self._stands_still(tp, self._hold):
             return False
-        if tp not in self._external:
-            return progress.told_ms >= 0
+        if tp in self._internal:  # records that the task has at hand, or has not fetched yet
+            ends = self._internal_ends
+            return progress.told_ms >= 0 or ends is None or progress.offset < ends.get(tp, 0)
         return self._ends is None or progress.offset < self._ends.get(tp, 0)
 
     def _stands_still(self, tp: TopicPartition, hold: Hold) -> bool:
@@ -352,7 +433,7 @@ class Alignment:
     def _is_given_up(self, tp: TopicPartition, now: float) -> bool:
         """Return whether others have waited for an input in vain for so long that they continue without it; logged once."""
         progress = self._progress[tp]
-        if not progress.is_given_up and now - progress.since > PATIENCE_SECONDS:
+        if not progress.is_given_up and now - progress.since > self._patience_s:
             progress.is_given_up = True
             log.warning(
                 "task %s makes no progress in %s [%d]: others continue without it, and its results may be late for windows",
@@ -394,14 +475,22 @@ class Progress:
         self._group = group
         self._progress: GroupProgress | None = None
 
-    def look_up(self, inputs: Iterable[TopicPartition], external: Iterable[TopicPartition]) -> Found:
-        """Look up the commits of inputs, and the ends of external inputs.
+    def look_up(
+        self,
+        inputs: Iterable[TopicPartition],
+        external: Iterable[TopicPartition],
+        internal: Iterable[TopicPartition],
+    ) -> Found:
+        """Look up the commits of inputs, the ends of external inputs, and those of internal ones.
 
         Raises:
             BrokerError: If brokers do not answer.
         """
         self._progress = self._progress or self._admin.progress_of(self._group)
-        return Found(self._progress.committed(inputs), self._admin.end_offsets(external))
+        outer, inner = frozenset(external), frozenset(internal)
+        committed, ends = self._progress.committed(inputs), self._admin.end_offsets(outer | inner)
+        internal_ends, written = {tp: ends[tp] for tp in inner}, self._admin.written_offsets(inner)
+        return Found(committed, {tp: ends[tp] for tp in outer}, internal_ends, written)
 
     def close(self) -> None:
         """Close its connections. Idempotent."""

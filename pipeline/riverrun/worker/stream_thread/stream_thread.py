@@ -19,7 +19,7 @@ from riverrun.kafka.admin import Admin
 from riverrun.records import TopicPartition
 from riverrun.runtime.context import KEPT_BYTES
 from riverrun.worker.alignment.aligned_tasks import aligned_tasks, drift_of
-from riverrun.worker.alignment.alignment import Alignment, Progress
+from riverrun.worker.alignment.alignment import PATIENCE_SECONDS, Alignment, Progress
 from riverrun.worker.alignment.late_records import LateRecords
 from riverrun.worker.inputs.absent_brokers import AbsentBrokers
 from riverrun.worker.inputs.fetching import ENOUGH, Fetching
@@ -109,7 +109,14 @@ class StreamThread:
         self._progress = Progress(self._admin, application.id)
         drift_ms = streams.task_alignment_max_drift_ms or drift_of(application.topology)
         running, commits = self._manager.running, self._manager.commits
-        self._alignment = Alignment(running, commits.under_way, drift_ms, self._progress.look_up)
+        self._alignment = Alignment(
+            running,
+            commits.under_way,
+            drift_ms,
+            self._progress.look_up,
+            starting=lambda: self._manager.restoring,
+            patience_s=PATIENCE_SECONDS + max(streams.task_timeout_ms, streams.max_poll_interval_ms) / 1000,
+        )
         self._rights = Rights(topics, self._alignment)
         self._slices = TimeSlices(self._interruptions)
         self._snapshots = RegularSnapshots(application, streams.snapshot_interval_ms)

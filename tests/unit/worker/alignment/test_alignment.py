@@ -137,11 +137,16 @@ class Application:
             own: dict[TaskId, Any] = {
                 id_: task for id_, task in self.tasks.items() if id_.partition % processes == number
             }
-            alignment = Alignment(own, (), DRIFT_MS, self.look_up, lambda: self.now)
+            alignment = Alignment(own, (), DRIFT_MS, self.look_up, clock=lambda: self.now)
             alignment.begin([AlignedTasks(owners, frozenset(owners))])
             self.processes.append((alignment, own))
 
-    def look_up(self, inputs: Iterable[TopicPartition], external: Iterable[TopicPartition]) -> Found:
+    def look_up(
+        self,
+        inputs: Iterable[TopicPartition],
+        external: Iterable[TopicPartition],
+        _internal: Iterable[TopicPartition],
+    ) -> Found:
         committed = {tp: found for task in self.tasks.values() for tp, found in task.last_commit.items()}
         ends = {task.tp: len(task.times) for task in self.tasks.values()}
         return Found({tp: committed[tp] for tp in inputs if tp in committed}, {tp: ends[tp] for tp in external})
@@ -244,9 +249,21 @@ def test_a_task_that_makes_no_progress_is_waited_for_within_limits(caplog: pytes
     for _ in range(20):
         application.turn(dead)
     assert application.written == [5]
-    application.now += PATIENCE_SECONDS
-    for _ in range(20):
+    for _ in range(round(PATIENCE_SECONDS / 0.06)):
         application.turn(dead)
     application.close()
     assert application.written == [5, 50, 500]
     assert "task 0_0 makes no progress in in [0]: others continue without it" in caplog.text
+
+
+def test_time_in_which_the_thread_waits_for_brokers_is_no_stall_of_others() -> None:
+    application = Application([[1, 2], [5, 50, 500]])
+    dead = TaskId(0, 0)
+    for _ in range(20):
+        application.now += PATIENCE_SECONDS / 2
+        application.turn(dead)
+    assert application.written == [5]
+    for _ in range(40):
+        application.turn()
+    application.close()
+    assert application.written == [5, 1, 2, 50, 500]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from riverrun import LONG, STRING, Consumed, Produced, StreamsBuilder, TimeWindows
 from riverrun.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
+from riverrun.hosting.inputs.lags import dropped_so_far
+from riverrun.testing import TopologyTestDriver
 from riverrun.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -48,3 +53,28 @@ def test_a_record_is_late_for_the_next_worker_as_well(
         shutil.rmtree(app.directory)
     work((b"k", 9000), (b"last", 20_000))
     assert [record.key for record in broker.read(f"{unique}.out")] == [b"k", b"other", b"last"], "9 s is late at 17.9 s"
+
+
+PARTS = st.lists(
+    st.lists(st.tuples(st.sampled_from([b"a", b"b", None]), st.integers(0, 60_000)), max_size=8), max_size=3
+)
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(PARTS)
+def test_drops_are_counted_once_over_all_workers(
+    broker: Broker, tmp_path_factory: pytest.TempPathFactory, parts: list[list[tuple[bytes | None, int]]]
+) -> None:
+    """Each worker continues from the counts that were committed with the offsets; a test driver counts without any restart."""
+    name = f"drops{uuid.uuid4().hex[:8]}"
+    broker.create(1, f"{name}.in", f"{name}.out")
+    app = broker.application(name, counting(name), tmp_path_factory.mktemp("state"))
+    for part in [[(b"first", 0)], *parts]:
+        broker.write(f"{name}.in", [(key, b"", START_MS + at_ms) for key, at_ms in part])
+        Worker(app).run(until_caught_up=True)
+    with TopologyTestDriver(counting(name)) as driver:
+        topic = driver.input_topic(f"{name}.in", STRING, STRING)
+        for key, at_ms in [(b"first", 0), *(record for part in parts for record in part)]:
+            topic.pipe_input(None if key is None else key.decode(), "", timestamp=START_MS + at_ms)
+        expected = {str(reason): count for reason, count in driver.dropped().items() if count}
+    assert dict(dropped_so_far(broker.connected(app))) == expected

@@ -1,8 +1,11 @@
-"""Computes how far an application lags, from its committed offsets."""
+"""Computes how far an application lags, and how many records it has dropped, from its committed offsets."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
+
+from riverrun.runtime.times.offset_metadata import OffsetMetadata
 
 if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
@@ -44,3 +47,20 @@ def input_lags(connected: ConnectedApplication) -> list[InputLag]:
         InputLag(tp, tp.topic in internal, committed[tp].offset if tp in committed else None, starts[tp], ends[tp])
         for tp in tps
     ]
+
+
+def dropped_so_far(connected: ConnectedApplication) -> Counter[str]:
+    """Return how many records an application's tasks have not processed, by reason, on all hosts since it began.
+
+    Tasks commit these counts with their offsets, so that each record counts once, whatever failed and was repeated.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    committed, total = connected.committed(), Counter[str]()
+    for inputs in connected.layout.tasks.values():
+        found: Counter[str] = Counter()
+        for tp in committed.keys() & set(inputs):
+            found |= Counter(OffsetMetadata.decode(committed[tp].metadata).dropped)
+        total += found
+    return total

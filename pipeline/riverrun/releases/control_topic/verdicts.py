@@ -15,6 +15,7 @@ import msgspec
 
 from riverrun.decoders import Line, Name, Natural, Word  # noqa: TC001 - msgspec reads the annotations
 from riverrun.errors import ApprovalNeededError, ReleaseError
+from riverrun.processor.drops import DropReason
 from riverrun.records import counted
 from riverrun.spark.planning.runs import DONE
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
     from riverrun.records import OffsetVector, TopicPartition
     from riverrun.spark.planning.runs import RunRecord
+
+
+_DROPPED = "records dropped"
+_HARMLESS = frozenset({DropReason.STALE_RESPONSE})
+"""Reasons that depend on the speed of answers, and change no result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +182,31 @@ def dropped_of(runs: Iterable[RunRecord], version: str, since_ms: int) -> dict[s
     dropped: Counter[str] = Counter()
     for run in own:
         dropped.update(run.dropped)
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(dropped.items())) or "none"
-    return {"records of bounded runs": f"noted: {sum(run.records_in for run in own):,} read; dropped: {reasons}"}
+    return {
+        "records of bounded runs": f"noted: {sum(run.records_in for run in own):,} read; dropped: {_counts(dropped)}"
+    }
+
+
+def compare_dropped(candidate: Mapping[str, int], live: Mapping[str, int]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Compare how many records a candidate and the live version have dropped, whichever hosts have processed them.
+
+    Args:
+        candidate: Counts of the candidate, by reason.
+        live: Those of the live version.
+
+    Returns:
+        The outcome for a verdict, and its name as a warning if the candidate has dropped more for any reason.
+
+    >>> compare_dropped({"late": 601}, {"null-key": 2})[0]
+    {'records dropped': 'failed: late 601; by the live version: null-key 2'}
+    """
+    more = [reason for reason, count in candidate.items() if count > live.get(reason, 0) and reason not in _HARMLESS]
+    found = f"{_counts(candidate)}; by the live version: {_counts(live)}"
+    return {_DROPPED: f"{'failed' if more else 'noted'}: {found}"}, (_DROPPED,) if more else ()
+
+
+def _counts(dropped: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in sorted(dropped.items()) if count) or "none"
 
 
 def suite_digest(expectations: Any) -> str:

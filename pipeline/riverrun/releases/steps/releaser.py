@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import GateFailedError
 from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.inputs.lags import dropped_so_far
 from riverrun.releases.control_topic.registry import Registry, Release, Step
 from riverrun.releases.control_topic.verdicts import (
     GateVerdict,
+    compare_dropped,
     dropped_of,
     new_id,
 )
@@ -29,7 +31,7 @@ from riverrun.releases.versions.versions import Versions
 from riverrun.spark.planning.runs import RunLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from riverrun.config import ProjectConfig
     from riverrun.hosting.connected import ConnectedApplication
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from riverrun.releases.control_topic.history import Change
     from riverrun.releases.steps.readiness import Readiness
     from riverrun.spark.bounded_runs.summary import RunSummary
+
+    Dropped = tuple[Mapping[str, int], Mapping[str, int]]
 
 
 class Releaser:
@@ -194,7 +198,10 @@ class Releaser:
         release = self.check("gate")
         live, candidate = self._versions.releasable(release.live), self._versions.staged(candidate_of(release))
         if point is None:
-            release, point = self._point(release, live, candidate)
+            release, point, dropped = self._point(release, live, candidate)
+        else:
+            dropped = _dropped_by(live, candidate)
+        outcomes, warnings = compare_dropped(*dropped)
         name = new_id()
         found = self._gate.judge(live, candidate, point, check=name)
         verdict = GateVerdict(
@@ -202,9 +209,9 @@ class Releaser:
             at=str(point.vector),
             suite=self._checks.suite(),
             digests=self._checks.digests(release),
-            outcomes={**found.outcomes, **self._dropped(release)},
+            outcomes={**found.outcomes, **outcomes, **self._dropped(release)},
             critical=found.critical,
-            warnings=found.warnings,
+            warnings=(*found.warnings, *warnings),
             pages=dict(found.pages),
         )
         release = replace(release, cut=verdict.at)
@@ -327,20 +334,26 @@ class Releaser:
 
     def _point(
         self, release: Release, live: ConnectedApplication, candidate: ConnectedApplication
-    ) -> tuple[Release, Point]:
-        """Find the point at which two versions are compared. If workers run, they hold for a moment."""
+    ) -> tuple[Release, Point, Dropped]:
+        """Find the point at which two versions are compared, and what they had dropped. Running workers hold for a moment."""
         marks = self._switch.marks
         if not (marks.is_running(live) or marks.is_running(candidate)):
-            return release, self._gate.point(live, candidate)
+            point = self._gate.point(live, candidate)
+            return release, point, _dropped_by(live, candidate)
         marked = marks.take(release, [live, candidate])
         try:
-            ends = self._gate.ends(candidate)
+            ends, dropped = self._gate.ends(candidate), _dropped_by(live, candidate)
         except BaseException:
             marks.give_up(marked.release)
             raise
-        return marks.end(marked.release), Point(marked.vector, ends)
+        return marks.end(marked.release), Point(marked.vector, ends), dropped
 
     def _dropped(self, release: Release) -> dict[str, str]:
         """Count the records that the candidate's bounded runs have read and dropped; empty if workers have computed it."""
         runs = self._runs.runs(release.app)
         return dropped_of(runs, candidate_of(release), release.computing_since_ms)
+
+
+def _dropped_by(live: ConnectedApplication, candidate: ConnectedApplication) -> Dropped:
+    """Return how many records the candidate and the live version have dropped, by reason."""
+    return dropped_so_far(candidate.resolved()), dropped_so_far(live.resolved())

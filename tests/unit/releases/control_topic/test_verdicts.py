@@ -6,13 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from riverrun.errors import ApprovalNeededError, ReleaseError
+from riverrun.processor.drops import DropReason
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.releases.control_topic.registry import Registry, Release, Step
 from riverrun.releases.control_topic.verdicts import (
     GateVerdict,
     Now,
+    compare_dropped,
     dropped_of,
     inputs_since,
     require_valid,
@@ -148,10 +152,27 @@ def test_inputs_since_a_gate_count_new_partitions_and_no_other_topics() -> None:
     assert inputs_since(judged, now) == 7
 
 
+COUNTS = st.dictionaries(st.sampled_from([str(reason) for reason in DropReason]), st.integers(0, 5))
+
+
 def a_run(version: str, started_ms: int, records: int, state: str = DONE, **dropped: int) -> RunRecord:
     return RunRecord(
         str(started_ms), "clicks", version, "ann", started_ms, "", state, records_in=records, dropped=dropped
     )
+
+
+@given(COUNTS, COUNTS)
+def test_a_candidate_that_drops_more_for_any_reason_is_a_warning(
+    candidate: dict[str, int], live: dict[str, int]
+) -> None:
+    outcomes, warnings = compare_dropped(candidate, live)
+    more = {reason for reason in candidate if candidate[reason] > live.get(reason, 0)} - {"stale-response"}
+    assert warnings == (("records dropped",) if more else ())
+    word, _, found = outcomes["records dropped"].partition(": ")
+    assert word == ("failed" if more else "noted")
+    ours, theirs = found.split("; by the live version: ")
+    for counts, text in ((candidate, ours), (live, theirs)):
+        assert text == (", ".join(f"{r} {n:,}" for r, n in sorted(counts.items()) if n) or "none")
 
 
 def test_a_gate_notes_what_the_runs_of_a_candidate_have_dropped_since_it_began() -> None:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
+import threading
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
 from riverrun import LONG
+from riverrun.worker.states import WorkerState
+from riverrun.worker.stream_thread import stream_thread
+from riverrun.worker.worker import Worker
 from tests.brokers import Broker, embedded_broker
+from tests.integration.test_alignment import counted
+from tests.skewed import SIZE_MS, counts_in
 from tests.system.groups import PARTITIONS, Group
-from tests.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +29,7 @@ if TYPE_CHECKING:
 
     from riverrun.kafka.embedded.broker import EmbeddedBroker
     from riverrun.records import RawRecord
+    from riverrun.worker.states import WorkerSummary
 
 pytestmark = pytest.mark.broker
 
@@ -154,6 +163,39 @@ def test_a_worker_outlives_its_broker_and_loses_and_duplicates_nothing(
         assert_nothing_came_twice(records)
     else:
         assert all(totals(records)[word] >= count for word, count in expected(61_000).items())
+
+
+@pytest.mark.parametrize("levels", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_backlog_across_restarts_of_the_broker_counts_as_without(
+    mortal: EmbeddedBroker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, levels: int
+) -> None:
+    """However little patience tasks have: this process itself knows why they do not progress."""
+    monkeypatch.setattr(stream_thread, "PATIENCE_SECONDS", 1 - 300)  # a second more than `task.timeout.ms`
+    chosen = random.Random(unique)
+    mortal.start()
+    broker = Broker(mortal.bootstrap_servers)
+    broker.create(4, f"{unique}.in")
+    broker.create(1, f"{unique}.out")
+    expected: Counter[tuple[str, int]] = Counter()
+    parts: list[list[tuple[bytes, bytes, int]]] = [[] for _ in range(4)]
+    for n in range(20_000):  # ordered by time across partitions
+        parts[chosen.randrange(4)].append((b"k", b"%d" % (n % 7), n * 10))
+        expected[str(n % 7), n * 10 // SIZE_MS * SIZE_MS] += 1
+    for partition, records in enumerate(parts):
+        broker.write(f"{unique}.in", records, partition)
+    worker = Worker(broker.application(unique, counted(unique, levels), tmp_path))
+    ended: list[WorkerSummary] = []
+    running = threading.Thread(target=lambda: ended.append(worker.run(until_caught_up=True)))
+    running.start()
+    until(lambda: worker.state is WorkerState.RUNNING, "took its tasks over")
+    for _ in range(2):
+        running.join(chosen.uniform(0.0, 3.0))
+        chosen.choice([mortal.kill, mortal.stop])()
+        running.join(chosen.uniform(0.0, 3.0))
+        mortal.start()
+    running.join(2 * DEADLINE_S)
+    assert [summary.dropped for summary in ended] == [{}]
+    assert counts_in(broker, f"{unique}.out") == expected
 
 
 def test_a_replaced_stream_thread_waits_for_brokers_that_are_away(

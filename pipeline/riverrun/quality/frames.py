@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TIME = pa.timestamp("us", "UTC")
+_INT_DIGITS, _MAX_DIGITS = 19, 38
+"""Numbers of digits of integers of 64 bits, and of the longest decimals that Spark has."""
 BATCH_ROWS = 20_000
 """Rows in memory at a time."""
 
@@ -52,7 +54,7 @@ def write_frame(directory: Path, rows: Iterable[Mapping[str, Any]]) -> Frame:
     Args:
         directory: The directory to write to; it is created.
         rows: The rows by column name; values that a row does not have are missing. A column has the type of its values:
-            integers, floats, booleans, times, bytes or text. Other types, and mixtures, become text.
+            integers, decimals, floats, booleans, times, bytes or text. Other types, and mixtures, become text.
 
     Returns:
         The frame.
@@ -134,7 +136,8 @@ def _array(values: list[Any]) -> pa.Array:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    return kind in {pa.null(), pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.binary(), TIME}
+    kinds = {pa.null(), pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.binary(), TIME}
+    return kind in kinds or (pa.types.is_decimal128(kind) and kind.scale >= 0)
 
 
 def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -143,7 +146,19 @@ def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         return one
     if pa.types.is_null(one):
         return other
-    return pa.float64() if {one, other} == {pa.int64(), pa.float64()} else pa.string()
+    if {one, other} == {pa.int64(), pa.float64()}:
+        return pa.float64()
+    if {True} == {pa.types.is_decimal128(each) or each == pa.int64() for each in (one, other)}:
+        return _decimal(one, other)
+    return pa.string()
+
+
+def _decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Return the type of numbers with the digits of both, or text if they are too many."""
+    digits = [(_INT_DIGITS, 0) if kind == pa.int64() else (kind.precision, kind.scale) for kind in (one, other)]
+    scale = max(scale for _, scale in digits)
+    precision = scale + max(precision - scale for precision, scale in digits)
+    return pa.decimal128(precision, scale) if precision <= _MAX_DIGITS else pa.string()
 
 
 def _cast(table: pa.Table, field: pa.Field) -> Any:
@@ -156,4 +171,5 @@ def _cast(table: pa.Table, field: pa.Field) -> Any:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    plain = msgspec.to_builtins(value)
+    return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from msgspec import inspect
+
 from riverrun.errors import StreamsError
 
 if TYPE_CHECKING:
@@ -113,6 +115,7 @@ class Serde(Generic[T]):
         exact: Whether stores refuse values that a round trip would change, such as a tuple that becomes a list.
         plain: Converts a value to `value_type`, if values have another type, such as a message of Protobuf.
         place: Returns the serde for one place, for serdes that depend on it; None for all others. See `placed`.
+        of_text: Reads a value from text, as `plain` shows it in JSON; None if it is read as JSON alone.
     """
 
     name: str
@@ -125,6 +128,7 @@ class Serde(Generic[T]):
     exact: bool = field(default=False, repr=False, compare=False)
     plain: Callable[[T], Any] | None = field(default=None, repr=False, compare=False)
     place: Callable[[SerdePlace], Serde[T]] | None = field(default=None, repr=False, compare=False)
+    of_text: Callable[[str], T] | None = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Pickle by `remake`, or by the functions if they can be pickled."""
@@ -141,6 +145,7 @@ class Serde(Generic[T]):
                 self.exact,
                 self.plain,
                 self.place,
+                self.of_text,
             ),
         )
 
@@ -191,6 +196,28 @@ def plain_reader(serde: Serde[Any]) -> Callable[[bytes], Any]:
     """Return the function that deserializes bytes to a value of `Serde.value_type`, for columns and for display."""
     read, plain = serde.deserialize, serde.plain
     return read if plain is None else lambda data: plain(read(data))
+
+
+def field_names(value_type: Any) -> tuple[str, ...] | None:
+    """Return the names of the fields that all values of a type have; empty for single values, None if values may differ.
+
+    >>> import dataclasses
+    >>> field_names(dataclasses.make_dataclass("Click", [("user", str)])), field_names(int), field_names(Any)
+    (('user',), (), None)
+
+    Args:
+        value_type: A type that msgspec can inspect; None for bytes.
+    """
+    found = None if value_type is None else inspect.type_info(value_type)
+    while isinstance(found, inspect.Metadata | inspect.UnionType):
+        types = [found.type] if isinstance(found, inspect.Metadata) else found.types
+        some = [each for each in types if not isinstance(each, inspect.NoneType)]
+        found = some[0] if len(some) == 1 else inspect.AnyType()
+    if isinstance(found, inspect.TypedDictType):
+        return tuple(found.cls.__annotations__)
+    if isinstance(found, inspect.StructType | inspect.DataclassType) and not getattr(found, "array_like", False):
+        return tuple(each.encode_name for each in found.fields)
+    return None if isinstance(found, inspect.AnyType | inspect.DictType) else ()
 
 
 def refusal(serde: Serde[Any], error: Exception) -> str:

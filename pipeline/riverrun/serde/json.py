@@ -56,6 +56,17 @@ def _refuse_numbers(value: Any, path: str) -> None:
             _refuse_numbers(part, f"{path}.{number}")
 
 
+def without_odd_numbers(value: Any) -> Any:
+    """Return a value with texts in place of the numbers that JSON does not have: `NaN`, `Infinity`, `-Infinity`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+    if isinstance(value, dict):
+        return {key: without_odd_numbers(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_odd_numbers(each) for each in value]
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class JsonSerde(Serde[Any]):
     """A `Serde` of plain JSON values, and a factory of typed ones.

@@ -67,6 +67,7 @@ def windowed_of_size_ms(inner: Serde[K], size_ms: int | None) -> Serde[Windowed[
         remake=(windowed_of_size_ms, (inner, size_ms)),
         value_type=None if size_ms is None else _type_of(inner),
         immutable_types=_immutable(inner),
+        plain=_plain_of(inner),
     )
 
 
@@ -130,12 +131,19 @@ def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
         remake=(session_windowed, (inner,)),
         value_type=_type_of(inner),
         immutable_types=_immutable(inner),
+        plain=_plain_of(inner),
     )
 
 
 def _type_of(inner: Serde[Any]) -> Any:
     """Return the type of windowed keys; None if the type of inner keys is unknown."""
     return None if inner.value_type is None else Windowed.__class_getitem__(inner.value_type)
+
+
+def _plain_of(inner: Serde[K]) -> Callable[[Windowed[K]], Windowed[Any]] | None:
+    """Return the function that shows the inner key as its serde does; None if that shows it unchanged."""
+    plain = inner.plain
+    return None if plain is None else lambda key: Windowed(plain(key.key), key.window)
 
 
 def _immutable(inner: Serde[Any]) -> frozenset[type]:

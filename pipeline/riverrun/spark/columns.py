@@ -8,6 +8,7 @@ Parts without a type are JSON text, which `with_variants` turns into `VARIANT` c
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 from msgspec import inspect
 
 from riverrun.errors import DeserializationError
-from riverrun.serde.api import plain_reader
+from riverrun.serde.api import field_names, plain_reader
 from riverrun.windows import Windowed
 
 if TYPE_CHECKING:
@@ -29,14 +30,15 @@ KEY = "key"
 TIME = pa.timestamp("us", "UTC")
 _LAST_MS = 253_402_300_799_999
 """The last ms of the year 9999: neither Spark's functions nor Python have later times."""
-_KEPT = (bytes, dt.datetime, dt.date)
+_KEPT = (bytes, dt.datetime, dt.date, decimal.Decimal)
+_MAX_PRECISION = 38
+"""Maximum number of digits of Spark's decimals; longer ones are text."""
 _PLAIN: dict[type, pa.DataType] = {
     inspect.BoolType: pa.bool_(),
     inspect.IntType: pa.int64(),
     inspect.FloatType: pa.float64(),
     inspect.StrType: pa.string(),
     inspect.UUIDType: pa.string(),
-    inspect.DecimalType: pa.string(),
     inspect.BytesType: pa.binary(),
     inspect.DateTimeType: TIME,
     inspect.DateType: pa.date32(),
@@ -140,7 +142,7 @@ def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
         start = Column("window_start", TIME, lambda windowed: micros(windowed.window.start))
         end = Column("window_end", TIME, lambda windowed: micros(windowed.window.end))
         own = Column(name, key.kind, lambda windowed: key.of(windowed.key), key.is_variant)
-        return Columns((own, start, end), serde.deserialize)
+        return Columns((own, start, end), plain_reader(serde))
     return Columns((column_of(name, serde.value_type),), plain_reader(serde))
 
 
@@ -191,7 +193,9 @@ def _bits(value_type: Any) -> tuple[Any, ...]:
 def _shape(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
     """Return a msgspec type's Arrow type and a converter of built-in values to it; `within` holds the enclosing types."""
     if isinstance(found, inspect.Metadata):
-        return _shape(found.type, within)
+        return _narrowed(found, within)
+    if isinstance(found, inspect.DecimalType):
+        return pa.string(), str
     if isinstance(found, inspect.UnionType):
         return _union(found, within)
     if isinstance(found, _RECORDS) and found.cls not in within and not getattr(found, "array_like", False):
@@ -213,8 +217,23 @@ def _shape(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[
 
 
 def _moment(value: Any) -> Any:
-    """Return a time as columns hold it: to the microsecond, and in UTC if it has no zone. Texts have nanoseconds."""
-    return dt.datetime.fromisoformat(value) if isinstance(value, str) else value
+    """Return a time as columns hold it: to the microsecond, and in UTC if it has no zone. Texts have nanoseconds.
+
+    Texts of digits are times outside of Python's years, for which columns have no value.
+    """
+    if isinstance(value, str):
+        return None if value.lstrip("-").isdigit() else dt.datetime.fromisoformat(value)
+    return value
+
+
+def _narrowed(found: inspect.Metadata, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
+    """Return the type of a number with known bits, or with known digits."""
+    known = found.extra or {}
+    if known.get("bits") == 32:
+        return pa.int32(), _same
+    if known.get("precision", _MAX_PRECISION + 1) <= _MAX_PRECISION:
+        return pa.decimal128(known["precision"], known["scale"]), _same
+    return _shape(found.type, within)
 
 
 def _union(found: inspect.UnionType, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
@@ -228,7 +247,8 @@ def _union(found: inspect.UnionType, within: tuple[type, ...]) -> tuple[pa.DataT
 
 
 def _record(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
-    fields = {each.encode_name: _shape(each.type, within) for each in found.fields}
+    known = {each.encode_name: each.type for each in found.fields}
+    fields = {name: _shape(known[name], within) for name in field_names(found.cls) or known}
     if not fields:
         return pa.string(), _text  # a struct has fields
 

@@ -1,25 +1,29 @@
 """Rows of the frames that a gate judges: the records of an output with their keys and fields as columns.
 
 In the frame of a table or a log, fields have their own names, and Riverrun's columns begin with an underscore. In the frame
-of
-a difference all fields have a prefix, so Riverrun's columns need none.
+of a difference all fields have a prefix, so Riverrun's columns need none.
+
+A key with named fields is also one column for each of them: `key_NAME` in a difference. In a table or a log it is `NAME` if
+the type of values shows that they have no such field, as in SQL, and `_key_NAME` otherwise.
 """
 
 from __future__ import annotations
 
+import decimal
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 
 from riverrun.errors import DeserializationError, ReleaseError
 from riverrun.records import TopicPartition
-from riverrun.serde.api import plain_reader
+from riverrun.serde.api import field_names, plain_reader
 from riverrun.serde.windowed import of_any_size
 from riverrun.windows import Windowed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from riverrun.records import RawFields
     from riverrun.releases.differences.difference import Pair
@@ -40,11 +44,12 @@ def table_rows(pairs: Iterable[Pair], sink: SinkNode, topic: str) -> Iterator[di
         DeserializationError: If a row cannot be read.
         ReleaseError: If a field has the name of a column of Riverrun's own.
     """
+    keys, read = KeyColumns.of_table(sink), plain_reader(sink.value_serde)
     for pair in pairs:
         if pair.new is not None:
             place = TopicPartition(topic, pair.partition)
-            own = _own(place, sink, pair.key, pair.new.timestamp) | {"change": pair.change.value}
-            yield _with_fields(topic, own, _read(place, plain_reader(sink.value_serde), pair.new.value))
+            own = _own(place, pair.new.timestamp) | {"_change": pair.change.value}
+            yield keys.of(place, pair.key) | own | _fields_beside(topic, _read(place, read, pair.new.value))
 
 
 def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: SinkNode) -> Iterator[dict[str, Any]]:
@@ -55,12 +60,13 @@ def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: Si
         ReleaseError: If a field has the name of a column of Riverrun's own.
     """
     latest: dict[TopicPartition, int] = {}
+    keys, read = KeyColumns.of_table(sink), plain_reader(sink.value_serde)
     for tp, records in batches:
         for key, value, timestamp, _, _ in records:
-            found = None if value is None else _read(tp, plain_reader(sink.value_serde), value)
+            found = None if value is None else _read(tp, read, value)
             latest[tp] = max(timestamp, latest.get(tp, timestamp))
-            own = _own(tp, sink, key, timestamp) | {"late_ms": latest[tp] - timestamp}
-            yield _with_fields(tp.topic, own, found)
+            own = _own(tp, timestamp) | {"_late_ms": latest[tp] - timestamp}
+            yield keys.of(tp, key) | own | _fields_beside(tp.topic, found)
 
 
 def difference_rows(
@@ -80,18 +86,20 @@ def difference_rows(
     Raises:
         DeserializationError: If a new row cannot be read.
     """
+    of_old, of_new = (KeyColumns.of_difference(sink) for sink in (old, new))
+    read_old, read_new = plain_reader(old.value_serde), plain_reader(new.value_serde)
     for pair in pairs:
         place = TopicPartition(topic, pair.partition)
         row = pair.new or pair.old
-        sink = old if pair.new is None else new
-        own = _own(place, sink, pair.key, row.timestamp if row else 0) | {"change": pair.change.value}
+        own = (of_old if pair.new is None else of_new).of(place, pair.key)
+        own |= {"partition": place.partition, "time": _time(row.timestamp if row else 0), "change": pair.change.value}
         before: dict[str, Any] = {}
         if pair.old is not None:
             try:
-                before = _fields(plain_reader(old.value_serde)(pair.old.value))
+                before = _fields(read_old(pair.old.value))
             except Exception:  # noqa: BLE001 - a serde may raise anything
                 unreadable()
-        after = {} if pair.new is None else _fields(_read(place, plain_reader(new.value_serde), pair.new.value))
+        after = {} if pair.new is None else _fields(_read(place, read_new, pair.new.value))
         for name in before.keys() | after.keys():
             own[f"old_{name}" if name else "old"] = before.get(name)
             own[f"new_{name}" if name else "new"] = after.get(name)
@@ -104,46 +112,130 @@ def key_of(place: TopicPartition, sink: SinkNode, key: bytes) -> tuple[Any, Wind
     Raises:
         DeserializationError: If it cannot be read.
     """
-    read = _read(place, of_any_size(sink.key_serde).deserialize, key)
-    return (_plain(read.key), read.window) if isinstance(read, Windowed) else (_plain(read), None)
+    columns = KeyColumns.of_difference(sink)
+    found, window = columns.read(place, key)
+    return columns.whole(found), window
 
 
-def _own(place: TopicPartition, sink: SinkNode, key: bytes | None, timestamp: int) -> dict[str, Any]:
-    """Return the columns that every row has."""
-    found: dict[str, Any] = {"key": None}
-    if key is not None:
-        found["key"], window = key_of(place, sink, key)
+@dataclass(frozen=True, slots=True)
+class KeyColumns:
+    """Makes the columns of keys: the whole key, its window, and one for each of its named fields.
+
+    Args:
+        reader: Reads a key, as it is shown.
+        prefix: Begins the names of Riverrun's own columns.
+        names: Names of the columns of its fields, by field.
+    """
+
+    reader: Callable[[bytes], Any]
+    prefix: str
+    names: Mapping[str, str]
+
+    @classmethod
+    def of_table(cls, sink: SinkNode) -> KeyColumns:
+        """Return those of a frame whose values have columns with names of their own."""
+        names = _names_of_key(sink)
+        fields = field_names(sink.value_serde.value_type)
+        taken = names if fields is None or sink.value_serde.value_type is None else (*fields, *_OWN, "value")
+        return cls(_key_reader(sink), "_", {name: f"_key_{name}" if name in taken else name for name in names})
+
+    @classmethod
+    def of_difference(cls, sink: SinkNode) -> KeyColumns:
+        """Return those of a difference, whose values have columns with prefixes."""
+        return cls(_key_reader(sink), "", {name: f"key_{name}" for name in _names_of_key(sink)})
+
+    def read(self, place: TopicPartition, key: bytes) -> tuple[Any, Window | None]:
+        """Return a key as built-in values, and its window if it is windowed.
+
+        Raises:
+            DeserializationError: If it cannot be read.
+        """
+        read = _read(place, self.reader, key)
+        found, window = (read.key, read.window) if isinstance(read, Windowed) else (read, None)
+        return _builtin(found), window
+
+    def whole(self, key: Any) -> Any:
+        """Return a key that has been read as one column."""
+        return whole_key(key, self.names)
+
+    def of(self, place: TopicPartition, key: bytes | None) -> dict[str, Any]:
+        """Return the columns of a key.
+
+        Raises:
+            DeserializationError: If it cannot be read.
+        """
+        if key is None:
+            return {f"{self.prefix}key": None}
+        found, window = self.read(place, key)
+        row = {f"{self.prefix}key": self.whole(found)}
         if window is not None:
-            found |= {"window_start": _time(window.start), "window_end": _time(window.end)}
-    return found | {"partition": place.partition, "time": _time(timestamp)}
+            row[f"{self.prefix}window_start"], row[f"{self.prefix}window_end"] = _time(window.start), _time(window.end)
+        if self.names and isinstance(found, dict):
+            row |= {column: _column(found.get(name)) for name, column in self.names.items()}
+        return row
 
 
-def _with_fields(topic: str, own: Mapping[str, Any], value: Any) -> dict[str, Any]:
+def whole_key(key: Any, names: Collection[str]) -> Any:
+    """Return a key as one column: the only field of keys that have one; text, unless it is a single value.
+
+    >>> whole_key({"ID": 7}, ["ID"]), whole_key({"ID": 7}, []), whole_key({"ID": 7, "N": 1}, ["ID", "N"])
+    (7, '{"ID":7}', '{"ID":7,"N":1}')
+
+    Args:
+        key: The key as built-in values.
+        names: The names of the fields that all keys have.
+    """
+    if isinstance(key, dict) and len(names) == 1:
+        key = next(iter(key.values()), None)
+    found = _column(key)
+    if found is None or isinstance(found, str | bytes | bool | int | float | decimal.Decimal | datetime):
+        return found
+    return msgspec.json.encode(found).decode()
+
+
+def _key_reader(sink: SinkNode) -> Callable[[bytes], Any]:
+    return plain_reader(of_any_size(sink.key_serde))
+
+
+def _names_of_key(sink: SinkNode) -> tuple[str, ...]:
+    """Return the names of the fields that all keys have."""
+    found = of_any_size(sink.key_serde).value_type
+    inner = get_args(found)[0] if get_origin(found) is Windowed else found
+    return field_names(inner) or ()
+
+
+def _own(place: TopicPartition, timestamp: int) -> dict[str, Any]:
+    return {"_partition": place.partition, "_time": _time(timestamp)}
+
+
+def _fields_beside(topic: str, value: Any) -> dict[str, Any]:
+    """Return a value's fields as columns beside Riverrun's own.
+
+    Raises:
+        ReleaseError: If a field has the name of a column of Riverrun's own.
+    """
     fields = _fields(value)
     taken = sorted(_OWN & fields.keys())
     if taken:
         message = f"Values of {topic} have a field {taken[0]}, which is the name of a column of Riverrun's own"
         raise ReleaseError(message, hint="Rename the field; its serde may write it under the old name.")
-    return {f"_{name}": each for name, each in own.items()} | {name or "value": each for name, each in fields.items()}
+    return {name or "value": each for name, each in fields.items()}
 
 
 def _fields(value: Any) -> dict[str, Any]:
     """Return a value's fields by name; a value without fields becomes one field with an empty name."""
     plain = _builtin(value)
-    return {str(name): each for name, each in plain.items()} if isinstance(plain, dict) else {"": plain}
+    return {str(name): _column(each) for name, each in plain.items()} if isinstance(plain, dict) else {"": plain}
 
 
-def _plain(key: Any) -> Any:
-    """Return a key as one column: text, unless it is a number, bytes or a truth value."""
-    found = _builtin(key)
-    if found is None or isinstance(found, str | bytes | bool | int | float):
-        return found
-    return msgspec.json.encode(found).decode()
+def _column(value: Any) -> Any:
+    """Return a value as a column holds it: times in UTC."""
+    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo is not None else value
 
 
 def _builtin(value: Any) -> Any:
     try:
-        return msgspec.to_builtins(value, builtin_types=(bytes,))
+        return msgspec.to_builtins(value, builtin_types=(bytes, datetime, decimal.Decimal))
     except TypeError:
         return str(value)
 

@@ -12,6 +12,7 @@ from riverrun.processor.drops import DropReason
 from riverrun.quality.frames import write_frame
 from riverrun.quality.gate import INFO, Verdict, judge
 from riverrun.quality.suites import RUNS, STORE
+from riverrun.releases.differences.rows import whole_key
 from riverrun.releases.versions.build import build_topology
 from riverrun.spark.planning.runs import DONE, RunLog
 from riverrun.spark.store_frames.store_rows import read_rows
@@ -113,11 +114,20 @@ def run_rows(runs: Iterable[RunRecord]) -> Iterator[dict[str, Any]]:
 
 
 def _with_fields(row: dict[str, Any]) -> dict[str, Any]:
-    value = row.pop("value", None)
+    key, value = row["key"], _parsed(row.pop("value", None))
     own = {("_time" if name == "timestamp" else f"_{name}"): row[name] for name in _OWN if name in row}
+    fields = value if isinstance(value, dict) else {"value": value}
+    if isinstance(key, dict):
+        own["_key"] = whole_key(key, key)
+        own |= {(f"_key_{name}" if name in fields or name in own else name): part for name, part in key.items()}
+    return own | fields
+
+
+def _parsed(value: Any) -> Any:
+    """Return JSON text as its value; other values unchanged."""
     if isinstance(value, str) and value[:1] == "{":
         try:
-            value = json.loads(value)
+            return json.loads(value)
         except ValueError:
-            return own | {"value": value}
-    return own | (value if isinstance(value, dict) else {"value": value})
+            return value
+    return value

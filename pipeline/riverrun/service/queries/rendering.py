@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
 import uuid
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from riverrun.serde.api import plain_reader
+from riverrun.serde.json import without_odd_numbers
 from riverrun.state.api import StoreKind
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def row_object(row: Row, builder: StoreBuilder, *, is_raw: bool = False) -> dict
     if is_raw:
         shown: dict[str, Any] = {"key": _encoded(row.key), "value": _encoded(row.value)}
     else:
-        shown = {"key": _plain(row.key, builder.key_serde), "value": _plain(row.value, builder.value_serde)}
+        shown = {"key": _plain_key(row.key, builder.key_serde), "value": _plain(row.value, builder.value_serde)}
     if row.timestamp is not None:
         shown["timestamp"] = row.timestamp
     if row.start is not None and row.end is not None:
@@ -115,26 +115,21 @@ def row_object(row: Row, builder: StoreBuilder, *, is_raw: bool = False) -> dict
     return shown
 
 
+def _plain_key(data: bytes, serde: Serde[Any]) -> Any:
+    """Return a key as JSON can show it; one that has a text form alone, as `key_bytes` reads it."""
+    found = _plain(data, serde)
+    return next(iter(found.values())) if serde.name in _TEXT_FORMS and isinstance(found, dict) and found else found
+
+
 def _plain(data: bytes, serde: Serde[Any]) -> Any:
     """Return a value as JSON can show it; otherwise base64url of its bytes."""
     value = plain_reader(serde)(data)
     if isinstance(value, bytes):
         return _encoded(data)
     try:
-        return _without_odd_numbers(msgspec.to_builtins(value, str_keys=True))
+        return without_odd_numbers(msgspec.to_builtins(value, str_keys=True))
     except TypeError:
         return _encoded(data)
-
-
-def _without_odd_numbers(value: Any) -> Any:
-    """Return a value with texts in place of the numbers that JSON does not have: `NaN`, `Infinity`, `-Infinity`."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
-    if isinstance(value, dict):
-        return {key: _without_odd_numbers(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_odd_numbers(each) for each in value]
-    return value
 
 
 def _encoded(data: bytes) -> dict[str, str]:

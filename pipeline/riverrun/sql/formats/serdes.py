@@ -11,6 +11,7 @@ from riverrun.sql.formats.avro.rows import avro_serde
 from riverrun.sql.formats.delimited_rows import delimited_serde
 from riverrun.sql.formats.json_rows import json_serde
 from riverrun.sql.formats.json_schema_rows import json_schema_serde
+from riverrun.sql.formats.named_rows import named
 from riverrun.sql.formats.protobuf.rows import protobuf_serde
 from riverrun.sql.types import Array, Columns, Map, Primitive, SqlType, Struct
 
@@ -41,7 +42,7 @@ def _single(inner: Serde[Any]) -> Serde[Any]:
 
     setattr(written, ITEM, write)
     setattr(read_row, ITEM, read)
-    return Serde(inner.name, written, read_row, remake=(_single, (inner,)), plain=lambda row: row[0])
+    return Serde(inner.name, written, read_row, remake=(_single, (inner,)))
 
 
 def _nothing() -> Serde[Any]:
@@ -92,7 +93,21 @@ def value_serde(
     """
     if not columns:
         return _nothing()
-    is_whole = wrapped or len(columns) > 1
+    options = (delimiter, schema_name, nullable, schema)
+    made = _value_serde(columns, format_, options, used, is_whole=wrapped or len(columns) > 1)
+    return named(made, columns, used if format_ == "JSON" and wrapped else None)
+
+
+def _value_serde(
+    columns: Columns,
+    format_: str,
+    options: tuple[str, str | None, str | None, WrittenSchema | None],
+    used: frozenset[str] | None,
+    *,
+    is_whole: bool,
+) -> Serde[Any]:
+    """Return the serde of rows, which does not know their names; `options` are those of `value_serde`, in order."""
+    delimiter, schema_name, nullable, schema = options
     if format_ in _WITH_NAMES:
         _check_maps(format_, columns)
     match format_:

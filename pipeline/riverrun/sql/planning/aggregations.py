@@ -23,7 +23,7 @@ from riverrun.sql.compiling.expressions import (
 )
 from riverrun.sql.compiling.row_code import AggregateCall, First, Results, States
 from riverrun.sql.errors import SqlError
-from riverrun.sql.formats import row_serde
+from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import UnknownFunction, WrongArguments, find_aggregate, is_aggregate
 from riverrun.sql.types import Primitive
 from riverrun.windows import SessionWindows, TimeWindows
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from riverrun.serde.api import Serde
     from riverrun.sql.grammar.statements import WindowClause
     from riverrun.sql.planning.relations import Relation
-    from riverrun.sql.types import SqlType
+    from riverrun.sql.types import Columns, SqlType
 
 _GRACE_MS = 86_400_000
 """Grace period of windows without GRACE PERIOD: a day."""
@@ -149,7 +149,7 @@ def aggregated(
     window: WindowClause | None,
     relation: Relation,
     groups: Sequence[exp.Expr],
-    nodes: Sequence[exp.Expr],
+    projection: Mapping[str, exp.Expr],
     having: exp.Expr | None,
     *,
     is_final: bool = False,
@@ -162,7 +162,7 @@ def aggregated(
         window: The query's windows; None if there are none.
         relation: The rows to aggregate.
         groups: Expressions of GROUP BY.
-        nodes: Expressions of the projection.
+        projection: Expressions of the projection by the names of their columns.
         having: Condition that groups must meet; None for all.
         is_final: Whether each window is sent once, when it has closed.
         store: Name of the store of states; generated if left out.
@@ -172,16 +172,19 @@ def aggregated(
         SqlError: If the query has a mistake.
     """
     calls = Calls(relation, groups, settings or {}, is_windowed=window is not None)
-    rewritten = tuple(calls.rewritten(each) for each in nodes)
+    rewritten = tuple(calls.rewritten(each) for each in projection.values())
     test = None if having is None else calls.rewritten(having)
     if not calls.calls:
         message = "GROUP BY requires aggregate functions in either the SELECT or HAVING clause."
         raise SqlError(message, start_of(groups[0]))
     types = [each.type or Primitive.STRING for each in calls.inputs]
     row_of = function_of(calls.compiler, calls.inputs, calls.note)
-    keys, rows = row_serde(types[: len(groups)]), row_serde(types)
+    keys = named(row_serde(types[: len(groups)]), _named_columns(groups, types[: len(groups)], projection))
+    rows = row_serde(types)
     is_exact = all(each.function.is_exact for each in calls.calls)
-    states = row_serde([each.function.intermediate for each in calls.calls], is_exact=is_exact)
+    kinds = [each.function.intermediate for each in calls.calls]
+    alone = {name: node for name, node in projection.items() if _is_state(node, calls)}
+    states = named(row_serde(kinds, is_exact=is_exact), _named_columns(calls.known, kinds, alone))
     fold = _Fold(tuple(calls.calls), len(groups))
     if relation.table is not None:
         if window is not None:
@@ -203,6 +206,29 @@ def aggregated(
     kind = None if window is None else window.kind
     window_ms = None if window is None or kind == "SESSION" else window.size
     return Aggregated(results, fields, rewritten, kind, window_ms, steps)
+
+
+def _is_state(node: exp.Expr, calls: Calls) -> bool:
+    """Return whether an expression is a call whose state is its result, and may have its name."""
+    return node in calls.known and calls.calls[calls.known.index(node)].function.is_state
+
+
+def _named_columns(nodes: Sequence[exp.Expr], types: Sequence[SqlType], projection: Mapping[str, exp.Expr]) -> Columns:
+    """Return columns of a store, named like their column of the projection, otherwise as they are written."""
+    names: list[str] = []
+    for node in nodes:
+        own = node.name if isinstance(node, exp.Column) else _unqualified(node)
+        named_so = (name for name, each in projection.items() if each == node)
+        name = next(named_so, own)
+        names.append(name if name not in names else f"{name} {len(names)}")
+    return tuple(zip(names, types, strict=True))
+
+
+def _unqualified(node: exp.Expr) -> str:
+    found = node.copy()
+    for column in found.find_all(exp.Column):
+        column.set("table", None)
+    return found.sql()
 
 
 def _passing(passes: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:

@@ -14,6 +14,7 @@ from riverrun.sql.compiling.expressions import Code, Compiler, Field, find_field
 from riverrun.sql.compiling.row_code import Beside
 from riverrun.sql.errors import SqlError
 from riverrun.sql.formats import row_serde
+from riverrun.sql.planning.relations import Relation, rows_of
 from riverrun.windows import JoinWindows
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from riverrun.dsl.kstream import KStream
     from riverrun.serde.api import Serde
     from riverrun.sql.grammar.statements import Join
-    from riverrun.sql.planning.relations import Relation
     from riverrun.sql.types import SqlType
 
 _GRACE_MS = 24 * 3_600_000
@@ -228,7 +228,7 @@ def _by_foreign_key(mine: _Side, theirs: _Side, join: Join) -> Relation:
     table = (left.join if join.kind == "INNER" else left.left_join)(
         right,
         joiner,
-        Materialized(value_serde=row_serde([each.type for each in (*mine.relation.fields, *theirs.relation.fields)])),
+        Materialized(value_serde=rows_of((*mine.relation.fields, *theirs.relation.fields))),
         foreign_key_extractor=value_of,
     )
     fields = (*mine.relation.fields, *(replace(each, is_key=False) for each in theirs.relation.fields))
@@ -239,8 +239,8 @@ def _by_foreign_key(mine: _Side, theirs: _Side, join: Join) -> Relation:
 def _stored(relation: Relation) -> Any:
     """Return the table with serdes of its own, because its rows travel to the other table's tasks."""
     assert relation.table is not None  # noqa: S101 - checked by the caller
-    rows = row_serde([each.type for each in relation.fields])
-    return relation.table.map_values(_same, Materialized(key_serde=relation.key_serde, value_serde=rows))
+    stored: Materialized[Any, Any] = Materialized(key_serde=relation.key_serde, value_serde=rows_of(relation.fields))
+    return relation.table.map_values(_same, stored)
 
 
 def _same(row: Any) -> Any:

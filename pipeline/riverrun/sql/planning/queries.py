@@ -12,7 +12,7 @@ from sqlglot import exp
 from riverrun.dsl.options import Materialized
 from riverrun.sql.compiling.expressions import Code, Compiler, Field, find_field, function_of, predicate_of, start_of
 from riverrun.sql.errors import SqlError
-from riverrun.sql.formats import row_serde
+from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import is_aggregate
 from riverrun.sql.planning.aggregations import aggregated
 from riverrun.sql.planning.joins import joined_all
@@ -282,7 +282,8 @@ def _materialized(relation: Relation, value: Columns, store: str | None) -> Mate
     """Return how to store a table for queries, without a cache, so that it sends the updates of a table without a store."""
     if store is None:
         return None
-    return Materialized(store, relation.key_serde, row_serde([type_ for _, type_ in value]), caching=False)
+    rows = named(row_serde([type_ for _, type_ in value]), value)
+    return Materialized(store, relation.key_serde, rows, caching=False)
 
 
 def _key_of(keys: Sequence[exp.Expr], relation: Relation) -> Callable[[Any, Any], Any]:
@@ -404,7 +405,14 @@ def _aggregate_result(query: Query, relation: Relation, store: str | None, setti
     nodes = [qualified(each.node, _with_windows(query, relation)) for each in outputs]
     having = None if query.having is None else qualified(query.having, relation)
     done = aggregated(
-        query.window, relation, groups, nodes, having, is_final=query.is_final, store=store, settings=settings
+        query.window,
+        relation,
+        groups,
+        {each.name: node for each, node in zip(outputs, nodes, strict=True)},
+        having,
+        is_final=query.is_final,
+        store=store,
+        settings=settings,
     )
     key_names, values = split(outputs, nodes, groups, is_needed=query.needs_key)
     rewritten = dict(zip((each.name for each in outputs), done.nodes, strict=True))

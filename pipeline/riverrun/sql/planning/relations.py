@@ -9,7 +9,7 @@ from riverrun.dsl.options import Materialized
 from riverrun.processor.fused import written
 from riverrun.sql.compiling.expressions import Field
 from riverrun.sql.compiling.row_code import WithKey
-from riverrun.sql.formats import row_serde
+from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions.times import parse_timestamp
 from riverrun.sql.types import Array, Primitive, Struct
 
@@ -78,8 +78,7 @@ class Relation:
         """
         relation = self.with_stream(stream, PLACES)
         assert relation.stream is not None  # noqa: S101 - it has just been set
-        rows = row_serde([each.type for each in relation.fields])
-        return relation.stream.to_table(Materialized(store, self.key_serde, rows))
+        return relation.stream.to_table(Materialized(store, self.key_serde, rows_of(relation.fields)))
 
     def with_placed_table(self, table: KTable[Any, Any]) -> Relation:
         """Return the relation with the rows of a table from `placed_table`."""
@@ -102,6 +101,14 @@ class Relation:
 
     def _placed(self, place: _Place) -> Field:
         return Field(place.name, place.type, self.name, is_pseudo=place.header is None)
+
+
+def rows_of(fields: Sequence[Field]) -> Serde[Any]:
+    """Return the serde of rows in stores, with their names; names that several sources have begin with the source's name."""
+    names = [each.name for each in fields]
+    unique = [f"{each.source}_{each.name}" if names.count(each.name) > 1 else each.name for each in fields]
+    rows = row_serde([each.type for each in fields])
+    return named(rows, tuple(zip(unique, (each.type for each in fields), strict=True)))
 
 
 PLACES = ("ROWTIME", "ROWPARTITION", "ROWOFFSET")

@@ -76,6 +76,10 @@ def rows_serde(*serdes: Serde[Any]) -> Serde[tuple[Any, ...]]:
     def read(data: bytes) -> tuple[Any, ...]:
         return tuple(read(data) for read in reads)
 
+    def plain(rows: tuple[Any, ...]) -> dict[str, Any]:
+        shown = (each.plain(row) for each, row in zip(serdes, rows, strict=True) if each.plain is not None)
+        return {name: value for row in shown for name, value in row.items()}
+
     def place(place: SerdePlace) -> Serde[tuple[Any, ...]]:
         return rows_serde(*(placed(each, place) for each in serdes))
 
@@ -84,6 +88,8 @@ def rows_serde(*serdes: Serde[Any]) -> Serde[tuple[Any, ...]]:
         _unwritten,
         read,
         remake=(rows_serde, serdes),
+        value_type=Any,
+        plain=plain,
         place=place if any(map(needs_place, serdes)) else None,
     )
 

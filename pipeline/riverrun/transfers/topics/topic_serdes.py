@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from riverrun.errors import ConfigError
-from riverrun.serde.json import JSON
+from riverrun.serde.json import JSON, without_odd_numbers
 from riverrun.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING, UUID
 from riverrun.serde.windowed import session_windowed, windowed_of_size_ms
 from riverrun.topology.nodes import SourceNode
@@ -115,7 +115,7 @@ def readable(value: Any) -> str:
             end = "" if window.end == window.start else f", {time_text(window.end)}"
             return f"{readable(key)} [{time_text(window.start)}{end})"
         case _:
-            return msgspec.json.encode(value, order="deterministic", enc_hook=str).decode()
+            return msgspec.json.encode(_plain(value), order="deterministic").decode()
 
 
 def jsonable(value: Any) -> Any:
@@ -124,7 +124,12 @@ def jsonable(value: Any) -> Any:
         return value.hex()
     if isinstance(value, Windowed):
         return {"key": jsonable(value.key), "start": value.window.start, "end": value.window.end}
-    return value
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: numbers that it does not have are texts."""
+    return without_odd_numbers(msgspec.to_builtins(value, str_keys=True, enc_hook=str))
 
 
 def time_text(time_ms: int) -> str:
@@ -155,4 +160,4 @@ def from_text(serde: Serde[Any], text: str) -> Any:
         return bytes.fromhex(text.removeprefix("0x"))
     if serde is UUID:
         return uuid.UUID(text)
-    return msgspec.json.decode(text)
+    return msgspec.json.decode(text) if serde.of_text is None else serde.of_text(text)

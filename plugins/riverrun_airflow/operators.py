@@ -29,15 +29,14 @@ from riverrun_airflow.sessions import (
     spark_page,
     take,
     topics_of,
-    written_since,
-    written_until,
+    written_by,
 )
 from riverrun_airflow.submission import concluded, is_apart, submit
 from riverrun_airflow.triggers import LookTrigger, ended
 from riverrun_airflow.wishes import CheckWish, RunWish, StepWish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -48,10 +47,8 @@ if TYPE_CHECKING:
     from riverrun.spark.ranges import RunRange
     from riverrun_airflow.sessions import Check
 
-_RANGE, _WRITTEN, _TOLD, _RETIRED = "range", "written", "told", "retired"
-"""Keys of a task's state: its range, the ends of its outputs before it began, whether readers have been notified, and the
-version that it retires.
-"""
+_RANGE, _TOLD, _RETIRED = "range", "told", "retired"
+"""Keys of a task's state: its range, whether readers have been notified, and the version that it retires."""
 _COMPUTING = frozenset({"reprocess", "gate", "cut", "rollback"})
 """Steps that may compute on Spark. The others read, or change topics and records of releases, within seconds."""
 _TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no", ""})
@@ -106,7 +103,9 @@ class BoundedRunOperator(BaseOperator):
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("outlets", [outputs_of(app)])
+        self.tells_readers = has_own_outlets(kwargs) or outputs_of(app) in kwargs["outlets"]
+        if self.tells_readers and not is_template(app):
+            kwargs["outlets"] = [*(kwargs.get("outlets") or []), outputs_of(app)]
         super().__init__(**documented(self, kwargs))
         self.config = config
         self.app = app
@@ -160,7 +159,7 @@ class BoundedRunOperator(BaseOperator):
         location = located(self.config, self.riverrun_conn_id)
         project = location.project()
         store: Any = context["task_state_store"]
-        planned = bounded(project, self._wish(store.get(_RANGE)))
+        planned = bounded(project, self._wish(context, store.get(_RANGE)))
         chosen = planned.range
         store.set(_RANGE, str(chosen))
         self.log.info("%s processes %s", planned.application.id, chosen)
@@ -168,14 +167,12 @@ class BoundedRunOperator(BaseOperator):
             for topic, count in rehearse(planned).items():
                 self.log.info("%s: %d records would be written", topic, count)
             return str(chosen)
-        if store.get(_WRITTEN) is None:
-            store.set(_WRITTEN, written_until(planned))
         if chosen.size and is_apart(self, project):
-            submit(self, context, location, self._wish(str(chosen)))
+            submit(self, context, location, self._wish(context, str(chosen)))
         self._tell(run(planned, partial(self._report, context)), chosen)
         return self._told(context, project, planned)
 
-    def _wish(self, chosen: str | None) -> RunWish:
+    def _wish(self, context: Context, chosen: str | None) -> RunWish:
         return RunWish(
             app=self.app,
             start=self.start,
@@ -183,14 +180,19 @@ class BoundedRunOperator(BaseOperator):
             version=self.version,
             advance_to=self.advance_stream_time_to,
             master=self.master,
-            by=f"airflow:{self.dag_id}.{self.task_id}",
+            by=self._author(context),
             range=chosen or "",
         )
+
+    def _author(self, context: Context) -> str:
+        """Return the name that the record of runs has for all attempts of this task, and for no other task."""
+        index = getattr(context["ti"], "map_index", -1)
+        return f"airflow:{self.dag_id}.{self.task_id}/{context['run_id']}{'' if index in {None, -1} else f'/{index}'}"
 
     def _concluded(self, context: Context) -> str:
         project = located(self.config, self.riverrun_conn_id).project()
         store: Any = context["task_state_store"]
-        return self._told(context, project, bounded(project, self._wish(store.get(_RANGE))))
+        return self._told(context, project, bounded(project, self._wish(context, store.get(_RANGE))))
 
     def _told(self, context: Context, project: ProjectConfig, planned: BoundedRun) -> str:
         """Tell OpenLineage and readers of topics, once, what was done."""
@@ -198,23 +200,29 @@ class BoundedRunOperator(BaseOperator):
         facet = {"app": self.app, "version": planned.application.version, "range": str(planned.range)}
         self.lineage = Lineage(project.kafka["bootstrap.servers"], *topics_of(planned.application), facet)
         if store.get(_TOLD) is None:
-            self._tell_readers(context, project, planned, store.get(_WRITTEN))
+            self._tell_readers(context, project, planned)
             store.set(_TOLD, "yes")
         return str(planned.range)
 
-    def _tell_readers(self, context: Context, project: ProjectConfig, planned: BoundedRun, before: str) -> None:
-        """Make an event of each topic that was written, with its offsets and those that were processed."""
+    def _tell_readers(self, context: Context, project: ProjectConfig, planned: BoundedRun) -> None:
+        """Make an event of each topic that an attempt of this task wrote, with its offsets and those that were processed.
+
+        The outlet is known only now if the application is a template, or is mapped.
+        """
+        if not self.tells_readers:
+            return
         outlet = outputs_of(self.app)
         if outlet not in self.outlets:
-            return
-        for topic, written in written_since(planned, before).items():
+            self.outlets.append(outlet)
+        for written in written_by(planned, self._author(context)):
             extra = {
                 "app": self.app,
                 "version": planned.application.version,
-                "offsets": str(written),
-                "processed": str(planned.range),
+                "offsets": written.offsets,
+                "processed": written.processed,
+                "run": written.run,
             }
-            asset = topic_asset(project.kafka["bootstrap.servers"], topic)
+            asset = topic_asset(project.kafka["bootstrap.servers"], written.topic)
             context["outlet_events"][outlet].add(asset, extra=dict(extra))
 
     def _tell(self, summary: RunSummary, chosen: RunRange) -> None:
@@ -453,6 +461,25 @@ class RefusalOperator(BaseOperator):
             AirflowFailException: Always.
         """
         raise AirflowFailException(self.told)
+
+
+def has_own_outlets(kwargs: Mapping[str, Any]) -> bool:
+    """Return whether an operator has no outlets of its author, and gets its own; a mapped one is always given a list.
+
+    >>> has_own_outlets({}), has_own_outlets({"outlets": []}), has_own_outlets({"outlets": [], "_airflow_from_mapped": True})
+    (True, False, True)
+    """
+    outlets = kwargs.get("outlets")
+    return outlets is None or (not outlets and bool(kwargs.get("_airflow_from_mapped")))
+
+
+def is_template(app: Any) -> bool:
+    """Return whether an argument has its value only when the task runs.
+
+    >>> is_template("clicks"), is_template("{{ params.app }}")
+    (False, True)
+    """
+    return not isinstance(app, str) or "{{" in app or "{%" in app
 
 
 def documented(operator: BaseOperator, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from riverrun.project.bounded import BoundedRun
     from riverrun.project.riverrun import Riverrun
     from riverrun.quality.gate import Verdict
-    from riverrun.records import OffsetVector, TopicPartition
+    from riverrun.records import OffsetVector
     from riverrun.releases.steps.releaser import Releaser
     from riverrun.spark.bounded_runs.summary import RunSummary
-    from riverrun.spark.ranges import RunRange
     from riverrun_airflow.wishes import CheckWish, RunWish, StepWish, TransferWish
 
 _REPORT_SECONDS = 10.0
@@ -263,32 +262,36 @@ def published_by(project: ProjectConfig, app: str) -> frozenset[str]:
     return frozenset(front_door(project).app(app).topology().sink_topics)
 
 
-def written_until(chosen: BoundedRun) -> str:
-    """Return the ends of the topics that a run writes to, as text. A version that is not live writes to staging topics."""
-    from riverrun.records import OffsetVector
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one run wrote to a topic.
 
-    return str(OffsetVector(_ends(chosen)))
+    Args:
+        topic: The topic; a staging topic if the version is not live.
+        offsets: The range, as text.
+        processed: The range that was read, as text.
+        run: The id of the run.
+    """
 
-
-def written_since(chosen: BoundedRun, before: str) -> dict[str, RunRange]:
-    """Return by topic the range written to a run's outputs since they ended at `before`. Unchanged topics are left out."""
-    from riverrun.records import OffsetRange, OffsetVector
-    from riverrun.spark.ranges import RunRange
-
-    starts = OffsetVector.parse(before).offsets
-    found: dict[str, dict[TopicPartition, OffsetRange]] = {}
-    for tp, end in sorted(_ends(chosen).items()):
-        if end > starts.get(tp, 0):
-            found.setdefault(tp.topic, {})[tp] = OffsetRange(starts.get(tp, 0), end)
-    return {topic: RunRange(ranges) for topic, ranges in found.items()}
+    topic: str
+    offsets: str
+    processed: str
+    run: str
 
 
-def _ends(chosen: BoundedRun) -> dict[TopicPartition, int]:
-    from riverrun.records import TopicPartition
+def written_by(chosen: BoundedRun, by: str) -> list[Written]:
+    """Return what the runs of one author wrote, by the record of runs: that of all attempts of a task, and of no other host.
 
-    admin, published = chosen.admin, chosen.application.published or {}
-    counts = admin.partitions({published.get(topic, topic) for topic in chosen.application.topology.sink_topics})
-    return admin.end_offsets(TopicPartition(topic, n) for topic, count in counts.items() for n in range(count))
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    from riverrun.spark.planning.runs import RunLog
+
+    application = chosen.application
+    runs = RunLog(chosen.admin).written_by(application.config.name, application.version, by)
+    return [
+        Written(topic, str(ranges), run.range, run.id) for run, found in runs for topic, ranges in sorted(found.items())
+    ]
 
 
 @dataclass(frozen=True, slots=True)

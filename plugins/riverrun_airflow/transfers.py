@@ -36,6 +36,7 @@ class ImportOperator(BaseOperator):
         value: The column of values; by default, a JSON object of each row.
         timestamp: The column of event times; by default, the present time.
         missing_timestamp: Handling of rows without a time in that column: `fail`, or `now`.
+        not_a_number: Handling of NaN and infinity, which JSON does not have: `fail`, or `null`.
         incremental: A column that only rises.
         name: Name of the import; by default, the topic.
         parts: Number of parts of a batch, each one transaction.
@@ -63,6 +64,7 @@ class ImportOperator(BaseOperator):
         name: str = "",
         parts: int = 4,
         missing_timestamp: str = "fail",
+        not_a_number: str = "fail",
         packages: Sequence[str] = (),
         master: str = "",
         apart: bool | None = None,
@@ -85,6 +87,7 @@ class ImportOperator(BaseOperator):
         self.name = name
         self.parts = parts
         self.missing_timestamp = missing_timestamp
+        self.not_a_number = not_a_number
         self.packages = tuple(packages)
         self.master = master
         self.apart = apart
@@ -117,6 +120,7 @@ class ImportOperator(BaseOperator):
             name=self.name,
             parts=self.parts,
             missing_timestamp=self.missing_timestamp,
+            not_a_number=self.not_a_number,
         )
         return TransferWish("import", asdict(spec), self.packages, self.master)
 

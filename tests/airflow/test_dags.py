@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ from riverrun.config import ProjectConfig
 from riverrun.errors import EngineError
 from riverrun.kafka.admin import Admin
 from riverrun.project.sessions import SparkSessions
+from riverrun.records import OffsetRange, TopicPartition
 from riverrun.releases.control_topic.registry import Registry
 from riverrun.spark.planning.runs import RunLog
 from riverrun.spark.ranges import RunRange
@@ -285,6 +288,55 @@ def test_a_bounded_run_and_a_dry_backfill_run_as_dags(shop: Shop, home: Path, mo
     require_lineage(home / "lineage", shop, done.range)
 
 
+def events_of(home: Path, topic: str) -> list[dict[str, str]]:
+    """The facts of all events of a topic, in their order."""
+    with closing(sqlite3.connect(home / "airflow.db")) as database:
+        found = database.execute(
+            "SELECT e.extra FROM asset_event e JOIN asset a ON a.id = e.asset_id WHERE a.name LIKE ? ORDER BY e.id",
+            [f"kafka://%/{topic}"],
+        )
+        return [json.loads(extra) for (extra,) in found]
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_events_have_what_a_run_wrote_whether_its_application_is_named_templated_or_mapped(
+    shop: Shop, home: Path
+) -> None:
+    (home / "dags" / f"{shop.name}_events.py").write_text(
+        f"""# airflow dag
+from airflow.sdk import DAG
+from riverrun_airflow.operators import BoundedRunOperator
+
+with DAG("{shop.name}__templated", schedule=None, params={{"app": "{shop.name}"}}):
+    BoundedRunOperator(task_id="run", app="{{{{ params.app }}}}", config={str(shop.path)!r})
+with DAG("{shop.name}__mapped", schedule=None):
+    BoundedRunOperator.partial(task_id="run", config={str(shop.path)!r}).expand(app=["{shop.name}"])
+with DAG("{shop.name}__silent", schedule=None):
+    BoundedRunOperator(task_id="run", app="{shop.name}", config={str(shop.path)!r}, outlets=[])
+"""
+    )
+    sums, admin = f"{shop.name}.sums", shop.broker.admin()
+    tps = [TopicPartition(sums, number) for number in range(2)]
+    for number, kind in enumerate(("run", "templated", "mapped")):
+        shop.broker.write(sums, [(b"foreign", LONG.serialize(0), 1)] * 3)
+        before = admin.end_offsets(tps)
+        shop.pay()
+        shop.dag(kind)
+        after = admin.end_offsets(tps)
+        shop.broker.write(sums, [(b"foreign", LONG.serialize(0), 1)] * 3)
+        found = events_of(home, sums)
+        assert len(found) == number + 1, kind
+        told = RunRange.parse(found[-1]["offsets"]).ranges
+        assert told == {tp: OffsetRange(before[tp], after[tp]) for tp in tps if after[tp] > before[tp]}
+        assert (found[-1]["app"], found[-1]["version"]) == (shop.name, "v1")
+        shop.dag(kind)  # nothing is new
+        assert len(events_of(home, sums)) == number + 1, kind
+    shop.pay()
+    shop.dag("silent")
+    assert len(events_of(home, sums)) == 3, "an empty list of outlets means no events"
+
+
 @pytest.mark.broker
 @pytest.mark.spark
 def test_releases_are_approved_and_rolled_back_pass_and_retire_or_are_blocked(
@@ -456,9 +508,8 @@ def require_looks(project: ProjectConfig, app: str, live: str) -> None:
 def run_again(project: ProjectConfig, wish: RunWish) -> int:
     """Run a range that is done already or has no records, and return the number of records processed."""
     chosen = sessions.bounded(project, wish)
-    before = sessions.written_until(chosen)
     summary = sessions.run(chosen, lambda _done, _all: None)
-    assert sessions.written_since(chosen, before) == {}
+    assert sessions.written_by(chosen, wish.by) == []
     return summary.processed
 
 

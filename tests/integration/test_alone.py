@@ -124,8 +124,9 @@ builder.stream(f"{name}.in", Consumed(STRING, STRING)).to(f"{name}.out", Produce
 config = AppConfig(name, "none:none", streams=StreamsConfig(consumer={"session.timeout.ms": session}))
 kafka = {"bootstrap.servers": servers}
 app = Application(config, "v1", builder.build(), kafka, Path())
-with processing_alone(ConnectedApplication(app, Admin(kafka)), RUN, "bob@server") as host:
-    RunLog(Admin(kafka)).started(app, RunRange({}), host)
+connected = ConnectedApplication(app, Admin(kafka))
+with processing_alone(connected, RUN, "bob@server") as host:
+    RunLog(Admin(kafka)).started(connected, RunRange({}), host)
     print("processes", flush=True)
     sys.stdin.read()
 """

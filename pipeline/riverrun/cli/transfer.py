@@ -42,6 +42,9 @@ def import_topic(
     missing_timestamp: Annotated[
         str, typer.Option(help="How to treat rows without an event time in that column: fail, or now.")
     ] = "fail",
+    not_a_number: Annotated[
+        str, typer.Option(help="How to treat NaN and infinity, which JSON does not have: fail, or null.")
+    ] = "fail",
     parts: Annotated[int, typer.Option(min=1, max=10_000, help="Parts of a batch. Each is one transaction.")] = 4,
     package: Annotated[list[str] | None, _PACKAGE] = None,
     master: Master = None,
@@ -63,6 +66,7 @@ def import_topic(
         name=name,
         parts=parts,
         missing_timestamp=missing_timestamp,
+        not_a_number=not_a_number,
     )
     project = settings_of(context).project(master)
     with progress_bar():

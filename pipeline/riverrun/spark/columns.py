@@ -31,8 +31,8 @@ TIME = pa.timestamp("us", "UTC")
 _LAST_MS = 253_402_300_799_999
 """The last ms of the year 9999: neither Spark's functions nor Python have later times."""
 _KEPT = (bytes, dt.datetime, dt.date, decimal.Decimal)
-_MAX_PRECISION = 38
-"""Maximum number of digits of Spark's decimals; longer ones are text."""
+_INT_BITS, _MAX_PRECISION = 32, 38
+"""Number of bits of Spark's int, and maximum number of digits of its decimals; longer ones are text."""
 _PLAIN: dict[type, pa.DataType] = {
     inspect.BoolType: pa.bool_(),
     inspect.IntType: pa.int64(),
@@ -229,7 +229,7 @@ def _moment(value: Any) -> Any:
 def _narrowed(found: inspect.Metadata, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
     """Return the type of a number with known bits, or with known digits."""
     known = found.extra or {}
-    if known.get("bits") == 32:
+    if known.get("bits") == _INT_BITS:
         return pa.int32(), _same
     if known.get("precision", _MAX_PRECISION + 1) <= _MAX_PRECISION:
         return pa.decimal128(known["precision"], known["scale"]), _same

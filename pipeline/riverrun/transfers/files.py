@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_WRITTEN = {
+    "csv": {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"},
+    "json": {"ignoreNullFields": "false"},
+}
+"""Options with which Spark writes everything that it is given: by default it trims texts, and leaves nulls out."""
 _FORMATS = frozenset({"avro", "binaryfile", "csv", "json", "orc", "parquet", "text", "xml"})
 
 
@@ -18,6 +23,17 @@ def has_files(name: str) -> bool:
     (True, False)
     """
     return name.lower() in _FORMATS
+
+
+def writer_options(name: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a format's writer, so that an import reads back what is written. Given options take precedence.
+
+    >>> writer_options("CSV", {"ESCAPE": "x"})
+    {'ignoreLeadingWhiteSpace': 'false', 'ignoreTrailingWhiteSpace': 'false', 'ESCAPE': 'x'}
+    """
+    known = {option.lower() for option in given}
+    own = _WRITTEN.get(name.lower(), {})
+    return {option: value for option, value in own.items() if option.lower() not in known} | dict(given)
 
 
 def escaped(path: str) -> str:

@@ -25,6 +25,7 @@ class ImportSpec:
         timestamp: The column of event times: timestamps, dates, or numbers of ms since the epoch; None for the current time.
         missing_timestamp: Treatment of rows without an event time: `fail` ends the import, `now` uses the current time, after
             which other rows may be late.
+        not_a_number: Treatment of NaN and infinity, which JSON does not have: `fail` ends the import, `null` writes null.
         incremental: A column that only rises (a number, a date, a time). New rows are those above the highest imported value.
             The import misses rows that appear later with that value or a lower one (a transaction that began before the
             import and ended after it; a second row of one ms), rows without a value, and deletions. None imports new
@@ -48,6 +49,7 @@ class ImportSpec:
     name: str = ""
     parts: int = 4
     missing_timestamp: str = "fail"
+    not_a_number: str = "fail"
 
     @property
     def id(self) -> str:

@@ -99,7 +99,7 @@ def test_rows_of_every_format_have_their_names_and_are_written_as_shown(
         serde = (key_serde if is_key else value_serde)(columns, format_)
     except SqlError:  # lists within lists, in Protobuf
         reject()
-    own = in_place(pickle.loads(pickle.dumps(serde)), is_key=is_key)
+    own = in_place(pickle.loads(pickle.dumps(serde)), is_key=is_key)  # noqa: S301 - our own
     names = [name for name, _ in columns]
     shown = plain_reader(own)(own.serialize(row))
     assert list(shown) == names
@@ -115,7 +115,7 @@ def test_rows_of_every_format_have_their_names_and_are_written_as_shown(
 
     if is_key and window is not None:
         keys = windowed(serde, timedelta(minutes=1)) if window == "TIME" else session_windowed(serde)
-        at = in_place(pickle.loads(pickle.dumps(keys)), is_key=True)
+        at = in_place(pickle.loads(pickle.dumps(keys)), is_key=True)  # noqa: S301 - our own
         key = at.serialize(Windowed(row, Window(0, 60_000)))
         assert plain_reader(at)(key) == Windowed(shown, Window(0, 60_000))
         assert columns_of("key", at).arrays([key], lambda _: {})[0].to_pylist() == found.to_pylist()
@@ -173,11 +173,13 @@ def test_expectations_judge_the_columns_of_statements(tmp_path: Path) -> None:
 STATEMENTS = """
     CREATE STREAM orders (id INT KEY, amount DECIMAL(10, 2), city STRING, at TIMESTAMP)
         WITH (KAFKA_TOPIC = 'orders', VALUE_FORMAT = 'JSON', PARTITIONS = 1);
-    CREATE TABLE users (id INT PRIMARY KEY, name STRING) WITH (KAFKA_TOPIC = 'users', VALUE_FORMAT = 'JSON', PARTITIONS = 1);
+    CREATE TABLE users (id INT PRIMARY KEY, name STRING)
+        WITH (KAFKA_TOPIC = 'users', VALUE_FORMAT = 'JSON', PARTITIONS = 1);
     CREATE TABLE named AS SELECT id, UCASE(name) AS name FROM users;
     CREATE TABLE totals AS SELECT id, COUNT(*) AS n, SUM(amount) AS total, MAX(at) AS latest FROM orders GROUP BY id;
     CREATE TABLE hourly AS SELECT city, COUNT(*) AS n FROM orders WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY city;
-    CREATE TABLE sessions WITH (KEY_FORMAT = 'JSON') AS SELECT city, id, COUNT(*) FROM orders WINDOW SESSION (1 HOUR) GROUP BY city, id;
+    CREATE TABLE sessions WITH (KEY_FORMAT = 'JSON') AS
+        SELECT city, id, COUNT(*) FROM orders WINDOW SESSION (1 HOUR) GROUP BY city, id;
 """
 
 

@@ -44,6 +44,7 @@ def write_store_to(
         ConfigError: If the format does not exist.
     """
     from riverrun.spark.store_frames.stores import export_store, write_store
+    from riverrun.transfers.files import writer_options
     from riverrun.transfers.transfer_checks import check_format
 
     sessions = chosen.cluster.sessions
@@ -51,6 +52,6 @@ def write_store_to(
     spark = sessions.session(packages)
 
     def write(frame: Any) -> int:
-        return write_store(frame, target, form, options or {})
+        return write_store(frame, target, form, writer_options(form, options or {}))
 
     return export_store(chosen.connected(), store, spark, build_topology, write, at=at)

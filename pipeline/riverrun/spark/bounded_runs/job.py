@@ -20,7 +20,7 @@ from riverrun.spark.bounded_runs.levels import Levels
 from riverrun.spark.bounded_runs.plan import plan_run
 from riverrun.spark.bounded_runs.progress import RunProgress
 from riverrun.spark.bounded_runs.summary import RunSummary, summary_of
-from riverrun.spark.planning.runs import RunLog, committed_at_end
+from riverrun.spark.planning.runs import RunLog, committed_at_end, ends_of_outputs
 from riverrun.spark.planning.slices import MAX_RECORDS_PER_SLICE
 from riverrun.spark.planning.unfinished import left_of_cut
 from riverrun.spark.session import lazily
@@ -132,18 +132,19 @@ class _Run:
 
     def recorded(self, host: SoleHost, check: Callable[[], None], advance_to_ms: int | None) -> RunSummary:
         """Carry out the plan, and record the run and its outcome."""
-        application, run_range = self._connected.application, self._plan.range
-        record = self._runs.started(application, run_range, host)
+        application = self._connected.application
+        record = self._outlasting(partial(self._runs.started, self._connected, self._plan.range, host))
         try:
             check()
             results = self._process(advance_to_ms)
         except BaseException as error:
-            self._runs.failed(record, error)
+            self._runs.failed(record, error, self._ends())
             raise
         summary = summary_of(self._plan, results)
         snapshots = {task.task_id: task.snapshot for task in summary.tasks if task.snapshot is not None}
         committed = self._committed() if snapshots else {}
-        self._runs.ended(record, summary.slices, total(application.id, results), snapshots, committed)
+        result = total(application.id, results)
+        self._runs.ended(record, summary.slices, result, snapshots, committed, self._ends())
         return summary
 
     def _process(self, advance_to_ms: int | None) -> list[TaskResult]:
@@ -235,6 +236,14 @@ class _Run:
             return committed_at_end(self._connected, self._plan.range)
         except BrokerError as error:
             log.warning("no store can be read from the end of this run on: %s", error.message)
+            return {}
+
+    def _ends(self) -> dict[str, int]:
+        """Return where the outputs end; empty if brokers do not answer: then the next run tells."""
+        try:
+            return ends_of_outputs(self._connected)
+        except BrokerError as error:
+            log.warning("where the outputs of this run end is not recorded: %s", error.message)
             return {}
 
     def _outlasting(self, step: Callable[[], T]) -> T:

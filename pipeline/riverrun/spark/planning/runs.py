@@ -13,7 +13,7 @@ from riverrun.errors import BrokerError, RangeError
 from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.control.control_topic import ControlTopic, readable
 from riverrun.hosting.ownership.sole_host import group_of, hosts_in
-from riverrun.records import TopicPartition
+from riverrun.records import OffsetRange, TopicPartition
 from riverrun.spark.planning.unfinished import Begun
 from riverrun.spark.ranges import RunRange
 
@@ -58,6 +58,8 @@ class RunRecord:
         committed: Per input, repartition topics included, the offset and the metadata committed at its end. Empty if it left no
             snapshots, or another host has continued.
         error: The error that it failed with.
+        outputs_before: End offset of each partition of its public topics when it began, before it wrote.
+        outputs_after: Those when it ended; empty while it runs, or if it died.
     """
 
     id: Word
@@ -77,6 +79,8 @@ class RunRecord:
     snapshots: dict[Word, Name] = field(default_factory=dict)
     committed: dict[str, tuple[Natural, str]] = field(default_factory=dict)
     error: str | None = None
+    outputs_before: dict[str, Natural] = field(default_factory=dict)
+    outputs_after: dict[str, Natural] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -96,7 +100,7 @@ def _run(data: bytes) -> RunRecord:
     run = _record(data)
     try:
         RunRange.parse(run.range)
-        for name in run.committed:
+        for name in (*run.committed, *run.outputs_before, *run.outputs_after):
             TopicPartition.parse(name)
     except (RangeError, ValueError) as error:
         raise UnreadableError(why_unreadable(error)) from error
@@ -137,16 +141,48 @@ class RunLog:
         """Return the live hosts that process alone; one that died counts as alive for a session timeout."""
         return hosts_in(self._admin.group(group_of(application_id)).members)
 
-    def started(self, application: Application, run_range: RunRange, host: SoleHost) -> RunRecord:
+    def written_by(self, app: str, version: str, by: str) -> list[tuple[RunRecord, dict[str, RunRange]]]:
+        """Return what runs of one author wrote: each run that wrote something, earliest first, with ranges by topic.
+
+        The range of a partition lies between its ends before and after the run. Only one run or worker processes an application
+        at a time, so other records in it are those of other applications that write to the topic while it runs. The range of a
+        run that died ends where the next one began.
+
+        Args:
+            app: Name of the application.
+            version: Version of the application.
+            by: The author.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        runs = [run for run in reversed(self.runs(app)) if run.version == version]
+        found = []
+        for number, run in enumerate(runs):
+            if run.by != by or not run.outputs_before:
+                continue
+            later = (each.outputs_before for each in runs[number + 1 :] if each.outputs_before)
+            after = run.outputs_after or next(later, None) or self._ends(run)
+            ranges = _written(run.outputs_before, after)
+            if ranges:
+                found.append((run, ranges))
+        return found
+
+    def _ends(self, run: RunRecord) -> dict[str, int]:
+        ends = self._admin.end_offsets(map(TopicPartition.parse, run.outputs_before))
+        return {str(tp): end for tp, end in ends.items()}
+
+    def started(self, connected: ConnectedApplication, run_range: RunRange, host: SoleHost) -> RunRecord:
         """Record the start of a run.
 
         Args:
-            application: The application.
+            connected: The application.
             run_range: The range that it processes.
             host: The place among hosts that the run occupies while it is alive.
         """
-        name, version = application.config.name, application.version
-        run = RunRecord(host.id, name, version, host.by, host.since_ms, str(run_range))
+        application = connected.application
+        name, version, ends = application.config.name, application.version, ends_of_outputs(connected)
+        run = RunRecord(host.id, name, version, host.by, host.since_ms, str(run_range), outputs_before=ends)
         self._put(run)
         return run
 
@@ -157,6 +193,7 @@ class RunLog:
         result: TaskResult,
         snapshots: Mapping[str, str],
         committed: Mapping[str, tuple[int, str]],
+        outputs: Mapping[str, int],
     ) -> None:
         """Record the results of a run, and delete the oldest records."""
         self._end(
@@ -170,12 +207,13 @@ class RunLog:
             totals=dict(result.totals),
             snapshots=dict(snapshots),
             committed=dict(committed),
+            outputs_after=dict(outputs),
         )
 
-    def failed(self, run: RunRecord, error: BaseException) -> None:
-        """Record the error that a run failed with."""
+    def failed(self, run: RunRecord, error: BaseException, outputs: Mapping[str, int]) -> None:
+        """Record the error that a run failed with, and where its outputs end; empty if that is not known."""
         what = "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
-        self._end(run, state=FAILED, error=what)
+        self._end(run, state=FAILED, error=what, outputs_after=dict(outputs))
 
     def begin(self, application: Application, begun: Begun) -> None:
         """Note the work that a run is about to begin.
@@ -229,6 +267,30 @@ def committed_at_end(connected: ConnectedApplication, run_range: RunRange) -> di
         if (committed[tp].offset if tp in committed else 0) != wanted.end:
             return {}
     return {str(tp): (found.offset, found.metadata) for tp, found in committed.items()}
+
+
+def ends_of_outputs(connected: ConnectedApplication) -> dict[str, int]:
+    """Return the end offset of each partition of the topics that an application writes to.
+
+    A version that is not live writes to staging topics.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    admin, published = connected.admin, connected.application.published or {}
+    counts = admin.partitions({published.get(topic, topic) for topic in connected.topology.sink_topics})
+    ends = admin.end_offsets(TopicPartition(topic, n) for topic, count in counts.items() for n in range(count))
+    return {str(tp): end for tp, end in sorted(ends.items())}
+
+
+def _written(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, RunRange]:
+    """Return by topic the ranges between two ends; without partitions that have not grown."""
+    found: dict[str, dict[TopicPartition, OffsetRange]] = {}
+    for name, end in after.items():
+        tp, start = TopicPartition.parse(name), before.get(name, 0)
+        if end > start:
+            found.setdefault(tp.topic, {})[tp] = OffsetRange(start, end)
+    return {topic: RunRange(ranges) for topic, ranges in found.items()}
 
 
 def _begun_name(app: str, version: str) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from riverrun.errors import DeserializationError
 from riverrun.kafka.ranges import read_range
 from riverrun.records import OffsetRange
 from riverrun.spark.engine.failures import on_executor
@@ -13,7 +14,7 @@ from riverrun.spark.tasks.work import admin_here
 from riverrun.transfers.exporting.jdbc import TOMBSTONE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from riverrun.records import TopicPartition
     from riverrun.transfers.export_spec import ExportBatch, ExportSpec
@@ -22,8 +23,13 @@ _RECORDS_PER_TASK = 100_000
 _SCHEMA = "_key binary, value binary, _timestamp timestamp, _partition int, _offset bigint"
 
 
-def records_of(batch: ExportBatch, kafka: dict[str, str], spark: Any, counted: Any) -> Any:
-    """Return the records of a batch. The executors read them, and count finished offsets if requested."""
+def records_of(spec: ExportSpec, batch: ExportBatch, kafka: dict[str, str], spark: Any, counted: Any) -> Any:
+    """Return the records of a batch. The executors read them, and count finished offsets if requested.
+
+    Raises:
+        DeserializationError: While they are read, if a key or a value that is exported as text is not in UTF-8.
+    """
+    texts = () if spec.is_binary and spec.schema is None else ("value",) if spec.is_binary else ("_key", "value")
     pieces = [
         (tp, OffsetRange(start, min(start + _RECORDS_PER_TASK, whole.end)))
         for tp, whole in batch.ranges.items()
@@ -35,15 +41,17 @@ def records_of(batch: ExportBatch, kafka: dict[str, str], spark: Any, counted: A
             for number in numbers.column(0).to_pylist():
                 tp, wanted = pieces[number]
                 with on_executor():
-                    yield from _read_piece(tp, wanted, kafka)
+                    yield from _read_piece(tp, wanted, kafka, texts)
                 if counted is not None:
                     counted.add(wanted.size)
 
     return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(process, _SCHEMA)
 
 
-def _read_piece(tp: TopicPartition, wanted: OffsetRange, kafka: dict[str, str]) -> Iterator[Any]:
-    """Read a part of a partition on an executor, in Arrow batches of `_SCHEMA`."""
+def _read_piece(
+    tp: TopicPartition, wanted: OffsetRange, kafka: dict[str, str], texts: Collection[str]
+) -> Iterator[Any]:
+    """Read a part of a partition on an executor, in Arrow batches of `_SCHEMA`; some of its columns have to be texts."""
     kinds = (pa.binary(), pa.binary(), pa.timestamp("us", "UTC"), pa.int32(), pa.int64())
     schema = pa.schema(list(zip(("_key", "value", "_timestamp", "_partition", "_offset"), kinds, strict=True)))
     for _, records in read_range(admin_here(kafka), {tp: wanted}):
@@ -55,7 +63,35 @@ def _read_piece(tp: TopicPartition, wanted: OffsetRange, kafka: dict[str, str]) 
             [record.offset for record in records],
         )
         arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        found = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        for name in texts:
+            _check_text(tp, found, name)
+        yield found
+
+
+def _check_text(tp: TopicPartition, records: Any, name: str) -> None:
+    """Check that a column is text in UTF-8, as other bytes would be replaced.
+
+    Raises:
+        DeserializationError: If it is not; with the record's coordinates.
+    """
+    column = records.column(name)
+    try:
+        column.cast(pa.string())
+    except pa.ArrowInvalid:
+        for number, data in enumerate(column.to_pylist()):
+            try:
+                (data or b"").decode()
+            except UnicodeDecodeError as error:
+                message = f"A {name.removeprefix('_')} is no text in UTF-8: {error}"
+                place = {
+                    "topic": tp.topic,
+                    "partition": tp.partition,
+                    "offset": records.column("_offset")[number].as_py(),
+                }
+                hint = "Export bytes (--binary)."
+                raise DeserializationError(message, hint=hint).at(**place) from error
+        raise
 
 
 def columns_of(spec: ExportSpec, frame: Any) -> Any:

@@ -27,7 +27,7 @@ from riverrun.spark.session import lazily
 from riverrun.transfers.export_spec import ExportBatch, ExportSpec
 from riverrun.transfers.exporting.export_rows import columns_of, first_malformed, records_of
 from riverrun.transfers.exporting.jdbc import JdbcTarget, Written
-from riverrun.transfers.files import escaped, has_files, listing
+from riverrun.transfers.files import escaped, has_files, listing, writer_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -192,7 +192,7 @@ def _write(
 ) -> ExportSummary:
     """Write a batch, and record that it is done."""
     counted = spark.sparkContext.accumulator(0) if is_followed() and has_jvm(spark) else None
-    records = records_of(batch, dict(kafka), spark, counted)
+    records = records_of(spec, batch, dict(kafka), spark, counted)
     offsets = RunRange(batch.ranges).size
     with (
         looked_at(f"export {spec.id}", lambda: (counted.value if counted else 0, offsets)),
@@ -211,7 +211,7 @@ def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any) -> Written:
 
     observed = Observation()
     frame = columns_of(spec, records.observe(observed, f.count(f.lit(1)).alias("rows")))
-    writer = frame.write.format(spec.format).options(**spec.options)
+    writer = frame.write.format(spec.format).options(**writer_options(spec.format, spec.options))
     writer.mode("overwrite").save(_directory(spec, batch))
     rows = observed.get["rows"]
     return Written(rows, rows)

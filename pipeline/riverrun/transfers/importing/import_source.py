@@ -10,6 +10,7 @@ from riverrun.errors import ConfigError
 from riverrun.spark.engine.databases import with_driver
 from riverrun.spark.engine.failures import complaint, spark_failures
 from riverrun.transfers.files import escaped, has_files, listing
+from riverrun.transfers.importing.text_frames import OBJECT, OWN, is_text, text_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,12 +20,8 @@ if TYPE_CHECKING:
 
 _MAX_FILES = 1000
 """Maximum number of files of a batch, as one record holds their names."""
-_STRICT = {
-    "csv": {"mode": "FAILFAST", "enforceSchema": "false"},
-    "json": {"mode": "FAILFAST"},
-    "xml": {"mode": "FAILFAST"},
-}
-"""Readers that return null for malformed values, or apply the columns of the first file to all."""
+_STRICT = {"xml": {"mode": "FAILFAST"}}
+"""Readers that return null for malformed values."""
 
 
 def with_what_is_new(
@@ -104,6 +101,8 @@ def _whole(spec: ImportSpec, spark: Any) -> Any:
     reader = _reader(spec, spark)
     if spec.format == "jdbc":
         return _checked(spec, reading(spec, lambda: reader.option("dbtable", spec.source).load()))
+    if is_text(spec.format):
+        return _checked(spec, reading(spec, lambda: text_frame(spec, [spec.source], None, spark)))
     return _checked(spec, reading(spec, lambda: reader.load(spec.source)))
 
 
@@ -119,11 +118,15 @@ def _of_files(spec: ImportSpec, files: tuple[str, ...], spark: Any) -> Any:
 
     Only these files determine the columns: another attempt must find the same ones, even if new files have arrived.
     """
-    reader, first = _reader(spec, spark), unquote(files[0])
+    reader, first, base = _reader(spec, spark), unquote(files[0]), None
     in_names = [name for name in _columns(spec, _listing(spec, spark)) if f"/{name}=" in first]
     if in_names:
-        reader = reader.option("basePath", first[: min(first.index(f"/{name}=") for name in in_names)])
-    frame = reading(spec, lambda: reader.load([escaped(unquote(file)) for file in files]))
+        base = first[: min(first.index(f"/{name}=") for name in in_names)]
+        reader = reader.option("basePath", base)
+    paths = [escaped(unquote(file)) for file in files]
+    if is_text(spec.format):
+        return _checked(spec, reading(spec, lambda: text_frame(spec, paths, base, spark)))
+    frame = reading(spec, lambda: reader.load(paths))
     has_contents = set(_columns(spec, frame)) - set(in_names)
     return _checked(spec, frame if has_contents else frame.select())
 
@@ -131,6 +134,9 @@ def _of_files(spec: ImportSpec, files: tuple[str, ...], spark: Any) -> Any:
 def _checked(spec: ImportSpec, frame: Any) -> Any:
     """Check that the frame has the required columns, or none at all: then it has no rows."""
     wanted, there = [*spec.key, spec.value, spec.timestamp, spec.incremental], _columns(spec, frame)
+    if OBJECT in there:  # its fields have been checked
+        return frame
+    there = [name for name in there if name not in OWN]
     missing = [column for column in wanted if column is not None and column not in there]
     if missing and there:
         message = f"{spec.source} has no column {', '.join(missing)}"

@@ -70,7 +70,8 @@ def run_import(
         ConfigError: If the source cannot be read, or lacks a column; if the interrupted batch had other terms; or if an
             incremental import without its own name had another source.
         RangeError: If the topic was recreated since the last import.
-        DeserializationError: If a row has no event time, or one before 1970; nothing of its batch is written.
+        DeserializationError: If a row does not fit, or has no event time, or one before 1970; names its file and line.
+            Nothing of its batch is written.
         TopicError: If the topic does not exist.
         TaskMigratedError: If the import also runs elsewhere.
         BrokerError: If brokers do not answer.
@@ -78,6 +79,9 @@ def run_import(
     if spec.missing_timestamp not in {"fail", "now"}:
         message = f"{spec.missing_timestamp!r} is not a treatment of rows without a time"
         raise ConfigError(message, hint="Allowed: fail, now")
+    if spec.not_a_number not in {"fail", "null"}:
+        message = f"{spec.not_a_number!r} is not a treatment of NaN and infinity"
+        raise ConfigError(message, hint="Allowed: fail, null")
     progress = Progress(admin, spec.id)
     admin.require([spec.topic], f"import {spec.id} writes to")
     if here is not None and _has_nothing_new(spec, progress, here):

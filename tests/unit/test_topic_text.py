@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from riverrun import (
     DOUBLE,
@@ -100,6 +102,30 @@ def test_what_is_shown_can_be_written_again(name: str) -> None:
     }[name]  # fmt: skip
     shown = readable(value).strip('"') if name == "uuid" else readable(value)
     assert from_text(serde_named(name), shown) == value
+
+
+@pytest.mark.parametrize("name", ["double", "float"])
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_that_json_does_not_have_can_be_written_again(name: str, number: float) -> None:
+    serde = serde_named(name)
+    data = serde.serialize(number)
+    assert serde.serialize(from_text(serde, readable(serde.deserialize(data)))) == data
+
+
+NUMBERS = st.one_of(
+    st.integers(-(10**40), 10**40).map(str),
+    st.decimals(allow_nan=False, allow_infinity=False).map(str),
+    st.sampled_from(["12345678901234567.89", "1E+16", "1.0", "-0.0", "0.10", "1E+400"]),
+)
+
+
+@given(numbers=st.lists(NUMBERS, min_size=1), is_key=st.booleans())
+def test_lines_of_json_keep_their_digits(numbers: list[str], *, is_key: bool) -> None:
+    line = f'{{"k":{numbers[0]},"v":[{",".join(numbers)}]}}'
+    form = LineFormat(JSON, JSON, key="k" if is_key else None)
+    key, value, _ = form.record(line, NOW)
+    assert value == line.encode()
+    assert key == (numbers[0].encode() if is_key else None)
 
 
 @pytest.mark.parametrize(

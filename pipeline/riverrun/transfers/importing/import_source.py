@@ -47,19 +47,25 @@ def with_what_is_new(
     if not new_files and (files or has_files(spec.format)):
         return None
     batch = replace(planned, files=tuple(new_files))
-    rows_of(spec, batch, spark)
+    rows_of(spec, batch, spark, is_planned=False)
     return batch
 
 
-def rows_of(spec: ImportSpec, batch: Batch, spark: Any) -> Any:
+def rows_of(spec: ImportSpec, batch: Batch, spark: Any, *, is_planned: bool = True) -> Any:
     """Return the rows of a batch as a frame, without columns if its files are empty.
+
+    Args:
+        spec: The import.
+        batch: The batch.
+        spark: A Spark session.
+        is_planned: Whether the batch has been planned, so that its columns are known to be there.
 
     Raises:
         ConfigError: If the source cannot be read, or lacks a column.
     """
     if batch.files:
-        return _of_files(spec, batch.files, spark)
-    frame = _whole(spec, spark)
+        return _of_files(spec, batch.files, spark, is_planned=is_planned)
+    frame = _whole(spec, spark, is_planned=is_planned)
     if batch.upto is None or spec.incremental is None:
         return frame
     upto = f"`{spec.incremental}` <= {_from_text(batch.upto, _kind(spec, frame, spec.incremental))}"
@@ -97,12 +103,14 @@ def _reader(spec: ImportSpec, spark: Any) -> Any:
     return reader if spec.schema is None else reader.schema(spec.schema)
 
 
-def _whole(spec: ImportSpec, spark: Any) -> Any:
+def _whole(spec: ImportSpec, spark: Any, *, is_planned: bool = False) -> Any:
     reader = _reader(spec, spark)
     if spec.format == "jdbc":
         return _checked(spec, reading(spec, lambda: reader.option("dbtable", spec.source).load()))
     if is_text(spec.format):
-        return _checked(spec, reading(spec, lambda: text_frame(spec, [spec.source], None, spark)))
+        return _checked(
+            spec, reading(spec, lambda: text_frame(spec, [spec.source], None, spark, is_planned=is_planned))
+        )
     return _checked(spec, reading(spec, lambda: reader.load(spec.source)))
 
 
@@ -113,7 +121,7 @@ def _listing(spec: ImportSpec, spark: Any) -> Any:
     return _whole(spec, spark)
 
 
-def _of_files(spec: ImportSpec, files: tuple[str, ...], spark: Any) -> Any:
+def _of_files(spec: ImportSpec, files: tuple[str, ...], spark: Any, *, is_planned: bool) -> Any:
     """Return the rows of some of a source's files, with the columns from directory names.
 
     Only these files determine the columns: another attempt must find the same ones, even if new files have arrived.
@@ -125,7 +133,7 @@ def _of_files(spec: ImportSpec, files: tuple[str, ...], spark: Any) -> Any:
         reader = reader.option("basePath", base)
     paths = [escaped(unquote(file)) for file in files]
     if is_text(spec.format):
-        return _checked(spec, reading(spec, lambda: text_frame(spec, paths, base, spark)))
+        return _checked(spec, reading(spec, lambda: text_frame(spec, paths, base, spark, is_planned=is_planned)))
     frame = reading(spec, lambda: reader.load(paths))
     has_contents = set(_columns(spec, frame)) - set(in_names)
     return _checked(spec, frame if has_contents else frame.select())

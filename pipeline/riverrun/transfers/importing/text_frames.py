@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from riverrun.errors import ConfigError, DeserializationError, RangeError
 from riverrun.spark.engine.failures import on_executor
+from riverrun.transfers.files import escaped
 from riverrun.transfers.importing.text_files import (
     CsvForm,
     codec_of,
@@ -43,6 +44,7 @@ _START, _ROW, _BYTES = "_riverrun_start", "_riverrun_row", "value"
 _PARSED = ("csv", "json", "text")
 _BATCH = 5_000
 _MOST_TASKS = 64
+_SHOWN = 200
 _HEAD = 1_000
 """Lines in which the header of a CSV file ends."""
 _OF_FILES = ("pathGlobFilter", "recursiveFileLookup", "modifiedBefore", "modifiedAfter", "basePath", "compression")
@@ -69,7 +71,7 @@ def is_text(format_: str) -> bool:
     return format_.lower() in _PARSED
 
 
-def text_frame(spec: ImportSpec, paths: Sequence[str], base: str | None, spark: Any) -> Any:
+def text_frame(spec: ImportSpec, paths: Sequence[str], base: str | None, spark: Any, *, is_planned: bool) -> Any:
     """Return the rows of text files as a frame, with columns that say where each is from.
 
     Args:
@@ -77,6 +79,7 @@ def text_frame(spec: ImportSpec, paths: Sequence[str], base: str | None, spark: 
         paths: Files, directories or patterns.
         base: The directory above those whose names have columns; None for none.
         spark: A Spark session.
+        is_planned: Whether the rows belong to a batch that has been planned, whose columns are known to be there.
 
     Raises:
         ConfigError: If options of the format contradict each other, or a column is missing.
@@ -87,7 +90,7 @@ def text_frame(spec: ImportSpec, paths: Sequence[str], base: str | None, spark: 
         case "csv":
             return _csv_frame(spec, lines)
         case "json":
-            return _json_frame(spec, lines)
+            return _json_frame(spec, lines, is_planned=is_planned)
     return lines.parsed(lambda found, file, _: texts_of(found, spec.options, file), [("value", pa.string())])
 
 
@@ -139,11 +142,11 @@ class _Lines:
         """Return the first lines of the first file; none if there are no lines."""
         from pyspark.sql import functions as f
 
-        path = f.col("_metadata.file_path")
-        for row in self.raw.select(path.alias("path")).orderBy("path").take(1):
-            found = self.raw.where(path == row.path).limit(_HEAD).select(f.col(_BYTES).cast("binary").alias("line"))
-            pieces = [bytes(each.line) for each in found.collect()]
-            return list(lines_of(pieces, codec_of(self.spec.options), name_of(row.path)))
+        for path in sorted(self.raw.inputFiles()):
+            lines = self.spark.read.format("text").options(lineSep="\n").load(escaped(unquote(path))).limit(_HEAD)
+            pieces = [bytes(row.line) for row in lines.select(f.col(_BYTES).cast("binary").alias("line")).collect()]
+            if pieces:
+                return list(lines_of(pieces, codec_of(self.spec.options), name_of(path)))
         return []
 
     def parsed(self, parse: Any, columns: Sequence[tuple[str, pa.DataType]]) -> Any:
@@ -266,7 +269,7 @@ def _csv_frame(spec: ImportSpec, lines: _Lines) -> Any:
         return lines.parsed(parse, [(name, pa.string()) for name in names])
     frame = lines.parsed(parse, [(OBJECT, pa.string())])
     own = {"sep": ",", "quote": '"', "escape": '"', "multiLine": "true", "nullValue": "", "emptyValue": ""}
-    return _typed(spec, frame, "from_csv", _ddl(spec, schema), own, lines.further)
+    return _typed(spec, frame, "from_csv", schema, own, lines.further)
 
 
 def _check_header(wanted: Sequence[str] | None, found: tuple[int, Cells] | None, file: str) -> None:
@@ -297,20 +300,23 @@ def _schema_of(spec: ImportSpec, lines: _Lines) -> Any:
     return lines.spark.read.format(spec.format).options(**options).load([unquote(file) for file in files]).schema
 
 
-def _ddl(spec: ImportSpec, schema: Any) -> str:
-    return spec.schema if spec.schema is not None and "<" not in spec.schema.split(" ")[0] else schema.toDDL()
-
-
 def _typed(
-    spec: ImportSpec, frame: Any, function: str, schema: str, own: Mapping[str, str], further: Sequence[str]
+    spec: ImportSpec, frame: Any, function: str, schema: Any, own: Mapping[str, str], further: Sequence[str]
 ) -> Any:
     """Return rows with the columns of a schema, and why those that do not fit it do not."""
     from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructField, StructType
 
     options = {name: value for name, value in spec.options.items() if name.lower() not in _OF_LINES}
     options |= {**own, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
-    parsed = frame.withColumn("parsed", getattr(f, function)(OBJECT, f"{schema}, `{BAD}` string", options))
-    rows = parsed.select("parsed.*", FILE, LINE, *(f.col(f"`{name}`") for name in further))
+    of_names = {field.name: field.dataType for field in schema.fields if field.name in further}
+    inside = StructType(
+        [field for field in schema.fields if field.name not in further] + [StructField(BAD, StringType())]
+    )
+    parsed = frame.withColumn("parsed", getattr(f, function)(OBJECT, inside.toDDL(), options))
+    outside = [(f.col(f"`{name}`"), name) for name in further]
+    cast = [(column.cast(of_names[name]) if name in of_names else column).alias(name) for column, name in outside]
+    rows = parsed.select("parsed.*", FILE, LINE, *cast)
     match mode_of(spec):
         case "PERMISSIVE":
             return rows.withColumn(BAD, f.lit(None).cast("string"))
@@ -320,7 +326,7 @@ def _typed(
     return rows.withColumn(BAD, f.when(f.col(BAD).isNotNull(), does_not_fit))
 
 
-def _json_frame(spec: ImportSpec, lines: _Lines) -> Any:
+def _json_frame(spec: ImportSpec, lines: _Lines, *, is_planned: bool) -> Any:
     is_document, drops = _is(spec, "multiLine"), mode_of(spec) != _MODES[0]
     key = sorted(spec.key)
 
@@ -348,11 +354,13 @@ def _json_frame(spec: ImportSpec, lines: _Lines) -> Any:
         frame = lines.parsed(
             lambda found, file, _: ((number, text) for number, text, _ in objects(found, file)), [(OBJECT, pa.string())]
         )
-        return _typed(spec, frame, "from_json", _ddl(spec, _schema_of(spec, lines)), {}, lines.further)
+        return _typed(spec, frame, "from_json", _schema_of(spec, lines), {}, lines.further)
     kinds = [f"_riverrun_kind_{number}" for number in range(len(key) + 1)]
     names = [OBJECT, KEY, VALUE, TIME, TIME_KIND, RISING, RISING_KIND, *kinds]
     frame = lines.parsed(parse, [(name, pa.string()) for name in names])
-    return _with_rising(spec, _with_fields(spec, frame, dict(zip((*key, spec.value), kinds, strict=True))))
+    if not is_planned:
+        _check_fields(spec, frame, dict(zip((*key, spec.value), kinds, strict=True)))
+    return _with_rising(spec, frame)
 
 
 def _key_text(key: Sequence[str], fields: Mapping[str, msgspec.Raw]) -> str | None:
@@ -370,8 +378,8 @@ def _text_and_kind(name: str | None, fields: Mapping[str, msgspec.Raw]) -> tuple
     return (None, None) if name is None else (field_text(fields.get(name)), kind_of(fields.get(name)))
 
 
-def _with_fields(spec: ImportSpec, frame: Any, kinds: Mapping[str | None, str]) -> Any:
-    """Return the frame, if each named field is in one of its objects or there are none.
+def _check_fields(spec: ImportSpec, frame: Any, kinds: Mapping[str | None, str]) -> None:
+    """Check that each named field is in one of the objects, unless there are none.
 
     Raises:
         ConfigError: If a field is in none.
@@ -381,15 +389,14 @@ def _with_fields(spec: ImportSpec, frame: Any, kinds: Mapping[str | None, str]) 
     wanted = {name: column for name, column in kinds.items() if name is not None}
     wanted |= {} if spec.timestamp is None else {spec.timestamp: TIME_KIND}
     wanted |= {} if spec.incremental is None else {spec.incremental: RISING_KIND}
-    if wanted:
-        counts = [f.count(column).alias(f"n{number}") for number, column in enumerate(wanted.values())]
-        found = frame.select(*counts, f.count(f.lit(1)).alias("rows")).first()
-        missing = [name for number, name in enumerate(wanted) if found["rows"] and not found[f"n{number}"]]
-        if missing:
-            message = f"{spec.source} has no column {', '.join(missing)}"
-            first = frame.select(OBJECT).first()
-            raise ConfigError(message, hint=f"Its first object is {first[0][:200]}.")
-    return frame
+    if not wanted:
+        return
+    counts = [f.count(column).alias(f"n{number}") for number, column in enumerate(wanted.values())]
+    found = frame.select(*counts, f.count(f.lit(1)).alias("rows"), f.first(OBJECT).alias("first")).first()
+    missing = [name for number, name in enumerate(wanted) if found["rows"] and not found[f"n{number}"]]
+    if missing:
+        message = f"{spec.source} has no column {', '.join(missing)}"
+        raise ConfigError(message, hint=f"Its first object is {found['first'][:_SHOWN]}.")
 
 
 def _with_rising(spec: ImportSpec, frame: Any) -> Any:

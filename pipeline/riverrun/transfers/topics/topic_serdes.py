@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import re
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,8 @@ NAMES = f"{', '.join(_SIMPLE)}, {_WINDOWED}NAME or {_SESSION}NAME"
 """Names of serdes, for a help text."""
 _NO_SIZE = 0
 """End of windows of unknown size: only their start is shown."""
+_ODD_NUMBERS = ("NaN", "Infinity", "-Infinity")
+_exact = msgspec.json.Decoder(Any, float_hook=decimal.Decimal).decode
 _UNITS = {"ms": timedelta(milliseconds=1), "s": timedelta(seconds=1), "m": timedelta(minutes=1)}
 _UNITS |= {"h": timedelta(hours=1), "d": timedelta(days=1)}
 _SIZE = re.compile(r"(\d+)(ms|s|m|h|d)")
@@ -146,10 +149,10 @@ def time_text(time_ms: int) -> str:
 
 
 def from_text(serde: Serde[Any], text: str) -> Any:
-    """Convert text to a key or value for a serde.
+    """Convert text to a key or value for a serde. Fractions of untyped JSON keep their digits, as decimals.
 
-    >>> from_text(LONG, "7"), from_text(STRING, "7"), from_text(JSON, "[7]")
-    (7, '7', [7])
+    >>> from_text(LONG, "7"), from_text(STRING, "7"), from_text(JSON, "[7, 1.10]")
+    (7, '7', [7, Decimal('1.10')])
 
     Raises:
         ValueError: If the text does not fit the serde.
@@ -160,4 +163,9 @@ def from_text(serde: Serde[Any], text: str) -> Any:
         return bytes.fromhex(text.removeprefix("0x"))
     if serde is UUID:
         return uuid.UUID(text)
-    return msgspec.json.decode(text) if serde.of_text is None else serde.of_text(text)
+    if serde is JSON:
+        return _exact(text)
+    if serde.of_text is not None:
+        return serde.of_text(text)
+    value = msgspec.json.decode(text)
+    return float(value) if serde in {DOUBLE, FLOAT} and value in _ODD_NUMBERS else value

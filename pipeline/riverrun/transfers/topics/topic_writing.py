@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from riverrun.errors import ConfigError, RangeError, SerializationError
 from riverrun.hosting.clock import SystemClock
 from riverrun.kafka.producer import IdempotentProducer
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin
     from riverrun.serde.api import Serde
 
+_exactly = msgspec.json.Encoder(order="deterministic", decimal_format="number").encode
+"""Writes JSON as `JSON` does, but numbers with the digits that they were read with."""
 _Record = tuple[bytes | None, bytes | None, int]
 
 
@@ -136,7 +140,9 @@ def _text(raw: bytes) -> str:
 
 
 def _bytes(serde: Serde[Any], value: Any) -> bytes | None:
-    return None if value is None else serde.serialize(value)
+    if value is None:
+        return None
+    return _exactly(value) if serde is JSON else serde.serialize(value)
 
 
 def _field(value: Any, name: str) -> Any:

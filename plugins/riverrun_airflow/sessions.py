@@ -264,7 +264,7 @@ def published_by(project: ProjectConfig, app: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one run wrote to a topic.
+    """The records that one run wrote to a topic.
 
     Args:
         topic: The topic; a staging topic if the version is not live.
@@ -280,7 +280,7 @@ class Written:
 
 
 def written_by(chosen: BoundedRun, by: str) -> list[Written]:
-    """Return what the runs of one author wrote, by the record of runs: that of all attempts of a task, and of no other host.
+    """Return the records that runs of one author wrote, by the record of runs: all attempts of a task, and no other host.
 
     Raises:
         BrokerError: If brokers do not answer.

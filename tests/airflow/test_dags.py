@@ -300,9 +300,7 @@ def events_of(home: Path, topic: str) -> list[dict[str, str]]:
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_events_have_what_a_run_wrote_whether_its_application_is_named_templated_or_mapped(
-    shop: Shop, home: Path
-) -> None:
+def test_events_of_named_templated_and_mapped_runs_have_what_they_wrote(shop: Shop, home: Path) -> None:
     (home / "dags" / f"{shop.name}_events.py").write_text(
         f"""# airflow dag
 from airflow.sdk import DAG

@@ -1,4 +1,4 @@
-"""The ranges that the record of runs has for the attempts of one author, whoever writes to the topic besides."""
+"""The ranges that the record of runs has for the attempts of one author, whatever others write to the topic."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def test_rows_of_stores_have_columns_of_keys_and_values() -> None:
     assert _with_fields(row) == {"_key": '{"N":7,"U":"a"}', "_partition": 0, "_key_N": 7, "U": "a", "N": 1}
 
 
-def test_columns_that_a_statement_does_not_read_are_left_out_rather_than_shown_as_null() -> None:
+def test_columns_that_a_statement_does_not_read_are_not_shown_as_null() -> None:
     text = """
         CREATE STREAM s (a INT, b INT) WITH (KAFKA_TOPIC = 's', VALUE_FORMAT = 'JSON', PARTITIONS = 1);
         CREATE STREAM o AS SELECT a FROM s;

@@ -49,7 +49,7 @@ def table_rows(pairs: Iterable[Pair], sink: SinkNode, topic: str) -> Iterator[di
         if pair.new is not None:
             place = TopicPartition(topic, pair.partition)
             own = _own(place, pair.new.timestamp) | {"_change": pair.change.value}
-            yield keys.of(place, pair.key) | own | _fields_beside(topic, _read(place, read, pair.new.value))
+            yield keys.of(place, pair.key) | own | _columns_of_value(topic, _read(place, read, pair.new.value))
 
 
 def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: SinkNode) -> Iterator[dict[str, Any]]:
@@ -66,7 +66,7 @@ def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: Si
             found = None if value is None else _read(tp, read, value)
             latest[tp] = max(timestamp, latest.get(tp, timestamp))
             own = _own(tp, timestamp) | {"_late_ms": latest[tp] - timestamp}
-            yield keys.of(tp, key) | own | _fields_beside(tp.topic, found)
+            yield keys.of(tp, key) | own | _columns_of_value(tp.topic, found)
 
 
 def difference_rows(
@@ -208,8 +208,8 @@ def _own(place: TopicPartition, timestamp: int) -> dict[str, Any]:
     return {"_partition": place.partition, "_time": _time(timestamp)}
 
 
-def _fields_beside(topic: str, value: Any) -> dict[str, Any]:
-    """Return a value's fields as columns beside Riverrun's own.
+def _columns_of_value(topic: str, value: Any) -> dict[str, Any]:
+    """Return a value's fields as columns, which Riverrun's own are added to.
 
     Raises:
         ReleaseError: If a field has the name of a column of Riverrun's own.

@@ -144,9 +144,8 @@ class RunLog:
     def written_by(self, app: str, version: str, by: str) -> list[tuple[RunRecord, dict[str, RunRange]]]:
         """Return what runs of one author wrote: each run that wrote something, earliest first, with ranges by topic.
 
-        The range of a partition lies between its ends before and after the run. Only one run or worker processes an application
-        at a time, so other records in it are those of other applications that write to the topic while it runs. The range of a
-        run that died ends where the next one began.
+        The range of a partition lies between its ends before and after the run. It may contain records that other applications
+        write to the topic while the run lasts. The range of a run that died ends where the next one began.
 
         Args:
             app: Name of the application.

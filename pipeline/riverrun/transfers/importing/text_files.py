@@ -1,7 +1,7 @@
 """Reads files of text: encodings, lines, records of CSV and objects of JSON, each with the number of its line.
 
-Spark's readers replace bytes that are not in the encoding, take quotes as they come, give all rows of a batch one type of
-column, and do not say which line they cannot read. Imports read lines of bytes instead, and keep what is written there.
+Spark's readers replace bytes that are not in the encoding, and take quotes as they come. All rows of a batch get one type
+of column, and no error says which line it is about. Imports read lines of bytes instead, and keep what is written there.
 """
 
 from __future__ import annotations

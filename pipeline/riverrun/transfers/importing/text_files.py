@@ -266,13 +266,17 @@ class CsvForm:
         return None if not cell or cell == self.nothing else cell
 
 
-def written_record(cells: Iterable[str | None]) -> str:
+def written_record(cells: Iterable[str | None], nothing: str = "") -> str:
     """Return cells as a record of RFC 4180, in which null is an empty cell.
 
     >>> written_record(["a", None, "", 'b "c" d'])
     'a,,"","b ""c"" d"'
+
+    Args:
+        cells: The cells.
+        nothing: The cell that means null.
     """
-    return ",".join("" if cell is None else _written_cell(cell) for cell in cells)
+    return ",".join(nothing if cell is None else _written_cell(cell) for cell in cells)
 
 
 def _written_cell(cell: str) -> str:

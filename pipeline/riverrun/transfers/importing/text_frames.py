@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -61,9 +62,9 @@ _OF_LINES = {
 }
 _OF_LINES |= {"sep", "delimiter", "quote", "escape", "comment", "nullvalue", "ignoreleadingwhitespace"}
 _OF_LINES |= {"ignoretrailingwhitespace", "emptyvalue", *map(str.lower, _OF_FILES)}
+_NULL = "\u0001riverrun-null\u0001"
+"""A cell that stands for null between the two steps that read CSV with a schema: Spark takes empty texts for null."""
 _MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
-
-Parse = "Callable[[Iterable[Line], str, Mapping[str, Any]], Iterator[tuple[Any, ...]]]"
 
 
 def is_text(format_: str) -> bool:
@@ -245,41 +246,70 @@ def _csv_frame(spec: ImportSpec, lines: _Lines) -> Any:
         names = [field.name for field in schema.fields if field.name not in lines.further]
     else:
         names = _unique(head) if has_header else [f"_c{number}" for number in range(len(head))]
-    is_strict, checks = mode_of(spec) == _MODES[0], {**spec.options}.get("enforceSchema", "false").lower() != "true"
-    drops = mode_of(spec) == _MODES[2]
-    header = names if has_header and checks else None
-
-    def parse(found: Iterable[Line], file: str, _further: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-        records = form.records(found, file)
-        if has_header:
-            _check_header(header, next(records, None), file)
-        for number, cells in records:
-            if len(cells) == len(names):
-                row = cells
-            elif drops:
-                continue
-            elif is_strict:
-                problem = f"it has {len(cells)} cells, not {len(names)}"
-                raise malformed(file, number, problem, written_record(cells))
-            else:
-                row = (cells + [None] * len(names))[: len(names)]
-            yield (number, *row) if schema is None else (number, written_record(row))
-
+    is_text = None if schema is None else _are_texts(schema, names)
+    parse = _CsvRows(form, names, is_text, mode_of(spec), has_header, _is(spec, "enforceSchema"))
     if schema is None:
         return lines.parsed(parse, [(name, pa.string()) for name in names])
     frame = lines.parsed(parse, [(OBJECT, pa.string())])
-    own = {"sep": ",", "quote": '"', "escape": '"', "multiLine": "true", "nullValue": "", "emptyValue": ""}
+    own = {"sep": ",", "quote": '"', "escape": '"', "multiLine": "true", "nullValue": _NULL, "emptyValue": ""}
     return _typed(spec, frame, "from_csv", schema, own, lines.further)
 
 
-def _check_header(wanted: Sequence[str] | None, found: tuple[int, Cells] | None, file: str) -> None:
-    if found is None or wanted is None:
-        return
-    names = _unique(found[1])
-    if [name.lower() for name in names] != [name.lower() for name in wanted]:
-        message = f"The header has the columns {', '.join(names)}, not {', '.join(wanted)}"
-        hint = "Files of one import have one header; --option enforceSchema=true takes columns by position."
-        raise DeserializationError(message, hint=hint).at(file=file, line=found[0])
+@dataclass(frozen=True, slots=True)
+class _CsvRows:
+    """Makes rows of the lines of a file.
+
+    Args:
+        form: The form of records.
+        names: The names of the columns.
+        is_text: For each column of a schema, whether it is text; None for cells as they are.
+        mode: Treatment of records with another number of cells.
+        has_header: Whether the first record has the names of the columns.
+        is_by_position: Whether these names may be others.
+    """
+
+    form: CsvForm
+    names: list[str]
+    is_text: list[bool] | None
+    mode: str
+    has_header: bool
+    is_by_position: bool
+
+    def __call__(self, found: Iterable[Line], file: str, _further: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+        records = self.form.records(found, file)
+        if self.has_header:
+            self._check_header(next(records, None), file)
+        for number, cells in records:
+            row = cells if len(cells) == len(self.names) else self._filled(number, cells, file)
+            if row is None:
+                continue
+            if self.is_text is None:
+                yield number, *row
+            else:  # a number has no empty text
+                typed = [cell if cell or known else None for cell, known in zip(row, self.is_text, strict=True)]
+                yield number, written_record(typed, _NULL)
+
+    def _filled(self, number: int, cells: Cells, file: str) -> Cells | None:
+        """Return a record with the right number of cells; None if it is left out."""
+        if self.mode == _MODES[0]:
+            problem = f"it has {len(cells)} cells, not {len(self.names)}"
+            raise malformed(file, number, problem, written_record(cells))
+        return (cells + [None] * len(self.names))[: len(self.names)] if self.mode == _MODES[1] else None
+
+    def _check_header(self, found: tuple[int, Cells] | None, file: str) -> None:
+        if found is None or self.is_by_position:
+            return
+        names = _unique(found[1])
+        if [name.lower() for name in names] != [name.lower() for name in self.names]:
+            message = f"The header has the columns {', '.join(names)}, not {', '.join(self.names)}"
+            hint = "Files of one import have one header; --option enforceSchema=true takes columns by position."
+            raise DeserializationError(message, hint=hint).at(file=file, line=found[0])
+
+
+def _are_texts(schema: Any, names: Sequence[str]) -> list[bool]:
+    from pyspark.sql.types import StringType
+
+    return [isinstance(schema[name].dataType, StringType) for name in names]
 
 
 def _unique(cells: Cells) -> list[str]:

@@ -118,6 +118,35 @@ def test_null_and_empty_cells_differ_and_so_does_a_quoted_null(
     assert [cells for _, cells in form.records(lines(text.encode()), "f")] == [[*row, None, nothing] for row in rows]
 
 
+@settings(deadline=None, max_examples=300)
+@given(text=st.text('",\r\n ab', max_size=20))
+def test_whatever_is_accepted_is_read_as_a_strict_reader_of_python_does(text: str) -> None:
+    try:
+        found = [cells for _, cells in CsvForm().records(lines(text.encode()), "f")]
+    except DeserializationError:
+        return
+    known = csv.reader(io.StringIO(text, newline=""), strict=True)
+    assert [[cell or "" for cell in row] for row in found] == [row for row in known if row]
+
+
+@settings(deadline=None)
+@given(text=st.text('"\\,\n;a', max_size=20), escape=st.sampled_from('"\\'), quote=st.sampled_from(["", '"']))
+def test_every_text_is_read_or_refused(text: str, escape: str, quote: str) -> None:
+    form, refused = CsvForm.of({"quote": quote, "escape": escape}), None
+    try:
+        assert all(cells for _, cells in form.records(lines(text.encode()), "f"))
+    except DeserializationError as error:
+        refused = error
+    assert refused is None or refused.coordinates["file"] == "f"
+
+
+def test_a_cell_of_many_lines_is_read_in_linear_time() -> None:
+    text = 'x,"' + 'say ""hello""\n' * 50_000 + '"\n'
+    assert [len(cells) for _, cells in CsvForm().records(lines(text.encode()), "f")] == [2]
+    text = 'x,"' + 'say \\"hello\\"\n' * 50_000 + '"\n'
+    assert [len(cells) for _, cells in CsvForm(escape="\\").records(lines(text.encode()), "f")] == [2]
+
+
 @pytest.mark.parametrize(
     ("data", "line", "problem"),
     [

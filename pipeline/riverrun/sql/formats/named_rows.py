@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import msgspec
@@ -139,6 +140,12 @@ def _itself(value: Any) -> Any:
 
 
 def _row_of_text(columns: Columns) -> Callable[[str], tuple[Any, ...]]:
+    """Return a function that reads a row from text, made with its first call: few serdes read texts."""
+    reader = cache(lambda: _text_reader(columns))
+    return lambda text: reader()(text)  # noqa: PLW0108 - a call of its own makes the reader
+
+
+def _text_reader(columns: Columns) -> Callable[[str], tuple[Any, ...]]:
     """Return a function that reads a row from an object of JSON; a single column may also stand alone.
 
     Times may be texts or numbers, as SQL has them.

@@ -163,6 +163,7 @@ class CsvForm:
     _quoted: re.Pattern[str] = field(init=False, repr=False)
     _plain: re.Pattern[str] = field(init=False, repr=False)
     _escaped: re.Pattern[str] = field(init=False, repr=False)
+    _pairs: re.Pattern[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Compile the patterns of cells."""
@@ -172,6 +173,7 @@ class CsvForm:
         set_slot = object.__setattr__
         set_slot(self, "_quoted", re.compile(f"{quote}((?:{others}|{inner})*+)({quote}|\\Z)", re.DOTALL))
         set_slot(self, "_plain", re.compile(f"(?:(?!{re.escape(self.separator)})[^{quote}])*+"))
+        set_slot(self, "_pairs", re.compile(f"{escape}.", re.DOTALL))
         set_slot(self, "_escaped", re.compile(f"{escape}({quote}|{escape})"))
 
     @classmethod
@@ -211,19 +213,23 @@ class CsvForm:
                 continue
             try:
                 cells = self._cells(text)
-                parts, quotes = [line], line.count(self.quote)
+                parts, quotes = [line], self._quotes(line)
                 while cells is None:
                     following = next(lines, None)
                     if following is None:
                         problem = "a quote is not closed by the end of the file"
                         raise malformed(file, number, problem, "".join(parts[:2]))
                     parts.append(following[1])
-                    quotes += following[1].count(self.quote)
-                    if self.quote in following[1] and (self.escape != self.quote or not quotes % 2):
+                    quotes += self._quotes(following[1])
+                    if not quotes % 2:
                         cells = self._cells("".join(parts).rstrip("\r\n"))
             except ValueError as error:
                 raise malformed(file, number, str(error), text) from error
             yield number, cells
+
+    def _quotes(self, line: str) -> int:
+        """Return the number of quotes that open or close a cell, or are doubled."""
+        return (line if self.escape == self.quote else self._pairs.sub("", line)).count(self.quote)
 
     def _cells(self, text: str) -> Cells | None:
         """Return the cells of a record; None if it ends within quotes.

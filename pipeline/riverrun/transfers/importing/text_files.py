@@ -57,7 +57,8 @@ def lines_of(pieces: Iterable[bytes], codec: str | None, file: str) -> Iterator[
     Raises:
         DeserializationError: If a line is not in the encoding.
     """
-    rest, number, decoder, is_first = "", 1, None, True
+    decoder: codecs.IncrementalDecoder | None = None
+    rest, number, is_first = "", 1, True
     pieces = iter(pieces)
     try:
         for piece in pieces:

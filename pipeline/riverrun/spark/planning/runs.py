@@ -168,7 +168,7 @@ class RunLog:
         return found
 
     def _ends(self, run: RunRecord) -> dict[str, int]:
-        ends = self._admin.end_offsets(map(TopicPartition.parse, run.outputs_before))
+        ends = self._admin.written_offsets(map(TopicPartition.parse, run.outputs_before))
         return {str(tp): end for tp, end in ends.items()}
 
     def started(self, connected: ConnectedApplication, run_range: RunRange, host: SoleHost) -> RunRecord:
@@ -271,14 +271,15 @@ def committed_at_end(connected: ConnectedApplication, run_range: RunRange) -> di
 def ends_of_outputs(connected: ConnectedApplication) -> dict[str, int]:
     """Return the end offset of each partition of the topics that an application writes to.
 
-    A version that is not live writes to staging topics.
+    A version that is not live writes to staging topics. Records that are not committed yet count as well: brokers acknowledge a
+    commit before readers of committed records see it, and transactions of other applications may be open.
 
     Raises:
         BrokerError: If brokers do not answer.
     """
     admin, published = connected.admin, connected.application.published or {}
     counts = admin.partitions({published.get(topic, topic) for topic in connected.topology.sink_topics})
-    ends = admin.end_offsets(TopicPartition(topic, n) for topic, count in counts.items() for n in range(count))
+    ends = admin.written_offsets(TopicPartition(topic, n) for topic, count in counts.items() for n in range(count))
     return {str(tp): end for tp, end in sorted(ends.items())}
 
 

@@ -200,7 +200,7 @@ def test_stores_of_statements_have_the_names_of_their_columns() -> None:
 
 
 def test_rows_of_stores_have_columns_of_keys_and_values() -> None:
-    row = {"key": {"ID": 7}, "value": {"N": 1}, "timestamp": None, "partition": 0}
+    row: dict[str, Any] = {"key": {"ID": 7}, "value": {"N": 1}, "timestamp": None, "partition": 0}
     assert _with_fields(row) == {"_key": 7, "_time": None, "_partition": 0, "ID": 7, "N": 1}
     row = {"key": {"N": 7, "U": "a"}, "value": '{"N": 1}', "partition": 0}
     assert _with_fields(row) == {"_key": '{"N":7,"U":"a"}', "_partition": 0, "_key_N": 7, "U": "a", "N": 1}

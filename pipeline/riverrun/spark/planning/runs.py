@@ -161,7 +161,7 @@ class RunLog:
             if run.by != by or not run.outputs_before:
                 continue
             later = (each.outputs_before for each in runs[number + 1 :] if each.outputs_before)
-            after = run.outputs_after or next(later, None) or self._ends(run)
+            after = run.outputs_after or next(later, {}) or self._ends(run)
             ranges = _written(run.outputs_before, after)
             if ranges:
                 found.append((run, ranges))

@@ -171,7 +171,7 @@ def test_a_bad_line_of_csv_is_named(data: str, line: int, problem: str) -> None:
 )
 def test_bytes_that_are_not_utf_8_are_refused_with_their_line(before: int, text: str, encoding: str) -> None:
     data = b"a,b\n" * before + text.encode(encoding) + b"\nc,d\n"
-    with pytest.raises(DeserializationError, match=rf"Line {before + 1} is not in utf-8") as caught:
+    with pytest.raises(DeserializationError, match=rf"Line {before + 1} is not text in utf-8") as caught:
         lines(data)
     assert (caught.value.coordinates["file"], "encoding=ISO-8859-1" in str(caught.value.hint)) == ("f.csv", True)
     assert lines(data, codec_of({"Charset": encoding}))[before][1] == f"{text}\n"

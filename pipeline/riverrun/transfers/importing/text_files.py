@@ -78,7 +78,7 @@ def lines_of(pieces: Iterable[bytes], codec: str | None, file: str) -> Iterator[
             rest += _end_of(decoder)
     except UnicodeDecodeError as error:
         number += error.object[: error.start].count(b"\n")
-        message = f"Line {number} is not in {error.encoding}"
+        message = f"Line {number} is not text in {error.encoding}"
         hint = "Name the encoding of the files, as in --option encoding=ISO-8859-1."
         raise DeserializationError(message, hint=hint).at(file=file, line=number) from error
     for line in _split(rest):

@@ -39,6 +39,7 @@ _PLAIN: dict[type, pa.DataType] = {
     inspect.FloatType: pa.float64(),
     inspect.StrType: pa.string(),
     inspect.UUIDType: pa.string(),
+    inspect.DecimalType: pa.string(),
     inspect.BytesType: pa.binary(),
     inspect.DateTimeType: TIME,
     inspect.DateType: pa.date32(),
@@ -194,8 +195,6 @@ def _shape(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[
     """Return a msgspec type's Arrow type and a converter of built-in values to it; `within` holds the enclosing types."""
     if isinstance(found, inspect.Metadata):
         return _narrowed(found, within)
-    if isinstance(found, inspect.DecimalType):
-        return pa.string(), str
     if isinstance(found, inspect.UnionType):
         return _union(found, within)
     if isinstance(found, _RECORDS) and found.cls not in within and not getattr(found, "array_like", False):
@@ -211,9 +210,8 @@ def _shape(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[
     if isinstance(found, (inspect.LiteralType, inspect.EnumType)) and _is_of_text(found):
         return pa.string(), _same
     kind = _PLAIN.get(type(found))
-    if kind is TIME:
-        return kind, _moment
-    return (pa.string(), _text) if kind is None else (kind, _same)
+    made: dict[Any, Callable[[Any], Any]] = {inspect.DateTimeType: _moment, inspect.DecimalType: str}
+    return (pa.string(), _text) if kind is None else (kind, made.get(type(found), _same))
 
 
 def _moment(value: Any) -> Any:

@@ -31,6 +31,7 @@ from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType,
 from riverrun.topology.nodes import SinkNode
 from riverrun.transfers.topics.topic_serdes import from_text, jsonable, readable
 from riverrun.windows import Window, Windowed
+from tests.presence import present
 from tests.unit.schemas import flights
 
 if TYPE_CHECKING:
@@ -234,6 +235,14 @@ def test_keys_of_windows_are_messages_for_no_one_but_the_topology() -> None:
 def test_rows_that_do_not_fit_are_not_written(text: str, message: str) -> None:
     with pytest.raises(Exception, match=message):
         from_text(value_serde(TABLE, "JSON"), text)
+
+
+def test_times_outside_of_pythons_years_are_shown_and_have_no_value_in_columns() -> None:
+    columns = (("AT", Primitive.TIMESTAMP), ("N", Primitive.INTEGER))
+    serde, row = value_serde(columns, "DELIMITED"), (253_402_300_800_000, 1)
+    shown = present(serde.plain)(row)
+    assert readable(shown) == '{"AT":"253402300800000","N":1}'
+    assert from_text(serde, readable(shown)) == row
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])

@@ -129,11 +129,12 @@ def _date(days: int) -> dt.date | int:
         return days
 
 
-def _timestamp(time_ms: int) -> dt.datetime | int:
+def _timestamp(time_ms: int) -> dt.datetime | str:
+    """Return a time; its ms as text outside of Python's years."""
     try:
         return _EPOCH + dt.timedelta(milliseconds=time_ms)
     except OverflowError:
-        return time_ms
+        return str(time_ms)
 
 
 def _itself(value: Any) -> Any:
@@ -205,8 +206,16 @@ def _written(type_: SqlType) -> Callable[[Any], Any]:
             values_of = _values_reader(fields)
             return lambda value: None if value is None else values_of(value)
         case Primitive.TIMESTAMP:
-            return lambda value: parsed_timestamp(value) if isinstance(value, str) else read(value)
+            return lambda value: read(int(value)) if _is_ms(value) else _read_time(read, value)
         case Primitive.DATE | Primitive.TIME:
             of_text = cast(Primitive.STRING, type_) or read
             return lambda value: of_text(value) if isinstance(value, str) else read(value)
     return read
+
+
+def _is_ms(value: Any) -> bool:
+    return isinstance(value, str) and value.removeprefix("-").isdecimal()
+
+
+def _read_time(read: Callable[[Any], Any], value: Any) -> Any:
+    return parsed_timestamp(value) if isinstance(value, str) else read(value)

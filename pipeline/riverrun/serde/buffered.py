@@ -44,7 +44,19 @@ def encode_buffered(record: BufferedRecord) -> bytes:
 
 
 def decode_buffered(data: bytes) -> BufferedRecord:
-    """Decode a record from a value of the buffer's changelog."""
+    """Decode a record from a value of the buffer's changelog.
+
+    Raises:
+        ValueError: If the bytes are not such a record.
+    """
+    try:
+        return _decoded(data)
+    except struct.error as error:
+        message = f"{len(data)} bytes are too few for a buffered record: {error}"
+        raise ValueError(message) from error
+
+
+def _decoded(data: bytes) -> BufferedRecord:
     timestamp, offset = _LONG.unpack_from(data)[0], _LONG.unpack_from(data, 8)[0]
     topic, at = _read(data, 16)
     (partition,), (count,) = _INT.unpack_from(data, at), _INT.unpack_from(data, at + 4)
@@ -88,4 +100,7 @@ def _sized(data: bytes) -> bytes:
 def _read(data: bytes, at: int) -> tuple[bytes | None, int]:
     (length,) = _INT.unpack_from(data, at)
     at += _INT.size
+    if length > len(data) - at:
+        message = f"{length} bytes do not follow at byte {at} of {len(data)}"
+        raise ValueError(message)
     return (None, at) if length < 0 else (data[at : at + length], at + length)

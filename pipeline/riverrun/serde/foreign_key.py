@@ -83,6 +83,9 @@ def subscription_serde(primary_key: Serde[Any]) -> Serde[Subscription]:
     def deserialize(data: bytes) -> Subscription:
         version, hash_, start = _head(data, 2, _SUBSCRIPTION_VERSION)
         end = len(data) - (_INT.size if version > 0 else 0)
+        if end < start:
+            message = f"{len(data)} bytes are too few for a subscription"
+            raise ValueError(message)
         partition = _INT.unpack_from(data, end)[0] if version > 0 else None
         return Subscription(hash_, Instruction(data[1]), decode(data[start:end]), partition)
 
@@ -137,4 +140,7 @@ def _head(data: bytes, size: int, highest_version: int) -> tuple[int, bytes | No
         raise ValueError(message)
     if data[0] & _NO_HASH:
         return version, None, size
+    if len(data) < size + _HASH_BYTES:
+        message = f"{len(data)} bytes are too few for the hash of a foreign-key join"
+        raise ValueError(message)
     return version, data[size : size + _HASH_BYTES], size + _HASH_BYTES

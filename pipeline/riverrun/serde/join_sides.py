@@ -52,8 +52,11 @@ def join_side_key(inner: Serde[Any]) -> Serde[JoinSideKey]:
         return _KEY_HEAD.pack(key.timestamp, key.is_left) + encode(key.key)
 
     def deserialize(data: bytes) -> JoinSideKey:
+        if len(data) < _KEY_HEAD.size:
+            message = f"{len(data)} bytes are too few for the key of a join"
+            raise ValueError(message)
         timestamp, side = _KEY_HEAD.unpack_from(data)
-        return JoinSideKey(timestamp, side == 1, decode(data[_KEY_HEAD.size :]))
+        return JoinSideKey(timestamp, _is_left(side), decode(data[_KEY_HEAD.size :]))
 
     return Serde(f"join-side-key[{inner.name}]", serialize, deserialize, remake=(join_side_key, (inner,)))
 
@@ -70,11 +73,18 @@ def join_side_value(left: Serde[Any], right: Serde[Any]) -> Serde[JoinSideValue]
         return b"\x01" + left.serialize(value.value) if value.is_left else b"\x00" + right.serialize(value.value)
 
     def deserialize(data: bytes) -> JoinSideValue:
-        is_left = data[0] == 1
+        is_left = _is_left(data[0] if data else -1)
         return JoinSideValue(is_left, (left if is_left else right).deserialize(data[1:]))
 
     name = f"join-side-value[{left.name},{right.name}]"
     return Serde(name, serialize, deserialize, remake=(join_side_value, (left, right)))
+
+
+def _is_left(side: int) -> bool:
+    if side not in {0, 1}:
+        message = f"the side of a join is 0 or 1, not {side if side >= 0 else 'missing'}"
+        raise ValueError(message)
+    return side == 1
 
 
 def encode_list(entries: Sequence[bytes]) -> bytes:
@@ -98,9 +108,16 @@ def decode_list(data: bytes) -> list[bytes]:
     if len(data) < _LIST_HEAD.size or data[0] != _VARIABLE_SIZE:
         message = f"a list of values begins with 0x01 and its length, not {data[: _LIST_HEAD.size].hex() or 'nothing'}"
         raise ValueError(message)
-    at, entries = _LIST_HEAD.size, []
-    for _ in range(_LIST_HEAD.unpack_from(data)[1]):
+    at, entries, count = _LIST_HEAD.size, [], _LIST_HEAD.unpack_from(data)[1]
+    if not 0 <= count * _LENGTH.size <= len(data) - at:
+        message = f"{count} values do not fit into a list of {len(data)} bytes"
+        raise ValueError(message)
+    for _ in range(count):
         start = at + _LENGTH.size
-        at = start + _LENGTH.unpack_from(data, at)[0]
+        length = _LENGTH.unpack_from(data, at)[0] if start <= len(data) else -1
+        at = start + length
+        if length < 0 or at > len(data):
+            message = f"a value does not fit into a list of {len(data)} bytes, at byte {start - _LENGTH.size}"
+            raise ValueError(message)
         entries.append(data[start:at])
     return entries

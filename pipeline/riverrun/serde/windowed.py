@@ -118,6 +118,9 @@ def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
             message = f"a session key takes at least {_END_AND_START.size} bytes, not {len(data)}"
             raise ValueError(message)
         end, start = _END_AND_START.unpack(data[-16:])
+        if not 0 <= start <= end:
+            message = f"a session from {start} to {end} ms ends before it begins, or begins before 1970"
+            raise ValueError(message)
         return Windowed(decode(data[:-16]), Window(start, end))
 
     def partition_key(key: Windowed[K]) -> bytes:

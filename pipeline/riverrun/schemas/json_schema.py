@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
 from riverrun.decoders import json_decoder
+from riverrun.errors import SchemaError
 from riverrun.extras import require_extra
 from riverrun.schemas.framed import HEAD_BYTES, Payload, framed
 from riverrun.schemas.json_types import schema_of, type_of
-from riverrun.schemas.schema_text import client_schema, json_text
+from riverrun.schemas.schema_text import check_depth, client_schema, json_text
 from riverrun.schemas.subjects import Reference
 from riverrun.serde.json import JSON
 
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
     from riverrun.serde.api import Serde, SerdePlace
 
 T = TypeVar("T")
+
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_FREE_REFERENCES, _REFERENCES_PER_BYTE = 10_000, 20
+"""Number of references that may be followed for any value, and further ones for each of its bytes."""
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\.", re.DOTALL)
 
 
 @overload
@@ -134,11 +141,12 @@ class JsonFormat:
         encode = JSON.serialize
         if self.type_ is not None:
             return lambda value: head + encode(value)
-        check = _checker(schema, registry)
+        check = _checker(schema, registry, is_own=schema.schema_str == self.text)
 
         def write(value: Any) -> bytes:
-            check(value)
-            return head + encode(value)
+            data = encode(value)
+            check(value, len(data))
+            return head + data
 
         return write
 
@@ -148,11 +156,11 @@ class JsonFormat:
         if payload is not None:
             decode = payload.read
             return lambda data: decode(data[HEAD_BYTES:])
-        check, plain = _checker(schema, registry), msgspec.json.decode
+        check, plain = _checker(schema, registry, is_own=schema.schema_str == self.text), msgspec.json.decode
 
         def read(data: bytes) -> Any:
             value = plain(data[HEAD_BYTES:])
-            check(value)
+            check(value, len(data))
             return value
 
         return read
@@ -163,18 +171,37 @@ class JsonFormat:
         return None if self.type_ is None else Payload(json_decoder(self.type_).decode, lambda _: HEAD_BYTES)
 
 
-def _checker(schema: Any, registry: Registry) -> Callable[[Any], None]:
-    """Return a function that raises if a value does not fit a schema."""
-    from jsonschema.validators import validator_for  # noqa: PLC0415 - of an extra
+def _checker(schema: Any, registry: Registry, *, is_own: bool) -> Callable[[Any, int], None]:
+    """Return a function that raises if a value does not fit a schema; its arguments are the value and its size in bytes.
+
+    Args:
+        schema: The schema.
+        registry: Has the schemas that it references.
+        is_own: Whether the topology has the schema. Others may come from anybody, so their patterns need linear time.
+
+    Raises:
+        SchemaError: If it is no JSON Schema, or cannot be checked in bounded time.
+    """
+    from jsonschema.validators import extend, validator_for  # noqa: PLC0415 - of an extra
     from referencing import Registry as Known  # noqa: PLC0415
     from referencing.jsonschema import DRAFT7  # noqa: PLC0415
 
-    own = json.loads(schema.schema_str)
-    others = ((name, DRAFT7.create_resource(each)) for name, each in _named(schema, registry).items())
-    validator = validator_for(own)(own, registry=Known().with_resources(others))
+    own = _loaded(schema.schema_str)
+    others = {name: _loaded(each) for name, each in _named(schema, registry).items()}
+    base, limits = validator_for(own), _Limits()
+    counted = {name: limits.counting(base.VALIDATORS[name]) for name in _REFERENCES if name in base.VALIDATORS}
+    patterns = _Patterns.of([own, *others.values()], is_own=is_own)
+    bounded = extend(base, {**counted, **patterns.keywords(base.VALIDATORS), "uniqueItems": _unique})
+    resources = ((name, DRAFT7.create_resource(_of_one_dialect(each))) for name, each in others.items())
+    validator = bounded(_of_one_dialect(own), registry=Known().with_resources(resources))
 
-    def check(value: Any) -> None:
-        error = next(validator.iter_errors(value), None)
+    def check(value: Any, size: int) -> None:
+        limits.left = _FREE_REFERENCES + _REFERENCES_PER_BYTE * size
+        try:
+            error = next(validator.iter_errors(value), None)
+        except RecursionError as deep:
+            message = "the value, or its schema, is nested too deeply"
+            raise ValueError(message) from deep
         if error is not None:
             message = f"{error.message}, at {error.json_path}"
             raise ValueError(message)
@@ -182,11 +209,157 @@ def _checker(schema: Any, registry: Registry) -> Callable[[Any], None]:
     return check
 
 
-def _named(schema: Any, registry: Registry) -> dict[str, Any]:
-    """Return the schemas that a schema references, directly or indirectly, by name."""
-    found: dict[str, Any] = {}
+def _loaded(text: str) -> Any:
+    """Return a schema as parsed JSON.
+
+    Raises:
+        SchemaError: If it is no JSON Schema.
+    """
+    try:
+        found = json.loads(text)
+        check_depth(found)
+    except (ValueError, RecursionError) as error:
+        message = f"A JSON Schema cannot be read: {error}"
+        raise SchemaError(message) from error
+    if not isinstance(found, dict | bool):
+        message = f"A JSON Schema is an object, true or false, not of class {type(found).__name__}"
+        raise SchemaError(message)
+    return found
+
+
+def _of_one_dialect(schema: Any) -> Any:
+    """Return a schema without the dialects of its parts, which would be checked without bounds."""
+    if isinstance(schema, list):
+        return [_of_one_dialect(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: _of_one_dialect(each)
+        for name, each in schema.items()
+        if not (name == "$schema" and isinstance(each, str))
+    }
+
+
+class _Limits:
+    """Bounds the references that are followed for a value: a few schemas can refer to each other a billion times."""
+
+    left = 0
+
+    def counting(self, keyword: Any) -> Any:
+        """Return a keyword's function that counts its calls."""
+
+        def counted(validator: Any, reference: Any, instance: Any, schema: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                message = "the schema refers to others too often for the size of the value"
+                raise ValueError(message)
+            return keyword(validator, reference, instance, schema)
+
+        return counted
+
+
+@dataclass(frozen=True, slots=True)
+class _Patterns:
+    """The regular expressions of schemas, compiled."""
+
+    searches: Mapping[str, Callable[[str], Any]]
+
+    @classmethod
+    def of(cls, schemas: Sequence[Any], *, is_own: bool) -> _Patterns:
+        """Compile the patterns of schemas, on RE2 as far as it has them.
+
+        Raises:
+            SchemaError: If a pattern is none, or one of another topology's schema goes back.
+        """
+        waiting, found = list(schemas), dict[str, Any]()
+        while waiting:
+            each = waiting.pop()
+            if isinstance(each, dict):
+                of_names = each.get("patternProperties")
+                if "unevaluatedProperties" in each and of_names and not is_own:
+                    message = "A schema has both patternProperties and unevaluatedProperties, which take unbounded time"
+                    raise SchemaError(message)
+                texts = [each.get("pattern"), *(of_names if isinstance(of_names, dict) else ())]
+                found |= {text: _search(text, is_own=is_own) for text in texts if isinstance(text, str)}
+            waiting += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        return cls(found)
+
+    def keywords(self, known: Mapping[str, Any]) -> dict[str, Any]:  # noqa: C901 - three small functions
+        """Return the functions of keywords with patterns; none if there are no patterns."""
+        if not self.searches:
+            return {}
+        from jsonschema import ValidationError  # noqa: PLC0415 - of an extra
+
+        searches = self.searches
+
+        def pattern(validator: Any, text: Any, instance: Any, _schema: Any) -> Any:
+            if validator.is_type(instance, "string") and not searches[text](instance):
+                yield ValidationError(f"{instance!r} does not match {text!r}")
+
+        def of_names(validator: Any, patterns: Any, instance: Any, _schema: Any) -> Any:
+            for text, part in patterns.items() if validator.is_type(instance, "object") else ():
+                for name, each in instance.items():
+                    if searches[text](name):
+                        yield from validator.descend(each, part, path=name, schema_path=text)
+
+        def additional(validator: Any, allowed: Any, instance: Any, schema: Any) -> Any:
+            patterns = schema.get("patternProperties", ())
+            if not validator.is_type(instance, "object") or not patterns:
+                yield from known["additionalProperties"](validator, allowed, instance, schema)
+                return
+            named = schema.get("properties", {})
+            for name in instance:
+                if name not in named and not any(searches[text](name) for text in patterns):
+                    if allowed is False:
+                        yield ValidationError(f"Additional properties are not allowed ({name!r} was unexpected)")
+                    elif isinstance(allowed, dict):
+                        yield from validator.descend(instance[name], allowed, path=name)
+
+        return {"pattern": pattern, "patternProperties": of_names, "additionalProperties": additional}
+
+
+def _search(pattern: str, *, is_own: bool) -> Callable[[str], Any]:
+    import re2  # noqa: PLC0415 - of an extra
+
+    options = re2.Options()
+    options.log_errors = False
+    escaped = _ESCAPE.sub(lambda found: f"\\x{{{found[1]}}}" if found[1] else found[0], pattern)
+    try:
+        linear: Callable[[str], Any] = re2.compile(escaped, options).search
+    except re2.error as error:
+        why = str(error)
+    else:
+        return linear
+    try:
+        if is_own:
+            return re.compile(pattern).search
+    except re.error as error:
+        why = str(error)
+    message = f"The pattern {pattern[:100]!r} of a JSON Schema is refused: {why}"
+    raise SchemaError(message, hint="Patterns of writers' schemas run on RE2, which has no look-around.")
+
+
+def _unique(validator: Any, wanted: Any, instance: Any, _schema: Any) -> Any:
+    from jsonschema import ValidationError  # noqa: PLC0415 - of an extra
+
+    if wanted and validator.is_type(instance, "array") and len({*map(_comparable, instance)}) < len(instance):
+        yield ValidationError("it has an item twice")
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value that is equal to another one where their JSON is: 1 and 1.0, but not 1 and true."""
+    if isinstance(value, dict):
+        return "object", frozenset((name, _comparable(each)) for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return "array", tuple(map(_comparable, value))
+    return isinstance(value, bool), value
+
+
+def _named(schema: Any, registry: Registry) -> dict[str, str]:
+    """Return the schemas that a schema references, directly or indirectly, as text by name."""
+    found: dict[str, str] = {}
     for reference in schema.references or ():
         other = registry.version(reference.subject, reference.version).schema
         found |= _named(other, registry)
-        found[reference.name] = json.loads(other.schema_str)
+        found[reference.name] = other.schema_str
     return found

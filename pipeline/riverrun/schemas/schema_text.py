@@ -23,16 +23,17 @@ def json_text(schema: str | Mapping[str, Any] | Sequence[Any] | None, kind: str)
         kind: The kind of schema, for the error.
 
     Raises:
-        ConfigError: If text is not JSON.
+        ConfigError: If it is not JSON, or nested too deeply.
     """
-    if schema is None or not isinstance(schema, str):
-        return None if schema is None else json.dumps(schema)
+    if schema is None:
+        return None
     try:
-        json.loads(schema)
-    except ValueError as error:
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        check_depth(json.loads(text))
+    except (TypeError, ValueError, RecursionError) as error:
         message = f"{kind} must be JSON: {error}"
         raise ConfigError(message) from error
-    return schema
+    return text
 
 
 def client_schema(text: str | None, type_: str, references: Sequence[Reference]) -> Any:

@@ -9,8 +9,22 @@ from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka.schema_registry import Schema
+from jsonschema.validators import validator_for
 
-from riverrun import STRING, Consumed, DeserializationError, JsonSchema, Produced, SerializationError, StreamsBuilder
+from riverrun import (
+    BYTES,
+    JSON,
+    STRING,
+    Avro,
+    ConfigError,
+    Consumed,
+    DeserializationError,
+    JsonSchema,
+    Produced,
+    SerializationError,
+    StreamsBuilder,
+)
 from riverrun.schemas.json_types import schema_of
 from riverrun.schemas.registry import registry_of
 from riverrun.serde.api import SerdePlace, placed
@@ -104,3 +118,98 @@ def test_columns_are_those_of_the_schema() -> None:
     value_type = JsonSchema(schema=FLIGHT).value_type
     assert msgspec.convert({"carrier": "UA", "delay": 1}, value_type) == {"carrier": "UA", "delay": 1}
     assert JsonSchema(Flight).value_type is Flight
+
+
+def written(schema: Any, payload: bytes) -> tuple[str, bytes]:
+    """A registry with a schema, and a value that says to be written with it."""
+    address = f"mock://{uuid.uuid4()}"
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    known = registry_of({"url": address}).registered("in-value", Schema(text, "JSON"), normalize=False)
+    return address, b"\0" + known.to_bytes(4) + payload
+
+
+def laughing(levels: int) -> Any:
+    parts: dict[str, Any] = {"a0": {"type": "string"}}
+    for n in range(1, levels):
+        parts[f"a{n}"] = {"allOf": [{"$ref": f"#/definitions/a{n - 1}"}] * 2}
+    return {"definitions": parts, "$ref": f"#/definitions/a{levels - 1}"}
+
+
+ATTACKS: list[tuple[Any, bytes]] = [
+    (laughing(40), b'"x"'),
+    ({"properties": {"a": {"$schema": "http://json-schema.org/draft-07/schema#", **laughing(40)}}}, b'{"a":"x"}'),
+    ({"$ref": "#"}, b"{}"),
+    ({"pattern": "^(a+)+$"}, b'"' + b"a" * 5000 + b'b"'),
+    (
+        {"patternProperties": {"^(a+)+$": {"type": "string"}}, "additionalProperties": False},
+        b'{"' + b"a" * 60 + b'b":1}',
+    ),
+    ({"patternProperties": {"^(a+)+$": {}}, "unevaluatedProperties": False}, b'{"' + b"a" * 60 + b'b":1}'),
+    ({"pattern": "(?=a)a"}, b'"b"'),
+    ({}, b"[" * 100_000 + b"]" * 100_000),
+    ({}, b"1" * 5000),
+    ('{"not":' * 5000 + "{}" + "}" * 5000, b"{}"),
+    ({"uniqueItems": True}, json.dumps([{"a": n % 5999} for n in range(6000)]).encode()),
+    ("[1]", b"{}"),
+    ({"$ref": "file:///etc/passwd"}, b"{}"),
+]
+
+
+@pytest.mark.parametrize(("schema", "payload"), ATTACKS, ids=range(len(ATTACKS)))
+def test_schemas_and_values_without_end_go_to_the_handler(schema: Any, payload: bytes) -> None:
+    address, data = written(schema, payload)
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, JsonSchema())).to("out", Produced(STRING, JSON))
+    config = {"deserialization.exception.handler": "continue"}
+    with TopologyTestDriver(builder.build(), config, schema_registry={"url": address}) as driver:
+        driver.input_topic("in", STRING, BYTES).pipe_input("k", data)
+        assert driver.dropped() == {"undecodable": 1}
+
+
+VALUES: list[Any] = [
+    1,
+    1.0,
+    True,
+    "a",
+    "ab1",
+    "\u00e9",
+    None,
+    [],
+    [1, 1.0],
+    [1, True],
+    [{"a": 1}, {"a": 1.0}],
+    {"a1": 1, "b": 2},
+    {},
+]
+SCHEMAS: list[Any] = [
+    {"uniqueItems": True},
+    {"pattern": "^a"},
+    {"pattern": "\\\\u00e9"},
+    {"pattern": "[0-9]$"},
+    {"patternProperties": {"[0-9]": {"type": "string"}}},
+    {"patternProperties": {"[0-9]": {"type": "integer"}}, "additionalProperties": False},
+    {"patternProperties": {"[0-9]": {}}, "additionalProperties": {"type": "string"}, "properties": {"b": {}}},
+    {"additionalProperties": False, "properties": {"b": {}}},
+    {"definitions": {"s": {"type": "string"}}, "anyOf": [{"$ref": "#/definitions/s"}, {"type": "array"}]},
+]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=json.dumps)
+def test_bounded_checks_judge_as_the_library_does(schema: Any) -> None:
+    validator = validator_for(schema)(schema)
+    for value in VALUES:
+        address, data = written(schema, json.dumps(value).encode())
+        read = placed(JsonSchema(), SerdePlace("in", is_key=False, registry={"url": address})).deserialize
+        if validator.is_valid(value):
+            assert read(data) == value
+        else:
+            with pytest.raises(ValueError, match="at "):
+                read(data)
+
+
+@pytest.mark.parametrize("serde", [Avro, JsonSchema])
+@pytest.mark.parametrize("make", [lambda text: text, json.loads], ids=["text", "parsed"])
+def test_a_deep_schema_is_refused_when_the_topology_is_built(serde: Any, make: Any) -> None:
+    text = '{"type":"array","items":' * 900 + '"string"' + "}" * 900
+    with pytest.raises(ConfigError, match=r"deep|recursion"):
+        serde(schema=make(text))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _AWAY = {404: "no-such-path", 405: "no-such-method"}
 """Errors for paths and methods that do not exist."""
+_SHOWN = 1000
+"""Greatest number of characters of a request in an answer."""
 
 
 def as_json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -41,13 +43,13 @@ def show_errors(api: FastAPI) -> None:
     @api.exception_handler(HTTPException)
     def send_away(request: Request, error: HTTPException) -> Response:
         reason = _AWAY.get(error.status_code, "bad-request")
-        message = f"{request.method} {request.url.path}: {error.detail}"
+        message = f"{request.method} {request.url.path[:_SHOWN]}: {error.detail}"
         return as_json({"error": reason, "message": message}, error.status_code, dict(error.headers or {}))
 
     @api.exception_handler(RequestValidationError)
     def correct(_request: Request, error: RequestValidationError) -> Response:
         wrong = [f"{each['loc'][-1]}: {each['msg']}" for each in error.errors()]
-        return as_json({"error": "bad-request", "message": "; ".join(wrong)}, 422)
+        return as_json({"error": "bad-request", "message": "; ".join(wrong)[:_SHOWN]}, 422)
 
 
 def serve_files(api: FastAPI, files: Mapping[str, tuple[str, str]]) -> None:

@@ -23,7 +23,7 @@ from riverrun.service.queries.live_version import LiveVersion
 from riverrun.service.queries.peers import FORWARDED, Peers
 from riverrun.service.queries.reading import Bookmark, Host, RefusedError, Rows, StoreReader, Wanted
 from riverrun.service.queries.rendering import key_bytes, prefix_bytes
-from riverrun.service.queries.statements import sql_router
+from riverrun.service.queries.statements import query_processes, sql_router
 from riverrun.state.api import StoreKind
 from riverrun.windows import MAX_TIME_MS
 from riverrun.worker.queries.answers import MAX_ROWS
@@ -47,6 +47,8 @@ _STATUS = {
     Reason.RESTORING: 503,
     Reason.FAILED: 503,
 }
+_SHOWN = 1000
+"""Greatest number of characters of a mistake in an answer: some repeat what was asked."""
 _KEY_VALUE = frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE})
 _TIMES = frozenset({"time_from", "time_to"})
 _ALWAYS = frozenset({"limit", "page", "partition", "format", "raw", "stale", "version"})
@@ -127,7 +129,7 @@ def _show_errors(api: FastAPI) -> None:
 
     @api.exception_handler(ValueError)
     def complain(_request: Request, error: ValueError) -> Response:
-        return as_json({"error": "bad-request", "message": str(error)}, 400)
+        return as_json({"error": "bad-request", "message": str(error)[:_SHOWN]}, 400)
 
 
 def _watch(api: FastAPI, instance: Instance) -> None:
@@ -235,7 +237,8 @@ def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
         if FORWARDED not in request.headers:  # the forwarding instance has checked the version
             live.require(asked.version)
 
-    api.include_router(sql_router(instance.application, reader, live))
+    api.state.queries = query_processes(instance.application)
+    api.include_router(sql_router(instance.application, reader, live, api.state.queries))
 
     @api.get("/stores")
     def stores() -> Response:

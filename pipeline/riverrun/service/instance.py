@@ -68,7 +68,17 @@ def new_instance(
             uncaught_exception_handler=uncaught_exception_handler,
         )
         api = new_api(supervisor, access, peers)
-        with closing(peers), serving(api, listener, Limits(tls=tls), api.state.events.end):
+        queries = api.state.queries
+        if queries is not None:
+            queries.start()
+
+        def end() -> None:
+            """End the answers that would go on."""
+            api.state.events.end()
+            if queries is not None:
+                queries.close()
+
+        with closing(peers), serving(api, listener, Limits(tls=tls), end):
             yield supervisor
 
 

@@ -214,6 +214,10 @@ HIGHEST = {
     "poll.ms": _INT,
     "replication.factor": 2**15 - 1,
     "repartition.purge.interval.ms": _LONGEST_MS,
+    "server.query.processes": 100,  # each takes memory
+    "server.query.timeout.ms": 3_600_000,
+    "server.query.max.bytes": 2**31 - 1,
+    "server.query.max.memory.bytes": 2**50,
     "snapshot.interval.ms": _LONGEST_MS,
     "snapshot.keep": 1_000_000,
     "statestore.cache.max.bytes": 2**50,

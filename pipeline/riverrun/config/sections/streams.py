@@ -27,6 +27,10 @@ OWN = frozenset(
         "bounded.buffer.max.bytes",
         "bounded.wall.clock.punctuation",
         "server.allowed.hosts",
+        "server.query.max.bytes",
+        "server.query.max.memory.bytes",
+        "server.query.processes",
+        "server.query.timeout.ms",
         "server.read.token",
         "server.ssl.ca.location",
         "server.ssl.certificate.location",
@@ -110,6 +114,10 @@ class StreamsConfig:
         server_read_token: Token for callers that only read; `${NAME}` is expanded.
         server_allowed_hosts: Host names that callers without a token may use, in addition to the worker's own and those of
                 the loopback.
+        server_query_timeout_ms: Maximum time for a query in SQL, over all instances. A query that takes longer is ended.
+        server_query_max_bytes: Maximum size of the rows of a query's answer.
+        server_query_max_memory_bytes: Maximum memory of a process that computes queries. One that needs more is ended.
+        server_query_processes: Maximum number of queries in SQL that run at a time; each has a process.
         server_ssl_certificate_location: File with a worker's certificates (PEM). The worker then answers over TLS only.
         server_ssl_key_location: File with their key (PEM), if it is a separate file.
         server_ssl_key_password: Password of the key; `${NAME}` is expanded.
@@ -168,6 +176,10 @@ class StreamsConfig:
     server_token: str = field(default="", repr=False)
     server_read_token: str = field(default="", repr=False)
     server_allowed_hosts: tuple[str, ...] = ()
+    server_query_timeout_ms: int = 10_000
+    server_query_max_bytes: int = 16 * 1024 * 1024
+    server_query_max_memory_bytes: int = 512 * 1024 * 1024
+    server_query_processes: int = 2
     server_ssl_certificate_location: str = ""
     server_ssl_key_location: str = ""
     server_ssl_key_password: str = field(default="", repr=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     Send = Callable[[Message], Awaitable[None]]
     App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+log = logging.getLogger(__name__)
+
 OPEN_PATHS = frozenset({"/health", "/ready"}) | PATHS
 """Paths that need no token, since they reveal no data. The console's files are equal everywhere."""
 _READING = frozenset({"GET", "HEAD"})
@@ -38,6 +42,12 @@ _OF_OBSERVERS = frozenset({"/status", "/tasks"})
 """Paths that consoles of projects and checks ask instances for."""
 _MAX_BODY_BYTES = 64 * 1024
 """Maximum size of a request's body; only SQL queries have one."""
+
+_BODY_SECONDS = 10.0
+"""Maximum time in which a body arrives."""
+_CLOSES = {"Connection": "close"}
+_SHOWN = 300
+"""Greatest number of characters of an error in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +125,30 @@ class Admission:
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        await self._app(scope, receive, self._signing(question, send) if signs else send)
+        whole = await _received(headers, receive)
+        if whole is None:
+            await refused("too-slow", f"The body did not arrive within {_BODY_SECONDS} s", 408, _CLOSES)(
+                scope, receive, send
+            )
+            return
+        await self._answered(scope, whole, self._signing(question, send) if signs else send)
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the application answer. What fails in it is one line of the log, whatever the request has made it to be."""
+        has_begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        except Exception as error:  # noqa: BLE001 - of one request
+            log.error("%s %.200r failed: %s", scope["method"], scope["path"], _in_short(error))  # noqa: TRY400 - one line
+            if not has_begun:
+                message = "The request failed; the log of the instance says why"
+                await refused("internal-error", message, 500)(scope, receive, send)
 
     def _is_from_instance(self, question: str, scope: Scope) -> bool:
         signatures = self._access.signatures
@@ -177,6 +210,36 @@ class Admission:
         return sign
 
 
+def _in_short(error: Exception) -> str:
+    """Return an error and its place, in one line."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = "" if trace is None else f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+    return f"{type(error).__name__}: {str(error)[:_SHOWN]!r}{place}"
+
+
+async def _received(headers: Headers, receive: Receive) -> Receive | None:
+    """Return what receives a request whose body is there already; None if the body does not arrive in time."""
+    if not int(headers.get("Content-Length", "0")[:10]):
+        return receive
+    body, has_more = bytearray(), True
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            while has_more:
+                message = await receive()
+                body += message.get("body", b"")
+                has_more = message.get("more_body", False)
+    except TimeoutError:
+        return None
+    given = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+
+    async def received() -> Message:
+        return given.pop() if given else await receive()
+
+    return received
+
+
 def _follows_link(scope: Scope, headers: Headers) -> bool:
     """Return whether a browser follows a link from elsewhere to the console, which has no data and stands in no frame."""
     goes = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
@@ -191,7 +254,7 @@ def _misfit(headers: Headers) -> Response | None:
     """Return a refusal if a request's body cannot be a statement, so that it need not be read."""
     length = headers.get("Content-Length", "0")
     if "Transfer-Encoding" in headers or not length.isdecimal() or int(length[:10]) > _MAX_BODY_BYTES:
-        return refused("too-large", "Requests here have no body, or a short one", 413, {"Connection": "close"})
+        return refused("too-large", "Requests here have no body, or a short one", 413, _CLOSES)
     return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,14 @@ if TYPE_CHECKING:
 FORWARDED = "X-Riverrun-Forwarded"
 """Marks a question that another instance has forwarded: it is not forwarded again."""
 _PEER_SECONDS = 15.0
-_MAX_ANSWER_BYTES = 128 * 1024 * 1024
+_MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""Maximum size of an answer."""
+_MAX_HELD_BYTES = 128 * 1024 * 1024
+"""Maximum size of all answers that are being read; each must be complete before its signature shows that it may be believed."""
+
+_CLOSE_SECONDS = 2.0
+_SHOWN = 500
+"""Greatest number of characters of an error in a message: some repeat what a peer has sent."""
 
 
 class NoAnswerError(Exception):
@@ -53,7 +62,7 @@ class Peers:
         clock: Returns the time.
         tls: Checks the certificates of others; None asks in clear.
         transport: Sends questions elsewhere, in tests.
-        within_s: Maximum time for an answer (seconds).
+        within_s: Maximum time for a whole answer (seconds), however slowly it arrives.
     """
 
     def __init__(
@@ -61,7 +70,7 @@ class Peers:
         signatures: Signatures | None,
         clock: Clock,
         tls: SSLContext | None = None,
-        transport: httpx.BaseTransport | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
         within_s: float = _PEER_SECONDS,
     ) -> None:
         """Ignore the environment's proxies: they would see all questions."""
@@ -69,19 +78,36 @@ class Peers:
         self._clock = clock
         self._scheme = "http" if tls is None else "https"
         verify = True if tls is None else tls
-        self._client = httpx.Client(timeout=within_s, trust_env=False, verify=verify, transport=transport)
+        self._client = httpx.AsyncClient(timeout=within_s, trust_env=False, verify=verify, transport=transport)
+        self._within_s = within_s
+        self._held_bytes = 0
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def close(self) -> None:
         """Close the connections that are kept open for the next question."""
-        self._client.close()
+        loop = self._running()
+        with self._lock:
+            self._loop = None
+        asyncio.run_coroutine_threadsafe(self._client.aclose(), loop).result(_CLOSE_SECONDS)
+        loop.call_soon_threadsafe(loop.stop)
 
-    def get(self, server: str, path: str, params: Mapping[str, str]) -> Answer:
+    def _running(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop of all questions: unlike a thread that reads, a task can be ended at any time."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=_run, args=(self._loop,), name="peers", daemon=True).start()
+            return self._loop
+
+    def get(self, server: str, path: str, params: Mapping[str, str], within_s: float | None = None) -> Answer:
         """Ask another instance.
 
         Args:
             server: Its `host:port`.
             path: The path to request.
             params: The parameters of the request.
+            within_s: A shorter maximum time for the answer (seconds).
 
         Returns:
             Its answer.
@@ -106,18 +132,41 @@ class Peers:
         if self._signatures is not None:
             question = self._signatures.question(server, request.url.raw_path, self._clock.now_ms())
             request.headers[SIGNATURE] = question
+        seconds = self._within_s if within_s is None else min(self._within_s, max(within_s, 0))
+        asked = asyncio.run_coroutine_threadsafe(asyncio.wait_for(self._ask(request), seconds), self._running())
         try:
-            response = self._client.send(request, stream=True)
-            body = _read(response)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            message = f"{server} does not answer: {error}"
+            response, body = asked.result()
+        except TimeoutError as error:
+            message = f"{server} has not answered within {seconds:.1f} s"
+            raise NoAnswerError(message) from error
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            message = f"{server} does not answer: {str(error)[:_SHOWN]}"
             raise NoAnswerError(message) from error
         self._check(server, question, response, body)
         try:
             return Answer(response.status_code, response.headers, msgspec.json.decode(body))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             message = f"{server} answers with status {response.status_code}, and no JSON"
             raise NoAnswerError(message) from error
+
+    async def _ask(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
+        """Return an answer and its body; unpacked, a body might be of any size."""
+        response = await self._client.send(request, stream=True)
+        body = bytearray()
+        try:
+            if "Content-Encoding" in response.headers:
+                message = "the answer is encoded, which was not asked for"
+                raise httpx.ReadError(message)
+            async for part in response.aiter_bytes():
+                body += part
+                self._held_bytes += len(part)
+                if len(body) > _MAX_ANSWER_BYTES or self._held_bytes > _MAX_HELD_BYTES:
+                    message = f"more than {_MAX_ANSWER_BYTES} bytes, or {_MAX_HELD_BYTES} in all answers"
+                    raise httpx.ReadError(message)
+        finally:
+            self._held_bytes -= len(body)
+            await response.aclose()
+        return response, bytes(body)
 
     def _check(self, server: str, question: str, response: httpx.Response, body: bytes) -> None:
         """Make sure that an answer is signed: any process may answer at an address that a member has named."""
@@ -129,14 +178,9 @@ class Peers:
             raise NoAnswerError(message)
 
 
-def _read(response: httpx.Response) -> bytes:
-    body = bytearray()
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
     try:
-        for part in response.iter_bytes():
-            body += part
-            if len(body) > _MAX_ANSWER_BYTES:
-                message = f"more than {_MAX_ANSWER_BYTES} bytes"
-                raise httpx.ReadError(message)
+        loop.run_forever()
     finally:
-        response.close()
-    return bytes(body)
+        loop.close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -68,6 +69,10 @@ class Host(Protocol):
 
 
 _OK = 200
+READ_SECONDS = 30.0
+"""Maximum time to read from other instances for an answer."""
+_SHOWN = 1000
+"""Greatest number of characters of another instance's message."""
 
 
 class RefusedError(Exception):
@@ -140,6 +145,7 @@ class Wanted:
         allows_standby: Whether a standby's answer, which may be old, will do.
         is_forwarded: Whether another instance has forwarded it.
         is_raw: Whether keys and values are wanted as base64url of their bytes.
+        until: When the answer must be there (`time.monotonic`), however many instances have a part of it.
     """
 
     store: StorePlace
@@ -150,6 +156,7 @@ class Wanted:
     allows_standby: bool
     is_forwarded: bool = False
     is_raw: bool = False
+    until: float = field(default_factory=lambda: time.monotonic() + READ_SECONDS)
 
 
 class StoreReader:
@@ -284,8 +291,12 @@ class StoreReader:
         params = {**wanted.params, "partition": str(mark.partition), "limit": str(limit), "page": str(mark)}
         refusal = Refusal(Reason.FAILED, "Nobody was asked")
         for server in servers:
+            left_s = wanted.until - time.monotonic()
+            if left_s <= 0:
+                message = f"Store {wanted.store.builder.name} has not been read in time"
+                raise RefusedError(Refusal(Reason.FAILED, message, server))
             try:
-                answer = self._peers.get(server, wanted.path, params)
+                answer = self._peers.get(server, wanted.path, params, left_s)
                 if answer.status == _OK:
                     return _rows_of(answer)
             except NoAnswerError as error:
@@ -321,4 +332,11 @@ def _refusal_of(answer: Answer, server: str) -> Refusal:
     error = str(body.get("error")) if isinstance(body, dict) else ""
     if error not in known:
         return Refusal(Reason.FAILED, f"{server} answers with status {answer.status}", server)
-    return Refusal(known[error], str(body.get("message")), body.get("server") or server, body.get("missing"))
+    shown, missing = str(body.get("message"))[:_SHOWN], body.get("missing")
+    named = body.get("server")
+    return Refusal(
+        known[error],
+        shown,
+        named[:_SHOWN] if isinstance(named, str) and named else server,
+        missing if isinstance(missing, int) else None,
+    )

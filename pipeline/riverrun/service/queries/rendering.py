@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,8 @@ def _boolean(text: str) -> bool:
     return text == "true"
 
 
+_SHOWN = 200
+"""Greatest number of characters of a text in a message."""
 _TEXT_FORMS: Mapping[str, Callable[[str], Any]] = {
     "string": str,
     "short": int,
@@ -56,15 +57,16 @@ def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
     Raises:
         ValueError: If the text is not such a key.
     """
-    if serde.name.startswith("json") and not is_base64:
-        return serde.serialize(serde.deserialize(text.encode()))  # as the store would write it
     read = _TEXT_FORMS.get(serde.name)
-    if read is None or is_base64:
+    is_json = serde.name.startswith("json") and not is_base64
+    if not is_json and (read is None or is_base64):
         return _checked(from_base64(text), text, serde)
     try:
+        if is_json or read is None:
+            return serde.serialize(serde.deserialize(text.encode()))  # as the store would write it
         return serde.serialize(read(text))
     except Exception as error:
-        message = f"{text!r} is no key of serde {serde.name}: {error}"
+        message = f"{_shortened(text)} is no key of serde {serde.name}: {_shortened(str(error))}"
         raise ValueError(message) from error
 
 
@@ -77,9 +79,13 @@ def _checked(data: bytes, text: str, serde: Serde[Any]) -> bytes:
     try:
         serde.deserialize(data)
     except Exception as error:
-        message = f"{text!r} is not the base64url of a key of serde {serde.name}: {error}"
+        message = f"{_shortened(text)} is not the base64url of a key of serde {serde.name}: {_shortened(str(error))}"
         raise ValueError(message) from error
     return data
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
 
 
 def from_base64(text: str) -> bytes:
@@ -90,8 +96,8 @@ def from_base64(text: str) -> bytes:
     """
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except binascii.Error as error:
-        message = f"{text!r} is not base64url: {error}"
+    except ValueError as error:  # also of a character beyond ASCII
+        message = f"{_shortened(text)} is not base64url: {error}"
         raise ValueError(message) from error
 
 
@@ -128,7 +134,7 @@ def _plain(data: bytes, serde: Serde[Any]) -> Any:
         return _encoded(data)
     try:
         return without_odd_numbers(msgspec.to_builtins(value, str_keys=True))
-    except TypeError:
+    except (TypeError, RecursionError):
         return _encoded(data)
 
 

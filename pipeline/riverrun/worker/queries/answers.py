@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 1_000
 """The most rows of a page."""
+MAX_BYTES = 8 * 1024 * 1024
+"""A page ends early when its keys and values have this size; it has one row at least."""
 MAX_SECONDS = 0.02
 """A page ends early after this time, as processing waits meanwhile."""
 
@@ -124,10 +126,13 @@ def look_up(store: Any, builder: StoreBuilder, query: Query, limit: int, after: 
     deadline = time.monotonic() + MAX_SECONDS
     rows: list[Row] = []
     last: Place | None = None
+    size = 0
     for place, row in _found(store, builder, query, after):
-        if last is not None and (len(rows) >= min(limit, MAX_ROWS) or time.monotonic() > deadline):
+        is_full = len(rows) >= min(limit, MAX_ROWS) or size >= MAX_BYTES
+        if last is not None and (is_full or time.monotonic() > deadline):
             return Page(tuple(rows), last)
         rows.append(row)
+        size += len(row.key) + len(row.value or b"")
         last = place
     return Page(tuple(rows))
 

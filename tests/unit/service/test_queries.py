@@ -1,0 +1,282 @@
+"""Queries in SQL over HTTP, computed by real processes above an instance that is made up, and attacks on them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from riverrun import StreamsBuilder
+from riverrun.config import AppConfig
+from riverrun.config.sections.streams import StreamsConfig
+from riverrun.hosting.application import Application, topology_of
+from riverrun.records import TaskId
+from riverrun.service.access.admission import Access
+from riverrun.service.api import new_api
+from riverrun.worker.queries.queries import Page, Row
+from tests.unit.service.test_api import FakeInstance
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from riverrun.service.queries.processes import QueryProcesses
+
+# ruff: noqa: S608 - statements are what is tested
+
+pytestmark = pytest.mark.timeout(300)
+
+STATEMENTS = """
+CREATE STREAM orders (customer STRING KEY, item STRING) WITH (KAFKA_TOPIC = 'in', VALUE_FORMAT = 'JSON');
+CREATE TABLE counts AS SELECT customer, COUNT(*) AS n, LATEST_BY_OFFSET(item) AS item FROM orders GROUP BY customer;
+"""
+LOOP = "TRANSFORM(GENERATE_SERIES(1, 100000), a => REDUCE(GENERATE_SERIES(1, 100000), 0, (s, x) => s + x))"
+SLOW = {
+    "a projection": f"SELECT {LOOP} AS v FROM counts;",
+    "a condition": f"SELECT n FROM counts WHERE ARRAY_LENGTH({LOOP}) > 1;",
+    "a key, computed before anything is read": f"SELECT n FROM counts WHERE customer = CAST(ARRAY_LENGTH({LOOP}) AS STRING);",
+    "a bound": f"SELECT n FROM counts WHERE customer > CAST(ARRAY_LENGTH({LOOP}) AS STRING);",
+}
+LARGE = {
+    "texts": "SELECT TRANSFORM(GENERATE_SERIES(1, 100000), x => LPAD('x', 100000, 'x')) AS v FROM counts;",
+    "arrays": "SELECT TRANSFORM(GENERATE_SERIES(1, 100000), x => GENERATE_SERIES(1, 100000)) AS v FROM counts;",
+    "a key": "SELECT n FROM counts WHERE customer = ARRAY_JOIN(TRANSFORM(GENERATE_SERIES(1, 99999), x => LPAD('x', 99999, 'x')));",
+}
+HARMLESS = [
+    "SELECT REGEXP_EXTRACT('(a+)+$', RPAD('a', 100000, 'a') + '!') AS v FROM counts;",
+    "SELECT n FROM counts WHERE RPAD('a', 100000, 'a') LIKE '%a%a%a%a%b';",
+    "SELECT LPAD('x', 500000000, 'x') AS v FROM counts;",
+    "SELECT REDUCE(GENERATE_SERIES(1, 1000), 'x', (s, i) => s + s) AS v FROM counts;",
+]
+
+
+def application(tmp_path: Path, **streams: Any) -> Application:
+    path = tmp_path / "orders.sql"
+    path.write_text(STATEMENTS)
+    config = AppConfig("app", str(path), streams=StreamsConfig(**streams))
+    return Application(config, "v1", topology_of(config, "v1", StreamsBuilder), {}, tmp_path)
+
+
+class Asked:
+    """An instance with a row in each of its three partitions, its HTTP interface, and its processes for queries."""
+
+    def __init__(self, tmp_path: Path, **streams: Any) -> None:
+        self.instance = FakeInstance(application=application(tmp_path, **streams))
+        (store,) = [each for sub in self.instance.application.topology.sub_topologies() for each in sub.stores]
+        self.store = store
+        self.put({number: [("ann", (number, ["lamp"]))] for number in range(3)})
+        api = new_api(self.instance, Access(server=self.instance.server))
+        self.queries: QueryProcesses = api.state.queries
+        self.client = TestClient(api, "http://127.0.0.1:8080", raise_server_exceptions=False)
+
+    def put(self, rows: dict[int, list[tuple[str, Any]]]) -> None:
+        """Answer with these rows of partitions, again and again."""
+        self.instance.answers = {
+            TaskId(0, number): _Always(
+                Page(
+                    tuple(
+                        Row(self.store.key_serde.serialize((key,)), self.store.value_serde.serialize(value), 7)
+                        for key, value in of
+                    )
+                )
+            )
+            for number, of in rows.items()
+        }  # type: ignore[assignment]
+
+    def post(self, sql: str, **more: Any) -> Any:
+        return self.client.post("/query", json={"sql": sql, **more})
+
+    def ready(self) -> Asked:
+        """Wait until a process computes queries: it takes a moment to start."""
+        until(lambda: self.post("SELECT n FROM counts LIMIT 1;").status_code == 200, "answered")
+        return self
+
+
+class _Always(list[Any]):
+    """A list of one item that stays."""
+
+    def __init__(self, item: Any) -> None:
+        super().__init__([item])
+
+    def pop(self, _at: Any = 0) -> Any:
+        return self[0]
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    made = Asked(
+        tmp_path_factory.mktemp("statements"),
+        server_query_timeout_ms=3000,
+        server_query_max_memory_bytes=300_000_000,
+        server_query_max_bytes=10_000,
+    )
+    yield made.ready()
+    made.queries.close()
+
+
+def test_a_query_is_answered(asked: Asked) -> None:
+    answer = asked.post("SELECT customer, n, item FROM counts WHERE n > 0;")
+    assert answer.json() == {
+        "columns": [
+            {"name": "CUSTOMER", "type": "STRING"},
+            {"name": "N", "type": "BIGINT"},
+            {"name": "ITEM", "type": "STRING"},
+        ],
+        "rows": [["ann", 1, "lamp"], ["ann", 2, "lamp"]],
+        "next": None,
+    }
+    assert answer.headers["X-Riverrun-Role"] == "active"
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_a_query_without_end_is_ended_while_the_instance_goes_on(asked: Asked, kind: str, caplog: Any) -> None:
+    beats: list[float] = []
+    stopped = threading.Event()
+
+    def beat() -> None:
+        while not stopped.wait(0.05):
+            beats.append(time.monotonic())
+
+    beating = threading.Thread(target=beat)
+    beating.start()
+    caplog.clear()
+    asked.ready()
+    with caplog.at_level(logging.INFO):
+        answer = asked.post(SLOW[kind])
+    stopped.set()
+    beating.join()
+    assert (answer.status_code, answer.json()["error"]) == (503, "query-too-long")
+    assert "server.query.timeout.ms" in answer.json()["message"]
+    assert len(beats) > 10  # the interpreter is not held
+    assert [len(each.getMessage()) < 500 for each in caplog.records if each.name.startswith("riverrun")] == [True]
+    asked.ready()  # in another process
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_a_query_that_fills_memory_is_ended(asked: Asked, kind: str) -> None:
+    asked.ready()
+    answer = asked.post(LARGE[kind])
+    assert answer.status_code in {413, 503}
+    assert answer.json()["error"] in {"query-too-large", "query-too-long", "answer-too-large"}
+    asked.ready()
+
+
+@pytest.mark.parametrize("sql", HARMLESS)
+def test_known_attacks_are_answered_by_the_process_that_was_there(asked: Asked, sql: str) -> None:
+    asked.ready()
+    before = {each._child.pid for each in asked.queries._all}
+    assert asked.post(sql).status_code in {200, 400}
+    assert {each._child.pid for each in asked.queries._all} & before
+
+
+def test_an_answer_has_a_size(asked: Asked) -> None:
+    asked.ready()
+    answer = asked.post("SELECT LPAD(item, 5000, 'x') AS v FROM counts;")
+    assert (answer.status_code, answer.json()["error"]) == (413, "answer-too-large")
+    assert asked.post("SELECT LPAD(item, 5000, 'x') AS v FROM counts LIMIT 1;").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "",
+        ";",
+        "SELECT",
+        "nonsense",
+        "SELECT * FROM nothing;",
+        "SELECT n FROM counts; SELECT n FROM counts;",
+        "\0",
+        "SELECT '\ud800",
+        "SELECT " + "(" * 3000 + "1" + ")" * 3000 + " FROM counts;",
+        "SELECT " + "9" * 5000 + " FROM counts;",
+        "INSERT INTO counts VALUES (1);",
+        "SELECT n FROM counts WHERE " + "NOT " * 3000 + "TRUE;",
+        "SELECT n FROM counts LIMIT " + "9" * 30 + ";",
+        "SELECT REGEXP_EXTRACT('(?=a)', item), FROM",
+        "SELECT n FROM counts EMIT CHANGES;",
+        "SELECT COUNT(*) FROM counts GROUP BY n;",
+    ],
+)
+def test_a_mistake_is_a_short_answer(asked: Asked, sql: str) -> None:
+    asked.ready()
+    body = '{"sql": "SELECT \'\\ud800"}' if "\ud800" in sql else None
+    answer = asked.post(sql) if body is None else asked.client.post("/query", content=body)
+    assert 400 <= answer.status_code < 500
+    assert len(answer.content) < 2000
+    assert answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "AAAA",
+        "",
+        "!",
+        "W1tbW1tbW1s",
+        "Wy0xLG51bGwsbnVsbF0",
+        "WzAsLTEsbnVsbF0",
+        "Wzk5LG51bGwsbnVsbF0",
+        "ä",
+        "x" * 10_000,
+    ],
+)
+def test_a_page_of_others_is_a_short_answer(asked: Asked, page: str) -> None:
+    asked.ready()
+    answer = asked.post("SELECT n FROM counts;", page=page)
+    assert (answer.status_code, len(answer.content) < 2000) == (400, True) or page == ""
+
+
+def test_a_value_that_cannot_be_read_is_a_short_answer(asked: Asked) -> None:
+    asked.ready()
+    before = asked.instance.answers
+    asked.instance.answers = {TaskId(0, 0): _Always(Page((Row(b"ann", b"\xff", 7),)))}
+    try:
+        answer = asked.post("SELECT n FROM counts;")
+    finally:
+        asked.instance.answers = before
+    assert (answer.status_code, answer.json()["error"], len(answer.content) < 2000) == (503, "query-failed", True)
+    assert asked.post("SELECT n FROM counts;").status_code == 200
+
+
+def test_a_process_that_dies_is_replaced(asked: Asked) -> None:
+    asked.ready()
+    for each in list(asked.queries._all):
+        each.end()
+    asked.ready()
+
+
+def test_queries_that_wait_have_a_number_and_others_are_answered_meanwhile(tmp_path: Path) -> None:
+    made = Asked(tmp_path, server_query_timeout_ms=6000, server_query_processes=1)
+    made.queries.start()
+    made.ready()
+    answers: list[Any] = []
+    posting = [threading.Thread(target=lambda: answers.append(made.post(SLOW["a projection"]))) for _ in range(12)]
+    for each in posting:
+        each.start()
+    assert made.client.get("/status").status_code == 200
+    for each in posting:
+        each.join()
+    errors = [each.json()["error"] for each in answers]
+    assert set(errors) <= {"too-many-queries", "query-too-long"}
+    assert errors.count("query-too-long") >= 1
+    assert errors.count("too-many-queries") >= 8
+    made.queries.close()
+    assert not any(each.is_alive for each in made.queries._all)
+
+
+def test_the_end_of_an_instance_ends_its_queries(tmp_path: Path) -> None:
+    made = Asked(tmp_path, server_query_timeout_ms=600_000)
+    made.ready()
+    answers: list[Any] = []
+    posting = threading.Thread(target=lambda: answers.append(made.post(SLOW["a projection"])))
+    posting.start()
+    until(lambda: made.queries._callers == 1, "ran")
+    made.queries.close()
+    posting.join()
+    assert [each.status_code for each in answers] == [503]
+    assert made.post("SELECT n FROM counts;").status_code == 503

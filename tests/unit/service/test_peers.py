@@ -7,11 +7,12 @@ import socket
 import threading
 import time
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun import JSON, Consumed, Grouped, Materialized, StreamsBuilder
+from riverrun import BYTES, JSON, Consumed, Grouped, Materialized, StreamsBuilder
 from riverrun.config import AppConfig
 from riverrun.hosting.application import Application
 from riverrun.hosting.clock import SystemClock
@@ -21,11 +22,13 @@ from riverrun.service.api import new_api
 from riverrun.service.queries import peers
 from riverrun.service.queries.peers import NoAnswerError, Peers
 from riverrun.service.queries.reading import Bookmark, RefusedError, StoreReader, Wanted
+from riverrun.service.queries.routing import store_places
 from riverrun.service.server import bound, serving
+from riverrun.state.api import StoreKind
 from riverrun.worker.group.protocol import Orders
-from riverrun.worker.queries.answers import MAX_BYTES
-from riverrun.worker.queries.queries import RangeQuery
-from tests.unit.service.test_api import FakeInstance, client, store_places
+from riverrun.worker.queries.answers import MAX_BYTES, look_up
+from riverrun.worker.queries.queries import Page, RangeQuery
+from tests.unit.service.test_api import FakeInstance, client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -240,26 +243,18 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(sent: bytes, monkeypatch:
             assert asking.recv(65536).startswith(b"HTTP/1.1 408")
 
 
+class Large:
+    """A store of large values."""
+
+    def range(self, *_: Any) -> Any:
+        """All of them."""
+        return ((str(number), b"x" * (MAX_BYTES // 4)) for number in range(1000))
+
+
 def test_a_page_of_large_values_ends_early() -> None:
-    from riverrun.worker.queries.answers import look_up  # noqa: PLC0415 - next to its test
-
-    class Large:
-        def range(self, *_: Any) -> Any:
-            return ((str(number), number) for number in range(1000))
-
-    class Serde:
-        name = "large"
-
-        def serialize(self, _value: Any) -> bytes:
-            return b"x" * (MAX_BYTES // 4)
-
-    instance = FakeInstance()
-    (builder,) = [each for sub in instance.application.topology.sub_topologies() for each in sub.stores]
-    from dataclasses import replace  # noqa: PLC0415 - as above
-
-    from riverrun.state.api import StoreKind  # noqa: PLC0415 - as above
-
-    made = replace(builder, kind=StoreKind.KEY_VALUE, value_serde=Serde())
-    page: Any = look_up(Large(), made, RangeQuery(None, None), 1000, None)
+    (builder,) = [each for sub in FakeInstance().application.topology.sub_topologies() for each in sub.stores]
+    made = replace(builder, kind=StoreKind.KEY_VALUE, value_serde=BYTES)
+    page = look_up(Large(), made, RangeQuery(None, None), 1000, None)
+    assert isinstance(page, Page)
     assert 1 <= len(page.rows) <= 5
     assert page.after is not None

@@ -28,6 +28,11 @@ def build_in_thousandths(builder: StreamsBuilder) -> Topology:
     return _build(builder, lambda value: 1000 * max(0, value))
 
 
+def build_failing(builder: StreamsBuilder) -> Topology:
+    """Version 1, which fails at payments of 7."""
+    return _build(builder, lambda value: max(0, value) + 0 // (value - 7))
+
+
 def build_owing(builder: StreamsBuilder) -> Topology:
     """Sums of what is owed besides: version 1 with a table of its own, from a topic that version 1 does not read."""
     owed = builder.table(f"{PREFIX}.owed", Consumed(STRING, LONG), Materialized("owed"))

@@ -437,6 +437,29 @@ def test_a_gate_that_fails_leaves_the_live_version_live_and_says_why(project: Pr
     assert admin.list_topics(f"{project.unique}-v2-") == [public], "an abort that died is completed"
 
 
+@pytest.mark.parametrize("host", ["worker", "run"])
+def test_a_gate_warns_of_what_only_the_candidate_has_dropped(project: Project, host: str) -> None:
+    project = project.with_v2("build_failing")
+    streams = replace(project.config.app(project.unique).streams, processing_exception_handler="continue")
+    project = project.configured(streams=streams)
+    project.pay(("ann", 5), ("bob", 1), ("bob", 7), ("bob", 7))
+    project.pay_nonsense(b"bad")
+    project.run("v1")
+    releaser = project.releaser()
+    releaser.start("v2")
+    if host == "worker":
+        admin = project.broker.admin()
+        Worker(processing_application(project.config, admin, project.unique, "v2")).run(until_caught_up=True)
+    releaser.reprocess()
+    verdict = present(releaser.gate().verdict)
+    dropped = "processing-failed 2, undecodable 1; by the live version: undecodable 1"
+    assert verdict.outcomes["records dropped"] == f"failed: {dropped}"
+    assert "records dropped" in verdict.warnings
+    assert f"failed: records dropped: {dropped}" in str(releaser.status())
+    with pytest.raises(ApprovalNeededError, match="records dropped"):
+        releaser.cut()
+
+
 def test_a_version_that_chooses_topics_is_refused_and_publishes_nothing(
     project: Project,
 ) -> None:

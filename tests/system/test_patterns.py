@@ -72,9 +72,10 @@ def test_a_worker_alone_goes_on_with_its_state_and_with_a_new_topic(
     assert [LONG.deserialize(present(record.value)) for record in broker.read(f"{unique}.out")] == [1, 2, 3, 4]
 
 
-def test_partitions_that_an_input_is_given_are_read_from_their_beginnings(group: Group) -> None:
+@pytest.mark.parametrize("settings", [SETTINGS, ""], ids=["looks often", "as it is"])
+def test_partitions_that_an_input_is_given_are_read_from_their_beginnings(group: Group, settings: str) -> None:
     for _ in range(2):
-        group.start(build="build_trimmed", settings=SETTINGS)
+        group.start(build="build_trimmed", settings=settings)
     group.until(lambda: all(tasks_taken(group.log(n)) for n in (0, 1)), "gave both instances a task")
     grow(group)
     records = [(b"%d" % n, b"%03d" % n, 1) for n in range(100)]
@@ -111,6 +112,19 @@ def test_an_instance_whose_input_is_gone_ends_and_says_so(group: Group) -> None:
     assert "Traceback" not in group.log(0)
 
 
+def test_an_instance_whose_input_is_created_again_ends_and_says_so(group: Group) -> None:
+    instance = group.start()
+    group.write(230)
+    group.until_done()
+    group.broker.admin().delete_topics([f"{group.name}.in"])
+    group.broker.create(PARTITIONS, f"{group.name}.in")
+    group.broker.write(f"{group.name}.in", [(b"%d" % n, b"v", 1) for n in range(500)])
+    assert instance.wait(DEADLINE_S) == 1
+    assert f"{group.name}.in has been deleted and created again" in group.log(0)
+    assert f"riverrun reset {group.name}" in group.log(0)
+    assert "Traceback" not in group.log(0)
+
+
 def test_an_instance_whose_repartition_topic_is_gone_ends_and_says_so(group: Group) -> None:
     instance = group.start(settings=SETTINGS)
     group.write(230)
@@ -120,7 +134,9 @@ def test_an_instance_whose_repartition_topic_is_gone_ends_and_says_so(group: Gro
     admin.delete_topics([topic])
     group.write(230)
     assert instance.wait(DEADLINE_S) == 1
-    assert f"the brokers know no topic {topic}" in group.log(0)
+    assert re.search(rf"(the brokers know no topic|do not exist any more:) {topic}", group.log(0)), (
+        "whichever comes first"
+    )
     assert "Traceback" not in group.log(0)
     again = group.start(settings=SETTINGS)
     assert again.wait(DEADLINE_S) == 1

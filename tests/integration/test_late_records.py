@@ -69,12 +69,14 @@ def test_drops_are_counted_once_over_all_workers(
     name = f"drops{uuid.uuid4().hex[:8]}"
     broker.create(1, f"{name}.in", f"{name}.out")
     app = broker.application(name, counting(name), tmp_path_factory.mktemp("state"))
-    for part in [[(b"first", 0)], *parts]:
+    first: list[tuple[bytes | None, int]] = [(b"first", 0)]
+    for part in [first, *parts]:
         broker.write(f"{name}.in", [(key, b"", START_MS + at_ms) for key, at_ms in part])
         Worker(app).run(until_caught_up=True)
     with TopologyTestDriver(counting(name)) as driver:
         topic = driver.input_topic(f"{name}.in", STRING, STRING)
-        for key, at_ms in [(b"first", 0), *(record for part in parts for record in part)]:
+        everything: list[tuple[bytes | None, int]] = [*first, *(record for part in parts for record in part)]
+        for key, at_ms in everything:
             topic.pipe_input(None if key is None else key.decode(), "", timestamp=START_MS + at_ms)
         expected = {str(reason): count for reason, count in driver.dropped().items() if count}
     assert dict(dropped_so_far(broker.connected(app))) == expected

@@ -217,7 +217,7 @@ class Alignment:
         self._groups = groups if self._drift_ms >= 0 else ()
         self._owners = {tp: task for group in self._groups for tp, task in group.inputs.items()}
         self._external = frozenset(tp for group in self._groups for tp in group.external)
-        self._internal = self._owners.keys() - self._external
+        self._internal = frozenset(self._owners.keys() - self._external)
         self._internal_ends = None
         now = self._turn_at = self._clock()
         self._progress = {tp: _Progress(since=now) for tp in self._owners}

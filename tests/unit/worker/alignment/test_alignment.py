@@ -145,11 +145,14 @@ class Application:
         self,
         inputs: Iterable[TopicPartition],
         external: Iterable[TopicPartition],
-        _internal: Iterable[TopicPartition],
+        internal: Iterable[TopicPartition],
     ) -> Found:
         committed = {tp: found for task in self.tasks.values() for tp, found in task.last_commit.items()}
         ends = {task.tp: len(task.times) for task in self.tasks.values()}
-        return Found({tp: committed[tp] for tp in inputs if tp in committed}, {tp: ends[tp] for tp in external})
+        inner = {tp: ends[tp] for tp in internal}
+        return Found(
+            {tp: committed[tp] for tp in inputs if tp in committed}, {tp: ends[tp] for tp in external}, inner, inner
+        )
 
     def turn(self, dead: TaskId | None = None) -> None:
         """A turn of all processes; a task that is dead neither processes nor commits."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
+from riverrun.config.secrets import redacted
 from riverrun.errors import of_an_interrupt
 from riverrun.extras import missing_extra
 from riverrun_airflow.sessions import is_worth_another_attempt
@@ -35,7 +36,7 @@ def acting(action: Callable[[], T]) -> T:
         if is_worth_another_attempt(error):
             raise
         # Logs show each cause with all its frames; the message is complete without them.
-        raise AirflowFailException(str(error)) from None
+        raise AirflowFailException(redacted(str(error))) from None
 
 
 def end_at_once() -> None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from riverrun.config.secrets import redacted
 from riverrun.decoders import Natural, UnreadableError, foreign_decoder, json_decoder
 from riverrun.errors import EngineError, UnderWayError
 from riverrun_airflow.location import Location
@@ -223,9 +224,9 @@ def _noted(project: ProjectConfig, wish: Wish, watch: threading.Thread) -> Note:
         error = missing_extra(error) or error
         if isinstance(error, StreamsError):
             may_help, is_under_way = is_worth_another_attempt(error), isinstance(error, UnderWayError)
-            return Note(FAILED, now_ms(), str(error), may_help, is_under_way=is_under_way)
+            return Note(FAILED, now_ms(), redacted(str(error)), may_help, is_under_way=is_under_way)
         log.exception("the driver fails")
-        return Note(FAILED, now_ms(), f"{type(error).__name__}: {error}")
+        return Note(FAILED, now_ms(), redacted(f"{type(error).__name__}: {error}"))
 
 
 def _done(project: ProjectConfig, wish: Wish) -> Outcome:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from riverrun.config import ProjectConfig
 from riverrun.config.code.attributes import look_beside
+from riverrun.config.sections.parsing import check_property
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +38,8 @@ class Location:
             ConfigError: If the file cannot be used.
         """
         project = ProjectConfig.load(self.path, os.environ)
+        for key in self.kafka:
+            check_property(self.path, key)
         look_beside(self.path)
         spark = dict(project.spark)
         if self.master:

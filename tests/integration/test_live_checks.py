@@ -104,7 +104,7 @@ def test_drops_and_lateness_of_running_workers_are_judged_since_the_last_check(
     no_null = gxe.ExpectColumnValuesToBeBetween(column="null_key_or_value", max_value=0, severity="critical")
     on_time = gxe.ExpectColumnValuesToBeBetween(column="lateness_max_ms", max_value=1000, severity="warning")
     project = Riverrun(kafka=broker.kafka, directory=tmp_path)
-    asked, token = Checks(workers=[no_null, on_time]), {"server.token": "open-sesame"}
+    asked, token = Checks(workers=[no_null, on_time]), {"server.token": "open-sesame-said-ali"}
     app = project.application(unique, spent(unique), quality=lambda: asked, config=token)
     assert app.check().verdict.warnings == ("workers: instances answer",), "there are none"
 

@@ -75,16 +75,18 @@ def test_dashboards_ask_the_provisioned_source_and_overlap_nowhere() -> None:
 def test_dashboards_and_alerts_ask_for_what_a_worker_serves(
     group: Group, new_port: Callable[[], int], tmp_path: Path
 ) -> None:
-    tokens = '"server.token" = "open sesame"\n"server.read.token" = "only look"'
+    tokens = '"server.token" = "open sesame, said Ali"\n"server.read.token" = "only look, do not touch"'
     group.start("--server", "127.0.0.1:0", build="build_queried", settings=tokens)
     url = group.url(0)
     group.until(lambda: httpx.get(f"{url}/ready", timeout=DEADLINE_S).status_code == 200, "was ready")
-    shown = httpx.get(f"{url}/metrics", headers={"Authorization": "Bearer only look"}, timeout=DEADLINE_S).text
+    shown = httpx.get(
+        f"{url}/metrics", headers={"Authorization": "Bearer only look, do not touch"}, timeout=DEADLINE_S
+    ).text
     served = set(re.findall(r"^# TYPE (\w+)", shown, re.MULTILINE)) | LATER
     asked = {name for each in (*TARGETS, *RULES) for name in METRIC.findall(each["expr"])}
     assert asked <= served
     if shutil.which("prometheus"):
-        with prometheus(url.removeprefix("http://"), "only look", new_port(), tmp_path) as answers:
+        with prometheus(url.removeprefix("http://"), "only look, do not touch", new_port(), tmp_path) as answers:
             group.until(lambda: values(answers("query", query="up")) == [1], "was read by Prometheus")
             group.write(2300)
             processed = TARGETS[3]["expr"].replace("$application", f"{group.name}-v1")

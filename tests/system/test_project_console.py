@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 SETTINGS = """
-"server.token" = "the workers' own"
+"server.token" = "the workers' own token"
 [apps.{name}.versions]
 v2 = "{name}_app:build_fold"
 [console]

@@ -217,10 +217,10 @@ def test_others_need_a_token(group: Group) -> None:
     refused = group.start("--server", "0.0.0.0:0", build="build_queried")
     assert refused.wait(DEADLINE_S) == 1
     assert "asks for no token" in group.log(0)
-    group.start("--server", "0.0.0.0:0", build="build_queried", settings='"server.token" = "open sesame"')
+    group.start("--server", "0.0.0.0:0", build="build_queried", settings='"server.token" = "open sesame, said Ali"')
     url = group.url(1)
     assert get(f"{url}/health").status_code == 200
     assert get(f"{url}/status").status_code == 401
-    shown = {"Authorization": "Bearer open sesame"}
+    shown = {"Authorization": "Bearer open sesame, said Ali"}
     assert httpx.get(f"{url}/status", headers=shown, timeout=DEADLINE_S).json()["application"] == f"{group.name}-v1"
     assert "sesame" not in group.log(1)

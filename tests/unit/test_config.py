@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from riverrun.config import Optimization, ProjectConfig, TopologyConfig, call_at
 from riverrun.config.address import ServerAddress
 from riverrun.config.checks import wrong_in_schedule
 from riverrun.config.code.attributes import look_beside
+from riverrun.config.sections.parsing import UNSAFE
 from riverrun.errors import ConfigError, StreamsError, TopologyError
 
 GOOD = """
@@ -351,10 +353,10 @@ def test_a_reference_that_leads_nowhere_is_refused(reference: str, complaint: st
 
 
 def test_the_http_token_comes_from_the_environment_and_is_never_shown(tmp_path: Path) -> None:
-    given = '"application.server" = "worker-1:8080"\n"server.token" = "${SECRET}"\n'
+    given = '"application.server" = "worker-1:8080"\n"server.token" = "${SECRET}${SECRET}${SECRET}"\n'
     project = load(tmp_path, GOOD + given)
     streams = project.app("delays").streams
-    assert (streams.application_server, streams.server_token) == ("worker-1:8080", "hidden")
+    assert (streams.application_server, streams.server_token) == ("worker-1:8080", "hidden" * 3)
     assert "hidden" not in repr(project)
 
 
@@ -388,8 +390,8 @@ def test_a_secret_from_a_file_needs_an_absolute_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["server.token", "server.read.token"])
 def test_a_token_with_a_line_end_is_used_and_an_impossible_one_is_not_shown(tmp_path: Path, key: str) -> None:
-    streams = load(tmp_path, f'{GOOD}"{key}" = "s3cret\\n"\n').app("delays").streams
-    assert getattr(streams, key.replace(".", "_")) == "s3cret"
+    streams = load(tmp_path, f'{GOOD}"{key}" = "s3cret-of-20-letters\\n"\n').app("delays").streams
+    assert getattr(streams, key.replace(".", "_")) == "s3cret-of-20-letters"
     for token in ("s3cr\\u00e9t", "s3c\\nret", "s3c\\u0000ret"):
         with pytest.raises(ConfigError, match=r"characters that a token cannot have|NUL") as refused:
             load(tmp_path, f'{GOOD}"{key}" = "{token}"\n')
@@ -595,3 +597,68 @@ def test_schedules_that_airflow_understands_pass(schedule: str) -> None:
 )
 def test_schedules_that_nobody_understands_do_not(schedule: str) -> None:
     assert wrong_in_schedule(schedule) is not None
+
+
+def settings(**given: Any) -> ProjectConfig:
+    table = {"topology": "m:build", "config": {key.replace("_", "."): value for key, value in given.items()}}
+    content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "apps": {"clicks": table}}
+    return ProjectConfig.read(Path("/project/streams.toml"), content, {})
+
+
+LONG = "0123456789abcdef"
+
+
+@pytest.mark.parametrize("length", [*range(1, 16), 16, 64])
+@pytest.mark.parametrize("key", ["server_token", "server_read_token"])
+def test_tokens_that_could_be_guessed_are_refused(key: str, length: int) -> None:
+    token = "x" * length
+    if length >= 16:
+        assert getattr(settings(**{key: token}).app("clicks").streams, key) == token
+        return
+    with pytest.raises(ConfigError, match=f"has {length} characters, and a token has at least 16") as refused:
+        settings(**{key: token}).app("clicks")
+    assert "openssl rand" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("read", [LONG, f" {LONG}", f"{LONG}\n"])
+def test_a_token_for_readers_is_not_that_of_operators(read: str) -> None:
+    with pytest.raises(ConfigError, match=r"server\.read\.token is equal to server\.token") as refused:
+        settings(server_token=LONG, server_read_token=read).app("clicks")
+    assert LONG not in str(refused.value)
+    assert settings(server_token=LONG, server_read_token=LONG + "x").app("clicks")
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"key_location": "key.pem"}, "server.ssl.key.location is set, and server.ssl.certificate.location is not"),
+        ({"key_password": "hunter2"}, "server.ssl.key.password is set, and server.ssl.certificate.location is not"),
+        ({"key_location": "k.pem", "key_password": "x", "ca_location": "ca.pem"}, "server.ssl.key.location is set"),
+        ({"certificate_location": "CERTIFICATE"}, "has no key"),
+    ],
+)
+def test_a_key_and_a_certificate_belong_together(tmp_path: Path, given: dict[str, str], complaint: str) -> None:
+    alone, both = tmp_path / "certificate.pem", tmp_path / "both.pem"
+    alone.write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
+    both.write_text(alone.read_text() + "-----BEGIN EC PRIVATE KEY-----\n-----END EC PRIVATE KEY-----\n")
+    named = {f"server_ssl_{key}": str(alone) if value == "CERTIFICATE" else value for key, value in given.items()}
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        settings(**named).app("clicks")
+    for fits in ({"certificate_location": str(both)}, {"certificate_location": str(alone), "key_location": "key.pem"}):
+        assert settings(**{f"server_ssl_{key}": value for key, value in fits.items()}).app("clicks")
+    assert settings(server_ssl_ca_location="ca.pem").app("clicks")
+    assert settings(server_ssl_certificate_location="/elsewhere/tls.pem").app("clicks"), "it may be on another machine"
+
+
+@pytest.mark.parametrize("key", sorted(UNSAFE))
+def test_properties_that_load_code_need_to_be_allowed_by_name(key: str) -> None:
+    kafka = {"bootstrap.servers": "127.0.0.1:1", key: "x.so"}
+    path = Path("/project/streams.toml")
+    with pytest.raises(ConfigError, match="lets clients load code or run commands") as refused:
+        ProjectConfig.read(path, {"kafka": kafka}, {})
+    assert f'"unsafe.properties" = ["{key}"]' in (refused.value.hint or "")
+    allowed = ProjectConfig.read(path, {"kafka": {**kafka, "unsafe.properties": [key]}}, {})
+    assert allowed.kafka == kafka
+    for prefix in ("consumer", "producer"):
+        with pytest.raises(ConfigError, match="lets clients load code"):
+            settings(**{f"{prefix}.{key}": "x"}).app("clicks")

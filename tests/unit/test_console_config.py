@@ -13,7 +13,7 @@ from riverrun.console.serving import console
 from riverrun.errors import ConfigError
 
 PATH = Path("/project/streams.toml")
-ENVIRON = {"CONSOLE_TOKEN": "hunter2"}
+ENVIRON = {"CONSOLE_TOKEN": "hunter2-of-20-letters"}
 
 
 def read(**settings: Any) -> ProjectConfig:

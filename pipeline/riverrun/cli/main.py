@@ -36,7 +36,7 @@ from riverrun.cli import (
 from riverrun.cli.exit_codes import INTERRUPTED, code_of
 from riverrun.cli.project import Settings
 from riverrun.cli.signals import interrupt_on_sigterm
-from riverrun.config.secrets import TOKEN
+from riverrun.config.secrets import TOKEN, redacted
 from riverrun.errors import StreamsError, of_an_interrupt
 from riverrun.extras import missing_extra
 from riverrun.hosting.logs import LogStyle, current_style, start_logging
@@ -146,6 +146,6 @@ def _say(error: StreamsError) -> None:
         logging.getLogger("riverrun").error("%s", error)
         return
     console = Console(stderr=True, emoji=False)
-    console.print(Text.assemble(("Error:", "bold red"), f" {error.message}"), soft_wrap=True)
+    console.print(Text.assemble(("Error:", "bold red"), f" {redacted(error.message)}"), soft_wrap=True)
     if error.hint:
-        console.print(Text.assemble(("Hint:", "yellow"), f" {error.hint}"), soft_wrap=True)
+        console.print(Text.assemble(("Hint:", "yellow"), f" {redacted(error.hint)}"), soft_wrap=True)

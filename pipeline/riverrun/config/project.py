@@ -12,7 +12,13 @@ from riverrun.config.code.functions import PickledFunction, reference_of
 from riverrun.config.secrets import expanded
 from riverrun.config.sections.app import AppConfig, OutputKind
 from riverrun.config.sections.console import console_settings
-from riverrun.config.sections.parsing import as_written, check_property, setting_named, streams_config
+from riverrun.config.sections.parsing import (
+    ALLOWED_PROPERTIES,
+    as_written,
+    check_property,
+    setting_named,
+    streams_config,
+)
 from riverrun.config.sections.schema_registry import schema_registry_settings
 from riverrun.config.sections.streams import SECRETS, StreamsConfig
 from riverrun.errors import ConfigError
@@ -173,6 +179,9 @@ def _declared_ids(name: str, table: Any) -> tuple[str, ...]:
 
 def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]:
     check_type(path, "kafka", table, dict)
+    allowed = table.get(ALLOWED_PROPERTIES, [])
+    check_type(path, f"[kafka] {ALLOWED_PROPERTIES}", allowed, list)
+    table = {key: value for key, value in table.items() if key != ALLOWED_PROPERTIES}
     for key, value in table.items():
         if isinstance(value, dict):
             name = as_written(key, value)
@@ -182,7 +191,7 @@ def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
             message = f"{path}: [kafka] {key} is {kind_of(value)}, not one value"
             raise ConfigError(message, hint='Several are one string, such as "kafka-1:9092,kafka-2:9092".')
         check_path(f"{path}: [kafka] {key}", value)  # librdkafka would read up to there
-        check_property(path, key)
+        check_property(path, key, allowed)
     if "bootstrap.servers" not in table:
         message = f'{path}: [kafka] needs "bootstrap.servers"'
         raise ConfigError(message, hint='For example "bootstrap.servers" = "127.0.0.1:19092".')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,21 +16,117 @@ TOKEN = "RIVERRUN_TOKEN"  # noqa: S105 - the name of a variable
 """Environment variable with the token that callers of the HTTP interface show."""
 _VARIABLE = re.compile(r"\$\{(?:file:(?P<file>/[^${}]+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*))\}")
 _BARE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+_SHORTEST_TOKEN = 16
 _TOKEN = re.compile(r"[ -~]*")
-_USER_INFO = re.compile(r"(?<=[/:@])[^/:@?;&\s]+:[^/@?;&\s]*(?:@[^/@?;&\s]*)*(?=@)")
-_ORACLE = re.compile(r"(?i)((?<=:thin:)|(?<=:oci:)|(?<=:oci8:))[^@\s]+(?=@)")
-_NAMES = r"(?:passw|pwd|secret|token|credential|passphrase|(?:access|account)[._-]?key)"
-_SECRET = re.compile(rf"(?i)([\w.-]*{_NAMES}[\w.-]*\s*=\s*)(?:\{{[^}}]*\}}|[^;&,)\s]+)")
-_NAME_OF_SECRET = re.compile(rf"(?i){_NAMES}")
+_WORDS = frozenset({"cred", "creds", "jwt", "otp", "pw", "sas", "sig"})
+_STEMS = re.compile(
+    r"passw|passphrase|passcode|secret|credential|pwd$|token$|(?<!by)(?<!com)(?<!sur)(?<!over)(?<!tres)pass$"
+    r"|(?:api|access|account|auth|encryption|license|master|private|secret|shared|signing|ssh|storage)keys?$"
+)
+_OF_KEYS = frozenset(
+    """
+    access account aes api auth decryption encrypt encryption gpg hmac keystore license master pgp private rsa secret secure
+    security shared sign signing ssh storage subscription webhook
+    """.split()  # noqa: SIM905 - as a list it takes a page
+)
+_PAIRS = frozenset({
+    ("access", "signature"),
+    ("amz", "signature"),
+    ("connection", "string"),
+    ("jaas", "config"),
+    ("key", "pem"),
+    ("user", "info"),
+})  # fmt: skip
+_DESCRIPTIONS = frozenset(
+    """
+    algorithm alias bytes class count deserializer dir directory enable enabled endpoint expires expiry file filename host
+    interval length limit location max mechanism min mode ms path policy provider required seconds serializer size source
+    timeout ttl type uri url
+    """.split()  # noqa: SIM905 - as a list it takes a page
+)
+"""Last words of settings that are about a secret, and hold none: `password.file`."""
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_PROSE = frozenset({"current", "expected", "illegal", "invalid", "last", "next", "no", "unexpected", "unknown"})
+"""Words before `token` in messages of parsers."""
+
+
+_HIDDEN = "***"
+_LONGEST = 4_000
+"""Characters of a quoted value: further ones of a longer value are searched for secrets like other text."""
+
+_URL = re.compile(r"(?<![\w+.-])(?P<scheme>[A-Za-z][\w+.-]*)://(?P<rest>[^\s\"'<>`]+)")
+_CREDENTIALS = re.compile(r"(?!\[)[^/?#;@,]*:(?!\d{1,5}(?:[/?#;,]|$))")
+_CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
+"""Schemes of URLs with the name of a container before `@`."""
+_ORACLE = re.compile(r"(?i)(?<=:)(thin|oci8?):(?:[^\s\"]|\"[^\"\n]{0,200}\"){1,300}@")
+_BARE_USER = re.compile(
+    r"(?<![\w/:@.%+-])(?!mailto:)[\w.%+-]{1,200}:(?!//)[^\s\"'/\\]{1,300}@(?=[A-Za-z\[]|\d+\.\d+\.)"
+)
+_DRIVER = re.compile(r"jdbc:\w+:(?:(?:thin|oci8?):)?")
+_KNOWN = re.compile(
+    r"-----BEGIN (?P<kind>[A-Z ]*PRIVATE KEY)-----.*?(?:-----END (?P=kind)-----|\Z)"
+    r"|\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
+    r"|\b(?:gh[pousr]_|glpat-|xox[abeprs]-|sk-|hvs\.|dapi)[\w-]{16,}",
+    re.DOTALL,
+)
+_SCHEME = re.compile(
+    r"\b((?i:bearer|basic|digest|negotiate|sharedkey|sharedaccesssignature)\s+)(?=\S*[0-9=+/])[\w.+/=~:%&-]{6,}"
+)
+_HEADER = re.compile(
+    r"(?i)((?:^|(?<=[\s\"'{,\[(]))(?:proxy-)?(?:authorization|(?:set-)?cookie)\\*[\"']?\s*[:=]\s*\\*[\"']?)[^\r\n\"']+"
+)
+_LOGIN = re.compile(r"((?<!\S)(?:-u|--user|--proxy-user)(?: +|=)[\"']?)[^\s\"':]+:[^\s\"']+")
+_NAME = r"(?P<name>(?<![\w.-])(?:[A-Za-z]+ )?[A-Za-z_][\w.-]*)"
+_ELEMENT = re.compile(r"<(?:\w+:)?(?P<name>[\w.-]{1,200})(?:\s[^<>]*)?>")
+_CONTENT = re.compile(rf"[^<]{{0,{_LONGEST}}}")
+_OPENINGS = (
+    re.compile(_NAME + r"(?:\[[^\]\s]{0,30}\])?\\*[\"']?[ \t]*(?:=>|->|:=|==?|:(?!//))[ \t]*"),
+    re.compile(r"[(\[]\s*\\*[\"'](?P<name>[\w. -]{1,200})\\*[\"']\s*,\s*"),
+    re.compile(
+        r"(?i)\b(?:name|key)\\*[\"']?\s*[:=>]\s*\\*[\"']?(?P<name>[\w.-]{1,200})\\*[\"']?\s*(?:</\w+>)?[\s,]*"
+        r"\\*[\"'<]?value\\*[\"']?\s*[:=>]\s*"
+    ),
+    _ELEMENT,
+    re.compile(
+        r"(?<![\w-])--?(?P<name>[A-Za-z][\w.-]*)[ ]+(?!-|(?:and|cannot|for|from|has|if|in|is|must|needs|of|or|to|was|with)\b)"
+    ),
+)
+"""Ways in which a name comes before its value: `name=`, a pair, a name and a value by name, XML, an option."""
+_QUOTE = re.compile(r"\\*[\"']")
+_ENDS = r"(?=\s|$|[;&,)(}\]\"'`|\\]|/|[\w.-]+\\*[\"']?[ \t]*=)"
+"""What comes behind a delimiter that ends a value; otherwise it is a part of the value."""
+_VALUE = re.compile(
+    rf"""
+    [bru]{{0,2}}(?:
+        "(?:\\.|""|[^"\\]){{0,{_LONGEST}}}"
+      | '(?:\\.|''|[^'\\]){{0,{_LONGEST}}}'
+      | (?P<escaped>\\+["'])(?:(?!(?P=escaped)).){{0,{_LONGEST}}}(?P=escaped)
+    )
+    | \{{(?:[^{{}}\n]|\}}\}}|\{{[^{{}}\n]*\}}){{0,{_LONGEST}}}\}}
+    | \[[^\]\n]{{0,{_LONGEST}}}\]
+    | (?:(?:bearer|basic|digest|token)[ ]+)?(?:[^\s;&,)}}\]"'`<|\\]|[;&,)}}\]"'`<|\\](?!{_ENDS}))+
+    """,
+    re.VERBOSE | re.IGNORECASE | re.DOTALL,
+)
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a setting is secret, judged by its name.
+    """Return whether a setting is secret, judged by the words of its name, however they are separated.
 
-    >>> is_secret("spark.hadoop.fs.s3a.secret.key"), is_secret("spark.executor.memory")
-    (True, False)
+    >>> [is_secret(name) for name in ("fs.s3a.secret.key", "apiKey", "DB_PASS", "sas-token", "x.encryption.key")]
+    [True, True, True, True, True]
+    >>> [is_secret(name) for name in ("spark.executor.memory", "key.serializer", "primaryKey", "ssl.key.location")]
+    [False, False, False, False]
     """
-    return _NAME_OF_SECRET.search(name) is not None
+    parts = [part.lower() for part in _PART.findall(name)]
+    if not parts or (
+        len(parts) > 1 and (parts[-1] in _DESCRIPTIONS or (parts[0] in _PROSE and parts[1:] == ["token"]))
+    ):
+        return False
+    if any(part in _WORDS or _STEMS.search(part) for part in parts):
+        return True
+    return any(pair in _PAIRS or (pair[1] in {"key", "keys"} and pair[0] in _OF_KEYS) for pair in pairwise(parts))
 
 
 def expanded(where: str, value: str, environ: Mapping[str, str]) -> str:
@@ -82,29 +179,83 @@ def _content(where: str, path: Path) -> str:
 def checked_token(where: str, text: str) -> str:
     r"""Return a token that HTTP headers can hold, without a trailing newline, which files and secrets often have.
 
-    >>> checked_token("server.token", "open-sesame\n")
-    'open-sesame'
+    >>> checked_token("server.token", "open-sesame-said-ali\n")
+    'open-sesame-said-ali'
 
     Args:
         where: Name of the setting, for messages.
         text: Its value; never in messages.
 
     Raises:
-        ConfigError: If a header cannot hold the token.
+        ConfigError: If a header cannot hold the token, or it is short enough to be guessed.
     """
     token = text.strip()
     if not _TOKEN.fullmatch(token):
         message = f"{where} has characters that a token cannot have"
         raise ConfigError(message, hint="A token has ASCII letters, digits and punctuation, on one line.")
+    if 0 < len(token) < _SHORTEST_TOKEN:
+        message = f"{where} has {len(token)} characters, and a token has at least {_SHORTEST_TOKEN}"
+        raise ConfigError(message, hint="Members of the group could guess it. Make a random one: openssl rand -hex 32")
     return token
 
 
 def redacted(text: str) -> str:
-    """Return a text without passwords in URLs, such as database drivers print.
+    """Return a text without secrets: those of URLs, connection strings, settings, headers, JSON, XML and options.
+
+    Whatever it is about, the text may be a line of a log, an error of a driver, or a document. A value is hidden when its name
+    is that of a secret (`is_secret`), or its form is known, such as that of a JSON Web Token.
 
     >>> redacted("jdbc:sqlserver://db;user=sa;password=hunter2")
     'jdbc:sqlserver://db;user=sa;password=***'
     >>> redacted("mysql://ann:hunter2@db/shop?useSSL=true")
     'mysql://***@db/shop?useSSL=true'
+    >>> redacted('{"apiKey": "hunter2", "retries": 3}')
+    '{"apiKey": "***", "retries": 3}'
     """
-    return _SECRET.sub(r"\1***", _USER_INFO.sub("***", _ORACLE.sub("***", text)))
+    text = _KNOWN.sub(_HIDDEN, text)
+    text = _URL.sub(_without_user, _ORACLE.sub(rf"\1:{_HIDDEN}@", text))
+    text = _BARE_USER.sub(_without_bare_user, text)
+    text = _SCHEME.sub(rf"\1{_HIDDEN}", _HEADER.sub(rf"\1{_HIDDEN}", text))
+    text = _LOGIN.sub(rf"\1{_HIDDEN}", text)
+    for opening in _OPENINGS:
+        text = _without_values(text, opening)
+    return _URL.sub(_without_token, text)
+
+
+def _without_user(match: re.Match[str]) -> str:
+    """Return a URL without its user and password. A password may hold any character, even those that end it elsewhere."""
+    rest = match["rest"]
+    if not _CREDENTIALS.match(rest):
+        return match[0]
+    path = rest.partition("?")[0]
+    end = (path if "@" in path else rest).rfind("@")
+    return match[0] if end < 0 else f"{match['scheme']}://{_HIDDEN}{rest[end:]}"
+
+
+def _without_token(match: re.Match[str]) -> str:
+    """Return a URL without a token before its host; values by name are hidden already, and may have held `@`."""
+    if match["scheme"].lower() in _CONTAINERS:
+        return match[0]
+    end = re.split(r"[/?#;]", match["rest"], maxsplit=1)[0].rfind("@")
+    return match[0] if end < 0 else f"{match['scheme']}://{_HIDDEN}{match['rest'][end:]}"
+
+
+def _without_bare_user(match: re.Match[str]) -> str:
+    kept = _DRIVER.match(match[0])
+    return f"{kept[0] if kept else ''}{_HIDDEN}@"
+
+
+def _without_values(text: str, opening: re.Pattern[str]) -> str:
+    """Hide the values behind names of secrets."""
+    parts, done, at = [], 0, 0
+    while (found := opening.search(text, at)) is not None:
+        at = found.end()
+        if not is_secret(found["name"]):
+            continue
+        value = (_CONTENT if opening is _ELEMENT else _VALUE).match(text, at)
+        if value is not None and value[0]:
+            quote = _QUOTE.match(value[0])
+            mark = quote[0] if quote is not None and value[0].endswith(quote[0]) else ""
+            parts += [text[done:at], mark, _HIDDEN, mark]
+            done = at = value.end()
+    return "".join([*parts, text[done:]])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 from fastapi import FastAPI, Query, Request, Response
 
+from riverrun.config.secrets import redacted
 from riverrun.console.files import PATHS, files
 from riverrun.console.shown import row_object
 from riverrun.errors import ConfigError, ReleaseError, StreamsError
@@ -77,7 +78,7 @@ def _compare(api: FastAPI, differences: Differences) -> None:
     def refuse(_request: Request, error: StreamsError) -> Response:
         message = f"{error.message}. {error.hint}" if error.hint else error.message
         status, reason = next(((s, r) for kind, s, r in _STATUS if isinstance(error, kind)), (503, "failed"))
-        return as_json({"error": reason, "message": message}, status)
+        return as_json({"error": reason, "message": redacted(message)}, status)
 
     @api.get("/apps/{app}/difference")
     def difference(app: str, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from riverrun.config.secrets import redacted
 from riverrun.console.instances import Instances
 from riverrun.console.shown import change_object, lag_object, release_object, run_object
 from riverrun.dsl.builder import StreamsBuilder
@@ -170,4 +171,4 @@ def _versions(release: Release, config: AppConfig) -> list[str]:
 
 
 def _told(error: StreamsError) -> str:
-    return f"{error.message}. {error.hint}" if error.hint else error.message
+    return redacted(f"{error.message}. {error.hint}" if error.hint else error.message)

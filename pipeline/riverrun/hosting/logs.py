@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from riverrun.config.secrets import redacted
+
 _FIELDS = ("application", "task", "topic", "partition", "offset", "offsets")
 """Fields that a message may carry in addition (`extra`)."""
 _TALKATIVE = {
@@ -34,6 +36,14 @@ class LogStyle:
     as_json: bool
 
 
+class TextLines(logging.Formatter):
+    """Formats a message as a line for people, without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, and the lines of its trace."""
+        return redacted(super().format(record))
+
+
 class JsonLines(logging.Formatter):
     """Formats a message as JSON: time, level, logger, process, message, and task and offsets where known."""
 
@@ -44,11 +54,11 @@ class JsonLines(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "process": record.processName,
-            "message": record.getMessage(),
+            "message": redacted(record.getMessage()),
         }
         shown |= {name: getattr(record, name) for name in _FIELDS if hasattr(record, name)}
         if record.exc_info:
-            shown["exception"] = self.formatException(record.exc_info)
+            shown["exception"] = redacted(self.formatException(record.exc_info))
         return msgspec.json.encode(shown, enc_hook=str).decode()
 
 
@@ -56,7 +66,7 @@ def start_logging(style: LogStyle) -> None:
     """Configure logging in this process."""
     quiet_libraries()
     handler = logging.StreamHandler(sys.stderr)
-    text = logging.Formatter("%(asctime)s %(levelname)s %(processName)s %(name)s %(message)s")
+    text = TextLines("%(asctime)s %(levelname)s %(processName)s %(name)s %(message)s")
     handler.setFormatter(JsonLines() if style.as_json else text)
     logging.basicConfig(level=style.level, handlers=[handler])
 

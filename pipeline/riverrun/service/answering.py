@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
+from riverrun.config.secrets import redacted
 from riverrun.service.console.files import HEADERS
 from riverrun.service.streams import MAX_STREAMS, UNKEPT
 
@@ -43,13 +44,13 @@ def show_errors(api: FastAPI) -> None:
     @api.exception_handler(HTTPException)
     def send_away(request: Request, error: HTTPException) -> Response:
         reason = _AWAY.get(error.status_code, "bad-request")
-        message = f"{request.method} {request.url.path[:_SHOWN]}: {error.detail}"
+        message = redacted(f"{request.method} {request.url.path[:_SHOWN]}: {error.detail}")
         return as_json({"error": reason, "message": message}, error.status_code, dict(error.headers or {}))
 
     @api.exception_handler(RequestValidationError)
     def correct(_request: Request, error: RequestValidationError) -> Response:
         wrong = [f"{each['loc'][-1]}: {each['msg']}" for each in error.errors()]
-        return as_json({"error": "bad-request", "message": "; ".join(wrong)[:_SHOWN]}, 422)
+        return as_json({"error": "bad-request", "message": redacted("; ".join(wrong)[:_SHOWN])}, 422)
 
 
 def serve_files(api: FastAPI, files: Mapping[str, tuple[str, str]]) -> None:

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
 
+from riverrun.config.secrets import redacted
 from riverrun.config.sections.streams import MOST_THREADS
 from riverrun.hosting.clock import SystemClock
 from riverrun.runtime.context import GLOBAL_TASK
@@ -123,13 +124,13 @@ def _show_errors(api: FastAPI) -> None:
     def refuse(_request: Request, error: RefusedError) -> Response:
         refusal = error.refusal
         shown = {"server": refusal.server, "missing": refusal.missing}
-        body = {"error": refusal.reason.value, "message": refusal.message}
+        body = {"error": refusal.reason.value, "message": redacted(refusal.message)}
         present = {name: value for name, value in shown.items() if value is not None}
         return as_json(body | present, _STATUS[refusal.reason])
 
     @api.exception_handler(ValueError)
     def complain(_request: Request, error: ValueError) -> Response:
-        return as_json({"error": "bad-request", "message": str(error)[:_SHOWN]}, 400)
+        return as_json({"error": "bad-request", "message": redacted(str(error)[:_SHOWN])}, 400)
 
 
 def _watch(api: FastAPI, instance: Instance) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from riverrun.processor.api import ProcessingContext
 
 TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
-SETTINGS = {"user.limit": 3, "user.names": ["a", "b"], "max.task.idle.ms": 7, "server.token": "secret"}
+SETTINGS = {"user.limit": 3, "user.names": ["a", "b"], "max.task.idle.ms": 7, "server.token": "secret-of-20-letters"}
 
 
 class QueryClient(Processor[str, str], FixedKeyProcessor[str, str], ValueTransformerWithKey[str, str, str]):

@@ -18,7 +18,7 @@ from riverrun.service.queries.peers import NoAnswerError, Peers
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-SIGNED = Signatures.of("open-sesame", "app-v1")
+SIGNED = Signatures.of("open-sesame-said-ali", "app-v1")
 NOW_MS = 1_700_000_000_000
 
 
@@ -145,7 +145,7 @@ def between(access: Access, seen: list[httpx.Request] | None = None, now_ms: int
 
 
 def access(signatures: Signatures = SIGNED, server: str = "there:1") -> Access:
-    return Access("open-sesame", signatures=signatures, server=server)
+    return Access("open-sesame-said-ali", signatures=signatures, server=server)
 
 
 def test_instances_show_each_other_that_they_know_the_token_and_never_the_token() -> None:
@@ -153,7 +153,7 @@ def test_instances_show_each_other_that_they_know_the_token_and_never_the_token(
     answer = between(access(), seen).get("there:1", "/stores/counts/a%20b", {"limit": "5", "from": "ä&="})
     assert (answer.status, answer.body, answer.headers[POSITION]) == (200, {"path": "/stores/counts/a b"}, "in-0@5")
     assert "Authorization" not in seen[0].headers
-    assert "open-sesame" not in str(seen[0].headers.raw) + str(seen[0].url)
+    assert "open-sesame-said-ali" not in str(seen[0].headers.raw) + str(seen[0].url)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_instances_show_each_other_that_they_know_the_token_and_never_the_token(
             "/stores/counts",
         ),  # what was sent to another one is passed on to this one
         (access(Signatures.of("another", "app-v1")), NOW_MS, "/stores/counts"),
-        (access(Signatures.of("open-sesame", "other-v1")), NOW_MS, "/stores/counts"),
+        (access(Signatures.of("open-sesame-said-ali", "other-v1")), NOW_MS, "/stores/counts"),
         (access(), NOW_MS + MAX_AGE_MS + 1, "/stores/counts"),
         (access(), NOW_MS - MAX_AGE_MS - 1, "/stores/counts"),
         (access(), NOW_MS, "/events"),
@@ -184,7 +184,7 @@ def test_consoles_and_checks_ask_instances_without_sending_a_token(path: str) ->
     seen: list[httpx.Request] = []
     answer = between(access(), seen).get("there:1", path, {})
     assert (answer.status, answer.body) == (200, {"path": path})
-    assert "open-sesame" not in str(seen[0].headers.raw) + str(seen[0].url)
+    assert "open-sesame-said-ali" not in str(seen[0].headers.raw) + str(seen[0].url)
     shown = SIGNED.question("there:1", path.encode(), NOW_MS)
     assert client(access()).post(path, headers={SIGNATURE: shown}).status_code == 401
 

@@ -27,7 +27,7 @@ from riverrun.errors import ConfigError
 from riverrun.records import AutoOffsetReset, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 _AT_LEAST_ONCE_COMMIT_INTERVAL_MS = 30_000
 
@@ -61,7 +61,39 @@ def streams_config(path: Path | str, where: str, table: Mapping[str, Any]) -> St
             message = f"{path}: unknown setting {where}.{key}"
             raise ConfigError(message, hint=_hint(key, value))
         given[known[key]] = _checked(path, f"{where}.{key}", key, value)
-    return StreamsConfig(**given)
+    return _checked_together(path, where, StreamsConfig(**given))
+
+
+def _checked_together(path: Path | str, where: str, streams: StreamsConfig) -> StreamsConfig:
+    """Check settings that depend on each other.
+
+    Raises:
+        ConfigError: If they do not fit.
+    """
+    if streams.server_token and streams.server_token == streams.server_read_token:
+        message = (
+            f"{path}: {where}.server.read.token is equal to server.token, so callers that only read may do anything"
+        )
+        raise ConfigError(message, hint="Make another random token for them: openssl rand -hex 32")
+    certificate = streams.server_ssl_certificate_location
+    for key in ("server_ssl_key_location", "server_ssl_key_password"):
+        if getattr(streams, key) and not certificate:
+            message = f"{path}: {where}.{dotted(key)} is set, and server.ssl.certificate.location is not"
+            raise ConfigError(
+                message, hint="Without a certificate, the worker would answer in clear. Name the file with it."
+            )
+    if certificate and not streams.server_ssl_key_location and not _may_have_key(Path(certificate)):
+        message = f"{path}: {where}.server.ssl.certificate.location is set, and {certificate} has no key"
+        raise ConfigError(message, hint="Name the file with the key: server.ssl.key.location.")
+    return streams
+
+
+def _may_have_key(certificate: Path) -> bool:
+    """Return whether a file of certificates holds a key as well; a file that cannot be read here may be on another machine."""
+    try:
+        return b"PRIVATE KEY-----" in certificate.read_bytes()
+    except (OSError, ValueError):
+        return True
 
 
 def setting_named(key: str) -> str | None:
@@ -115,16 +147,40 @@ NOT_THE_USERS = {
     "producer.transaction.timeout.ms": "It is 60 s for workers, and 15 minutes for slices of bounded runs.",
     "producer.transactional.id": "Transactional ids are named after the application and its tasks.",
 }
+
+
+def _unsafe(path: Path | str, where: str, key: str) -> ConfigError:
+    message = f"{path}: {where} lets clients load code or run commands"
+    return ConfigError(
+        message, hint=f'If that is meant, set it in [kafka], with "{ALLOWED_PROPERTIES}" = ["{key}"] there.'
+    )
+
+
 _MEMBERSHIP = frozenset({"consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"})
 """Properties that are checked here; the library checks the others."""
 
 
-def check_property(path: Path, key: str) -> None:
+ALLOWED_PROPERTIES = "unsafe.properties"
+"""Names the properties of clients in `[kafka]` that may load code or run commands."""
+UNSAFE = frozenset(
+    {"plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.id", "ssl.engine.location", "ssl.providers"}
+)
+"""Properties of librdkafka by which it loads libraries, or runs commands, in every process with a client."""
+
+
+def check_property(path: Path, key: str, allowed: Collection[str] = ()) -> None:
     """Check that a property of all clients (`[kafka]`) may be set.
+
+    Args:
+        path: The file, for messages.
+        key: The property.
+        allowed: Properties that are allowed although they load code or run commands (`unsafe.properties`).
 
     Raises:
         ConfigError: If it may not be set.
     """
+    if key in UNSAFE - set(allowed):
+        raise _unsafe(path, f"[kafka] {key}", key)
     for prefix in ("consumer.", "producer."):
         if prefix + key in NOT_THE_USERS:
             message = f"{path}: [kafka] {key} cannot be set"
@@ -159,6 +215,8 @@ def _check_client(path: Path | str, where: str, key: str, value: Any) -> None:
     if key in NOT_THE_USERS:
         message = f"{path}: {where}.{key} cannot be set"
         raise ConfigError(message, hint=NOT_THE_USERS[key])
+    if key.partition(".")[2] in UNSAFE:
+        raise _unsafe(path, f"{where}.{key}", key.partition(".")[2])
     if key in _MEMBERSHIP and not whole_number(str(value), _INT):
         message = f"{path}: {where}.{key} is {value!r}, and must be at least 1, and at most {_INT}"
         raise ConfigError(message)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from riverrun.config.secrets import redacted
 from riverrun.decoders import Line, Name, Natural, Time, UnreadableError, Word, foreign_decoder, why_unreadable
 from riverrun.errors import BrokerError, RangeError
 from riverrun.hosting.clock import SystemClock
@@ -212,7 +213,7 @@ class RunLog:
     def failed(self, run: RunRecord, error: BaseException, outputs: Mapping[str, int]) -> None:
         """Record the error that a run failed with, and where its outputs end; empty if that is not known."""
         what = "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
-        self._end(run, state=FAILED, error=what, outputs_after=dict(outputs))
+        self._end(run, state=FAILED, error=redacted(what), outputs_after=dict(outputs))
 
     def begin(self, application: Application, begun: Begun) -> None:
         """Note the work that a run is about to begin.

@@ -51,6 +51,7 @@ check: setup
 	$(BIN)/mypy --config-file tests/mypy.toml tests
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/architecture/test_words.py
+	$(BIN)/python -m tests.audit
 
 # Everyday: without brokers, and with part of the oracle's scenarios.
 unit: setup

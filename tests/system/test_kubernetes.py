@@ -133,7 +133,7 @@ class Pod:
         return 200 <= answer.status_code < 400
 
     def status(self) -> Any:
-        shown = {"Authorization": "Bearer the read-token"}
+        shown = {"Authorization": "Bearer the read-token of all pods"}
         return httpx.get(f"http://127.0.0.1:{self.port}/status", headers=shown, timeout=DEADLINE_S).json()
 
     def terminate(self) -> int:
@@ -164,7 +164,7 @@ def pod(number: int, app: str, broker: Broker, port: int, directory: Path) -> Po
     for place in mounted.values():
         (directory / place).mkdir(parents=True)
     for secret in SECRETS:
-        (directory / "secrets" / secret).write_text(f"the {secret}\n")
+        (directory / "secrets" / secret).write_text(f"the {secret} of all pods\n")
     places = {there: str(directory / here) for there, here in mounted.items()}
     made = Pod(f"worker-{number}", app, port, directory, places)
     own = {"[apps.delays": f"[apps.{app}", "kafka:9092": broker.bootstrap_servers, ":8090": f":{port}"}

@@ -25,9 +25,9 @@ SETTINGS = """
 [apps.{name}.versions]
 v2 = "{name}_app:build_fold"
 [console]
-"server.read.token" = "for the page"
+"server.read.token" = "for the page, to read"
 """
-SHOWN = {"Authorization": "Bearer for the page"}
+SHOWN = {"Authorization": "Bearer for the page, to read"}
 
 
 def started(project: Path, group: Group) -> tuple[subprocess.Popen[str], str]:

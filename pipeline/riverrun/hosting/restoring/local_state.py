@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 INSTANCE_DIRECTORY = "instance-{}"
 """Subdirectory of the state directory, by number, for each of several instances that are started together."""
 
+_ID = re.compile(r"[!-~]{1,300}")
+_TASK = re.compile(r"(0|[1-9][0-9]{0,8})_(0|[1-9][0-9]{0,8})")
 _PREDECESSOR_SECONDS = 30.0
 """How long stream threads may take to end after their supervisor was killed."""
 
@@ -66,12 +68,16 @@ def instance_id(application: Application) -> str:
     """
     path = application.directory / "process-id"
     try:
-        if not path.exists():
+        found = path.read_bytes().decode(errors="replace").strip() if path.exists() else ""
+        if not _ID.fullmatch(found):
+            if found:
+                log.warning("%s holds no id of an instance: it gets another one", path)
             make_directory(path.parent)
-            path.write_text(f"{uuid.uuid4()}\n")
-        return path.read_text().strip()
+            found = str(uuid.uuid4())
+            path.write_text(f"{found}\n")
     except OSError as error:
         raise _unusable(application.directory, error) from error
+    return found
 
 
 def _unusable(directory: Path, error: OSError) -> StateError:
@@ -107,5 +113,5 @@ def directories_of(application_id: str, state_directory: Path) -> tuple[Path, ..
 
 def task_directories(directory: Path) -> dict[TaskId, Path]:
     """Return the directories of tasks in an application's directory, without those that were never completed."""
-    found = (path for path in directory.glob("*_*") if re.fullmatch(r"\d+_\d+", path.name))
+    found = (path for path in directory.glob("*_*") if _TASK.fullmatch(path.name))
     return {TaskId.parse(path.name): path for path in found}

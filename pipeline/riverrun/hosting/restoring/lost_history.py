@@ -46,7 +46,7 @@ def lost_history(
             continue
         known, wanted = missing.backend.positions().get(tp, 0), missing.ranges[tp]
         needed_ms = now_ms - (reached_ms - store.retention_ms)
-        reached = datetime.fromtimestamp(reached_ms / 1000, UTC).isoformat(timespec="seconds")
+        reached = _shown(reached_ms)
         if store.kind in WINDOWED and known < wanted.start:
             kept_ms = int(admin.topic_config(tp.topic)["retention.ms"])
             if 0 <= kept_ms < needed_ms:
@@ -66,3 +66,11 @@ def lost_history(
 def _is_compacted_early(admin: Admin, store: StoreBuilder, topic: str, needed_ms: int) -> bool:
     """Return whether brokers may compact versions as old as `needed_ms`, by their clock."""
     return store.kind is StoreKind.VERSIONED and int(admin.topic_config(topic)["min.compaction.lag.ms"]) < needed_ms
+
+
+def _shown(time_ms: int) -> str:
+    """Return an event time as text; committed ones may be later than any date."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"

@@ -13,7 +13,6 @@ Facts that Kafka Streams does not know are stored among the processors' times, w
 from __future__ import annotations
 
 import base64
-import binascii
 import struct
 from dataclasses import dataclass, field
 from itertools import chain
@@ -98,12 +97,14 @@ class OffsetMetadata:
             if version not in {_VERSION_1, _VERSION_2}:
                 return cls(_UNKNOWN)
             kept = dict(_processor_metadata(data))
-            taken, next_time, times = kept.pop(_TAKEN, 0), kept.pop(_NEXT_TIME, _UNKNOWN), _ungrouped(kept)
+            taken, next_time, times = max(0, kept.pop(_TAKEN, 0)), kept.pop(_NEXT_TIME, _UNKNOWN), _ungrouped(kept)
             mark = next(((key[len(_MARK) :], phase) for key, phase in kept.items() if key.startswith(_MARK)), None)
             topics, dropped = _named(_TOPIC, kept), _named(_DROPPED, kept)
             own = {key: value for key, value in kept.items() if not key.startswith((_TIMES, _MARK, _TOPIC, _DROPPED))}
-            return cls(partition_time, own, taken, times, next_time, mark=mark, topics=topics, dropped=dropped)
-        except (binascii.Error, struct.error, UnicodeDecodeError):
+            known = max(_UNKNOWN, partition_time), own, taken, times, max(_UNKNOWN, next_time)
+            counts = {reason: count for reason, count in dropped.items() if count >= 0}
+            return cls(*known, mark=mark, topics=topics, dropped=counts)
+        except (struct.error, ValueError):  # errors of base64 and of UTF-8 are ValueErrors
             return cls(_UNKNOWN)
 
 
@@ -140,6 +141,9 @@ def _processor_metadata(data: bytes) -> list[tuple[str, int]]:
     entries = []
     for _ in range(count):
         (length,) = struct.unpack_from(">i", data, at)
+        if length < 0:
+            message = f"a name of {length} bytes"
+            raise ValueError(message)
         name = data[at + 4 : at + 4 + length].decode()
         (value,) = struct.unpack_from(">q", data, at + 4 + length)
         entries.append((name, value))

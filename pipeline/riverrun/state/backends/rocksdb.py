@@ -182,14 +182,20 @@ class RocksDbBackend:
         """Return, per changelog partition, the next offset to apply."""
         found = {}
         for key, value in self.scan(self._opened, _POSITION_PREFIX, _POSITION_END):
-            tp = TopicPartition.parse(key[len(_POSITION_PREFIX) :].decode())
-            (found[tp],) = _OFFSET.unpack(value)
+            try:
+                tp = TopicPartition.parse(key[len(_POSITION_PREFIX) :].decode())
+                (found[tp],) = _OFFSET.unpack(value)
+            except (ValueError, struct.error) as error:
+                raise self.failure(RuntimeError(f"Corruption: {error}")) from error
         return found
 
     def topic_ids(self) -> dict[str, str]:
         """Return the recorded ids of the changelogs, and of the inputs."""
         entries = self.scan(self._opened, _TOPIC_ID_PREFIX, _TOPIC_ID_END)
-        return {key[len(_TOPIC_ID_PREFIX) :].decode(): value.decode() for key, value in entries}
+        return {
+            key[len(_TOPIC_ID_PREFIX) :].decode(errors="replace"): value.decode(errors="replace")
+            for key, value in entries
+        }
 
     def note_topic_ids(self, ids: Mapping[str, str]) -> None:
         """Record the ids of topics; ids of other topics are kept.
@@ -289,7 +295,9 @@ class RocksDbBackend:
             for name in families:
                 self.families[name.removeprefix(_TABLE_PREFIX)] = self._db.get_column_family(name)
             self._check_format(exists=exists)
+            self.positions()  # damaged ones are found here, where state is restored from scratch
         except StateError:
+            self.close()
             raise
         except Exception as error:
             failure = self.failure(error)

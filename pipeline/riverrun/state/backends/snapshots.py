@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from riverrun.config.directories import make_directory
-from riverrun.decoders import json_decoder
+from riverrun.decoders import Name, Natural, Time, Word, foreign_decoder
 from riverrun.errors import ConfigError, SnapshotError
 from riverrun.extras import require_extra
 from riverrun.records import TopicPartition
@@ -54,7 +54,7 @@ class StateFile:
 
     name: str
     sha256: str
-    size: int
+    size: Natural
 
     def check(self) -> None:
         """Make sure that both names stay within the directories they are joined to.
@@ -87,13 +87,13 @@ class Manifest:
         name: Name on the file store; names sort by time.
     """
 
-    application: str
-    task: str
-    fingerprint: str
-    created_ms: int
-    changelogs: dict[str, int]
-    topic_ids: dict[str, str]
-    inputs: dict[str, int]
+    application: Name
+    task: Word
+    fingerprint: Word
+    created_ms: Time
+    changelogs: dict[str, Natural]
+    topic_ids: dict[Name, Word]
+    inputs: dict[str, Natural]
     files: tuple[StateFile, ...] = ()
     format: int = FORMAT_VERSION
     name: str = field(default="", compare=False)
@@ -110,7 +110,7 @@ class Manifest:
             SnapshotError: If the bytes are no manifest, or name files outside of the store.
         """
         try:
-            found = json_decoder(cls).decode(data)
+            found = foreign_decoder(cls)(data)
             for file in found.files:
                 file.check()
             for changelog in found.changelogs:

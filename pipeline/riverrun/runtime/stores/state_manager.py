@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any
 
-from riverrun.errors import InvalidStateStoreError, RefusedRecordError
+from riverrun.decoders import why_unreadable
+from riverrun.errors import InvalidStateStoreError, RefusedRecordError, StateError
 from riverrun.state.api import PAUSED_AFTER, KeepsReads, StoreKind
 from riverrun.state.declared.changelog import is_trimmed
 from riverrun.state.stores.opening import open_store
@@ -86,9 +88,23 @@ class ProcessorStateManager:
         return {tp: known.get(tp, 0) for tp in self.changelogs.values()}
 
     def restore(self, changelog: TopicPartition, batch: ChangelogBatch, next_offset: int) -> None:
-        """Apply changelog records, which have keys and precede `next_offset`, to the store they belong to."""
+        """Apply changelog records, which have keys and precede `next_offset`, to the store they belong to.
+
+        Raises:
+            StateError: If the store cannot have written one of them.
+        """
         name = next(store for store, tp in self.changelogs.items() if tp == changelog)
-        puts = self.stores[name].restore(batch)
+        try:
+            puts = self.stores[name].restore(batch)
+        except (ValueError, TypeError, LookupError, OverflowError, RecursionError, struct.error) as error:
+            message = (
+                f"Changelog {changelog} has a record before offset {next_offset} that store {name} cannot have written:"
+                f" {why_unreadable(error)}"
+            )
+            hint = (
+                "Another program writes to it: see who may. A new version of the application computes its state again."
+            )
+            raise StateError(message, hint=hint) from error
         self._ports.backend.write(puts, {changelog: next_offset})
 
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""Local state whose bookkeeping is damaged: it is restored or named anew, and nothing hangs or ends with a trace."""
+"""Local state whose bookkeeping is damaged: it is restored from scratch or gets another name, and nothing hangs."""
 
 from __future__ import annotations
 

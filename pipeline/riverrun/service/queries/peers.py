@@ -145,7 +145,7 @@ class Peers:
         self._check(server, question, response, body)
         try:
             return Answer(response.status_code, response.headers, msgspec.json.decode(body))
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # bytes that are no UTF-8 are no DecodeError
             message = f"{server} answers with status {response.status_code}, and no JSON"
             raise NoAnswerError(message) from error
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from riverrun.sql.compiling.operators import date_text, time_text, timestamp_text
 from riverrun.sql.types import Primitive
+from riverrun.sql.values import date_text, time_text, timestamp_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -38,6 +38,10 @@ class Primitive(StrEnum):
     TIMESTAMP = "TIMESTAMP"
 
 
+MOST_DIGITS = 64
+"""Greatest precision of a DECIMAL."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decimal:
     """Exact numbers: `precision` digits in all (1 to 64), `scale` of them after the decimal point.

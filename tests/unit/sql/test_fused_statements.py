@@ -67,14 +67,18 @@ STATEMENTS = {
     "join by a value": "CREATE STREAM o AS SELECT s.t AS t, n, name FROM s JOIN u ON s.t = u.k;",
     "joined table": """CREATE TABLE x AS SELECT k, size + 1 AS more FROM u WHERE size > 1;
         CREATE STREAM o AS SELECT s.k AS k, n + more AS z FROM s JOIN x ON s.k = x.k;""",
+    "casts": """CREATE STREAM o AS SELECT k, CAST(d AS INTEGER) AS a, CAST(d AS BIGINT) AS b1, CAST(n AS INTEGER) AS c,
+        CAST(n AS DECIMAL(12, 2)) AS e, CAST(d AS DECIMAL(5, 1)) AS f, CAST(t AS INTEGER) AS g, CAST(t AS DOUBLE) AS h, -i AS j,
+        -n AS m, ABS(i) AS p, ROUND(d) AS q, CAST(n AS DECIMAL(19, 0)) * CAST(n AS DECIMAL(19, 0)) AS r, d % 0E0 AS u,
+        -CAST(n AS DECIMAL(40, 20)) AS v FROM s;""",
     "left join": "CREATE STREAM o AS SELECT s.k AS k, n, name, u.k AS uk, size + i AS z FROM s LEFT JOIN u ON s.k = u.k;",
 }
 WHOLE = ("null", "0", "-7", "1", "2", "5", "9223372036854775807", "2147483647", "2.0")
 VALUES = {
-    "n": (*WHOLE, '"3"', "true"),
-    "i": (*WHOLE, "[]"),
-    "d": ("null", "0", "1.5", "-0.0", "1e300", '"NaN"', '"x"'),
-    "t": ("null", '"a"', '"banana"', '"x"', "5", '{"a": 1}'),
+    "n": (*WHOLE, '"3"', "true", "-9223372036854775808", "9223372036854775808", "1e30", "1.7", '"1_0"'),
+    "i": (*WHOLE, "[]", "-2147483648", "2147483648", "1e2", "1e999999999"),
+    "d": ("null", "0", "1.5", "-0.0", "1e300", '"NaN"', '"x"', "4e9", "-4e19", '"-Infinity"', "1e400"),
+    "t": ("null", '"a"', '"banana"', '"x"', "5", '{"a": 1}', '" 12 "', '"1_0"', '"1e400"', "1.50"),
     "b": ("null", "true", "false", "1"),
     "l": ("null", "[]", "[1, 2]", "[null]", '["a"]'),
     "name": ("null", '"a"', "1"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from riverrun.sql.compiling import operators
-from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
+from riverrun.sql.types import MOST_DIGITS, Array, Decimal, Map, Primitive, SqlType, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 TIMES = frozenset({Primitive.DATE, Primitive.TIME, Primitive.TIMESTAMP})
 _ORDER = (Primitive.INTEGER, Primitive.BIGINT, None, Primitive.DOUBLE)
 _DIGITS: dict[SqlType, Decimal] = {Primitive.INTEGER: Decimal(10, 0), Primitive.BIGINT: Decimal(19, 0)}
-_MOST_DIGITS = 64
 _DECIMAL_RANK, _DOUBLE_RANK = 2, 3
 
 
@@ -151,7 +150,7 @@ def widest(types: Sequence[SqlType]) -> SqlType | None:
         return max(types, key=lambda each: rank(each) or 0)
     whole = max(each.precision - each.scale for each in decimals if each is not None)
     scale = max(each.scale for each in decimals if each is not None)
-    return Decimal(min(whole + scale, _MOST_DIGITS), scale)
+    return Decimal(min(whole + scale, MOST_DIGITS), scale)
 
 
 def arithmetic_type(sign: str, left: SqlType | None, right: SqlType | None) -> SqlType | None:
@@ -177,7 +176,7 @@ def _decimal_type(sign: str, left: Decimal, right: Decimal) -> Decimal:
         precision = min(left.precision - left.scale, right.precision - right.scale) + scale
     else:
         precision = max(left.precision - left.scale, right.precision - right.scale) + scale + 1
-    return Decimal(min(precision, _MOST_DIGITS), min(scale, _MOST_DIGITS))
+    return Decimal(min(precision, MOST_DIGITS), min(scale, MOST_DIGITS))
 
 
 def comparable(left: SqlType | None, right: SqlType | None, sign: str) -> bool:

@@ -5,6 +5,7 @@ Names and constants of users never appear in the code, which refers to them by g
 
 from __future__ import annotations
 
+import contextlib
 import decimal
 import difflib
 import functools
@@ -40,7 +41,8 @@ from riverrun.sql.functions import (
 )
 from riverrun.sql.functions.patterns import like, like_test
 from riverrun.sql.functions.values import MOST_CHARACTERS, within
-from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
+from riverrun.sql.types import MOST_DIGITS, Array, Decimal, Map, Primitive, SqlType, Struct
+from riverrun.sql.values import RANGES, rounded_to, whole_of_text
 from riverrun.topology.digests.fingerprint import code_of
 from riverrun.topology.digests.values import GENERATED_FROM
 
@@ -50,6 +52,12 @@ if TYPE_CHECKING:
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
 _COMPARISONS = {exp.EQ: "==", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _CONSTANTS = (str, int, float, decimal.Decimal)
+_DEPENDS = re.compile(r"\brow\[|\bp\d+_\d+\b")
+"""Code of columns and of lambdas' parameters."""
+_OBJECT = re.compile(r"\bc\d+\b")
+_SHOWN = 60
+"""Greatest number of digits in a message."""
+_NEVER = "It would be NULL in every row."
 _MOMENTS = {"ROWTIME", "WINDOWSTART", "WINDOWEND"}
 """Columns of times in ms that may be compared with texts."""
 _BRACKET = re.compile(r"[][(){}]")
@@ -93,6 +101,10 @@ class Code:
     text: str
     type: Any
     parts: tuple[str, ...] = ()
+
+
+class _Unknown(Exception):  # noqa: N818 - what it tells
+    """The value of an expression is not known before there is a row."""
 
 
 def _negated_if(node: exp.Expr, code: Code) -> Code:
@@ -149,6 +161,8 @@ class Compiler:
     fields: Sequence[Field]
     names: dict[str, Any] = field(default_factory=dict)
     lambdas: dict[str, Code] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)
+    """Names of functions that are never computed in advance."""
 
     def constant(self, value: Any) -> str:
         """Return a name in the code for a value."""
@@ -193,24 +207,30 @@ class Compiler:
     def literal(self, node: exp.Literal) -> Code:
         """Write a constant."""
         text = str(node.this)
-        if node.is_string:
-            return Code(self.constant(text), Primitive.STRING)
+        return Code(self.constant(text), Primitive.STRING) if node.is_string else self._number(text)
+
+    def _number(self, text: str, sign: str = "") -> Code:
+        """Write a number, with its sign: the least one of a type is greater without."""
         if text.isdigit():
-            number = int(text)
-            if number < 1 << 31:
-                return Code(self.constant(number), Primitive.INTEGER)
-            if number < 1 << 63:
-                return Code(self.constant(number), Primitive.BIGINT)
-            message = f"Number {text} is too large"
-            raise SqlError(message)
+            return self._whole_number(text, sign)
         if "e" in text.lower():
             if math.isinf(float(text)):
-                message = f"Number overflows DOUBLE: {text}"
+                message = f"Number overflows DOUBLE: {sign}{text[:_SHOWN]}"
                 raise SqlError(message)
-            return Code(self.constant(float(text)), Primitive.DOUBLE)
-        value = decimal.Decimal(text)
+            return Code(self.constant(float(f"{sign}{text}")), Primitive.DOUBLE)
+        value = decimal.Decimal(f"{sign}{text}")
         digits, scale = len(value.as_tuple().digits), -int(value.as_tuple().exponent)
-        return Code(self.constant(value), Decimal(max(digits, scale), scale))
+        if max(digits, scale) > MOST_DIGITS:
+            message = f"Number {sign}{text[:_SHOWN]} has more than {MOST_DIGITS} digits"
+            raise SqlError(message, hint="Without a point and with an exponent, as in 1E0, it is a DOUBLE.")
+        return Code(self.constant(value or abs(value)), Decimal(max(digits, scale), scale))
+
+    def _whole_number(self, text: str, sign: str) -> Code:
+        for type_ in (Primitive.INTEGER, Primitive.BIGINT):
+            with contextlib.suppress(ValueError):
+                return Code(self.constant(whole_of_text(f"{sign}{text}", type_)), type_)
+        message = f"Number {sign}{text[:_SHOWN]} is too large"
+        raise SqlError(message, hint="With an exponent, as in 1E0, it is a DOUBLE.")
 
     def null(self, _node: exp.Expr) -> Code:
         """Write NULL."""
@@ -261,10 +281,12 @@ class Compiler:
             message = f"Unsupported arithmetic types. {left.type} {right.type}"
             raise SqlError(message, start_of(node))
         if isinstance(result, Decimal):
-            return self._decimal(sign, left, right, result)
-        if result is Primitive.DOUBLE:
-            return self._double(sign, left, right)
-        return Code(self._whole(sign, left, right, 32 if result is Primitive.INTEGER else 64), result)
+            code = self._decimal(sign, left, right, result)
+        elif result is Primitive.DOUBLE:
+            code = self._double(sign, left, right)
+        else:
+            code = Code(self._whole(sign, left, right, 32 if result is Primitive.INTEGER else 64), result)
+        return self._possible(code, node) if sign in "/%" or isinstance(result, Decimal) else code
 
     def _joined(self, left: Code, right: Code) -> Code:
         """Write texts one after the other. The size is limited: repeated in a lambda, they might fill the memory."""
@@ -292,7 +314,7 @@ class Compiler:
         return f"({held} if {-limit} <= ({held} := {left.text} {sign} {right.text}) < {limit} else {wrap}({held}))"
 
     def _decimal(self, sign: str, left: Code, right: Code, result: Decimal) -> Code:
-        to_scale, number = self.constant(operators.scaled(result.scale)), self.constant(decimal.Decimal)
+        to_scale, number = self.constant(rounded_to(result)), self.constant(decimal.Decimal)
         context = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder"}[sign]
         function = self.constant(getattr(operators.CONTEXT, context))
         return Code(f"{to_scale}({function}({number}({left.text}), {number}({right.text})))", result)
@@ -301,26 +323,38 @@ class Compiler:
         to_float = self.constant(float)
         first, second = f"{to_float}({left.text})", f"{to_float}({right.text})"
         if sign in "/%":
-            function = operators.double_division if sign == "/" else math.fmod
+            function = operators.double_division if sign == "/" else operators.double_remainder
             return Code(f"{self.constant(function)}({first}, {second})", Primitive.DOUBLE)
         return Code(f"({first} {sign} {second})", Primitive.DOUBLE)
 
     def negation(self, node: exp.Neg) -> Code:
-        """Write a minus sign."""
+        """Write a minus sign; the least whole number is its own opposite, as in Java."""
+        if isinstance(node.this, exp.Literal) and not node.this.is_string:
+            return self._number(str(node.this.this), "-")
         value = self.code(node.this)
         if rank(value.type) is None:
             message = f"A minus sign stands before numbers, and this is {value.type}"
             raise SqlError(message)
-        return Code(f"(-({value.text}))", value.type)
+        if value.type is Primitive.DOUBLE:
+            return Code(f"(-({value.text}))", value.type)
+        if isinstance(value.type, Decimal):
+            return Code(f"{self.constant(operators.CONTEXT.minus)}({value.text})", value.type)
+        wrap, held = (
+            self.constant(operators.wrapped(32 if value.type is Primitive.INTEGER else 64)),
+            f"t{len(self.names)}",
+        )
+        self.constant(None)
+        greatest = RANGES[value.type][1]
+        return Code(f"({held} if ({held} := -({value.text})) <= {greatest} else {wrap}({held}))", value.type)
 
     def comparison(self, node: exp.Binary) -> Code:
         """Write a comparison, which is false if a side is NULL."""
         left, right = self._with_moments(node.this, node.expression)
-        return self._compared(left, right, _COMPARISONS[type(node)], node)
+        return self._compared(left, right, _COMPARISONS[type(node)], node, node.this, node.expression)
 
     def distinction(self, node: exp.Binary) -> Code:
         """Write IS DISTINCT FROM, which treats NULL as a value like others."""
-        left, right = self._alike(*self._with_moments(node.this, node.expression))
+        left, right = self._alike(*self._with_moments(node.this, node.expression), node.this, node.expression)
         if None not in {left.type, right.type} and not comparable(left.type, right.type, "=="):
             message = f"Cannot compare {left.type} with {right.type}"
             raise SqlError(message, start_of(node))
@@ -344,8 +378,9 @@ class Compiler:
             hint = "A timestamp is written 2020-05-26T23:59:58.000+0200, or as far as it is known: 2020-05-26."
             raise SqlError(message, start_of(node), hint=hint) from None
 
-    def _compared(self, left: Code, right: Code, sign: str, node: exp.Expr) -> Code:
-        left, right = self._alike(left, right)
+    def _compared(self, left: Code, right: Code, sign: str, node: exp.Expr, *sides: exp.Expr) -> Code:
+        """Write a comparison. `sides` are the expressions of both operands."""
+        left, right = self._alike(left, right, *sides)
         if not comparable(left.type, right.type, sign):
             message = f"Cannot compare {left.type or 'NULL'} with {right.type or 'NULL'} with {sign.replace('==', '=')}"
             raise SqlError(message, start_of(node))
@@ -364,14 +399,16 @@ class Compiler:
         self.constant(None)
         return held, [f"({held} := {code.text}) is not None"]
 
-    def _alike(self, left: Code, right: Code) -> tuple[Code, Code]:
+    def _alike(self, left: Code, right: Code, *sides: exp.Expr) -> tuple[Code, Code]:
         """Convert texts and dates compared with times, and DOUBLEs compared with DECIMALs, so that 1.1 equals 1.1."""
+        first, second = sides
         if {left.type, right.type} == {Primitive.DATE, Primitive.TIMESTAMP}:
-            return self._converted(left, Primitive.TIMESTAMP), self._converted(right, Primitive.TIMESTAMP)
+            to = Primitive.TIMESTAMP
+            return self._converted(left, to, first), self._converted(right, to, second)
         if left.type in TIMES and right.type is Primitive.STRING:
-            return left, self._converted(right, left.type)
+            return left, self._converted(right, left.type, second)
         if right.type in TIMES and left.type is Primitive.STRING:
-            return self._converted(left, right.type), right
+            return self._converted(left, right.type, first), right
         if isinstance(left.type, Decimal) and right.type is Primitive.DOUBLE:
             return left, self._exact(right)
         if isinstance(right.type, Decimal) and left.type is Primitive.DOUBLE:
@@ -381,14 +418,14 @@ class Compiler:
     def _exact(self, code: Code) -> Code:
         return Code(f"{self.constant(operators.exact)}({code.text})", code.type)
 
-    def _converted(self, code: Code, to: SqlType | None) -> Code:
+    def _converted(self, code: Code, to: SqlType | None, node: exp.Expr | None = None) -> Code:
         if to is None or code.type in {None, to}:
             return code
         function = operators.cast(code.type, to)
         if function is None:
             message = f"{code.type} cannot become {to}"
             raise SqlError(message)
-        return Code(f"{self.constant(function)}({code.text})", to)
+        return self._possible(Code(f"{self.constant(function)}({code.text})", to), node)
 
     def logic(self, node: exp.Binary) -> Code:
         """Write AND and OR."""
@@ -417,15 +454,15 @@ class Compiler:
         """Write BETWEEN."""
         value, low = self._with_moments(node.this, node.args["low"])
         _, high = self._with_moments(node.this, node.args["high"])
-        first = self._compared(value, low, ">=", node)
-        second = self._compared(value, high, "<=", node)
+        first = self._compared(value, low, ">=", node, node.this, node.args["low"])
+        second = self._compared(value, high, "<=", node, node.this, node.args["high"])
         return Code(f"({first.text} and {second.text})", Primitive.BOOLEAN)
 
     def member(self, node: exp.In) -> Code:
         """Write IN: all items get one type, and NULL equals none of them."""
         value, *items = self._unified([node.this, *node.expressions], "IN", node)
         tests = [
-            self._compared(value, item, "==", each).text
+            self._compared(value, item, "==", each, node.this, each).text
             for item, each in zip(items, node.expressions, strict=True)
             if not isinstance(each, exp.Null)
         ]
@@ -464,7 +501,8 @@ class Compiler:
             if subject is None:
                 tests.append(self.typed(each.this, Primitive.BOOLEAN, "What stands behind WHEN"))
             else:
-                tests.append(self._compared(self.code(subject), self.code(each.this), "==", each.this).text)
+                sides = (subject, each.this)
+                tests.append(self._compared(self.code(subject), self.code(each.this), "==", each.this, *sides).text)
         values = [each.args["true"] for each in node.args["ifs"]]
         found = self._unified([*values, node.args.get("default") or exp.Null()], "CASE", node)
         choices = (f"{value.text} if {test} else " for test, value in zip(tests, found[:-1], strict=True))
@@ -495,7 +533,38 @@ class Compiler:
         if function is None:
             message = f"Cast of {value.type} to {target} is not supported"
             raise SqlError(message, start_of(node))
-        return Code(f"{self.constant(function)}({value.text})", target)
+        return self._possible(Code(f"{self.constant(function)}({value.text})", target), node)
+
+    def _possible(self, code: Code, node: exp.Expr | None) -> Code:
+        """Return the code of an operation, unless it has constants only and no result: it would be NULL in every row.
+
+        Raises:
+            SqlError: If it has no result.
+        """
+        try:
+            self._value(code)
+        except _Unknown:
+            return code
+        except Exception as error:  # noqa: BLE001 - whatever would make it NULL
+            message = f"This can never be computed: {operators.reason(error)}"
+            raise SqlError(message, None if node is None else start_of(node), hint=_NEVER) from None
+        return code
+
+    def _value(self, code: Code) -> Any:
+        """Return the value of an expression of constants.
+
+        Raises:
+            _Unknown: If it depends on rows, or is not computed here.
+        """
+        if _DEPENDS.search(code.text):
+            raise _Unknown
+        used = {name: self.names[name] for name in _OBJECT.findall(code.text)}
+        if not self.late.isdisjoint(used):
+            raise _Unknown
+        try:
+            return eval(code.text, used)  # noqa: S307 - generated names of our own only
+        except (SyntaxError, MemoryError, RecursionError):  # nested too deeply for Python
+            raise _Unknown from None
 
     # Constructors and calls
 
@@ -560,8 +629,29 @@ class Compiler:
             raise SqlError(error.message, start_of(node), hint=error.hint) from None
         if function.name == "AS_VALUE":
             return Code(others[0].text, function.returns)
+        for argument, code, check in zip(given, codes, function.checks, strict=False):
+            if code is not None and check is not None:
+                self._check_constant(code, argument, check)
         texts = ", ".join(self._argument(each) for each in codes if each is not None)
-        return Code(f"{self.constant(function.apply)}({texts})", function.returns)
+        applied = self.constant(function.apply)
+        if function.is_late:
+            self.late.add(applied)
+        return self._possible(Code(f"{applied}({texts})", function.returns), node)
+
+    def _check_constant(self, code: Code, node: exp.Expr, check: Callable[[Any], object]) -> None:
+        """Make sure that a constant argument is one that the function takes.
+
+        Raises:
+            SqlError: If it is not.
+        """
+        try:
+            value = self._value(code)
+        except _Unknown:
+            return
+        try:
+            _ = None if value is None else check(value)
+        except (ValueError, ArithmeticError) as error:
+            raise SqlError(operators.reason(error), start_of(node), hint=_NEVER) from None
 
     def _argument(self, code: Code) -> str:
         return code.text if isinstance(code.type, LambdaType) else self._part(code)
@@ -694,4 +784,4 @@ def digest_of(value: Any) -> object:
     if callable(value) and not name.startswith("riverrun."):
         return code_of(value)
     cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
-    return [name, [digest_of(each) for each in cells if callable(each)]]
+    return [name, [digest_of(each) for each in cells if callable(each) or isinstance(each, _CONSTANTS)]]

@@ -1,4 +1,8 @@
-"""ksqlDB's arithmetic, comparisons and casts, for generated code."""
+"""ksqlDB's arithmetic, comparisons and casts, for generated code.
+
+Results are in the range of their types: whole numbers wrap and casts of DOUBLEs saturate, as in Java; other values that do not
+fit raise.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,34 @@ import datetime as dt
 import decimal
 import math
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
+from riverrun.sql.values import (
+    DAY_MS,
+    EPOCH,
+    bytes_of_text,
+    date_text,
+    decimal_of_text,
+    double_of_text,
+    double_text,
+    exact_of_double,
+    in_range,
+    rounded_to,
+    saturated,
+    time_text,
+    timestamp_of_text,
+    timestamp_text,
+    trimmed,
+    unfit,
+    whole_of_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 CONTEXT = decimal.Context(prec=80, rounding=decimal.ROUND_HALF_UP)
-_DAY_MS = 86_400_000
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def wrapped(bits: int) -> Callable[[int], int]:
@@ -54,10 +76,9 @@ def double_division(left: float, right: float) -> float:
     return math.nan if not left or math.isnan(left) else math.copysign(math.inf, left) * math.copysign(1, right)
 
 
-def scaled(scale: int) -> Callable[[Any], decimal.Decimal]:
-    """Return a function that rounds a number to `scale` digits after the decimal point."""
-    step = decimal.Decimal(1).scaleb(-scale)
-    return lambda value: decimal.Decimal(value).quantize(step, decimal.ROUND_HALF_UP, CONTEXT)
+def double_remainder(left: float, right: float) -> float:
+    """Return the remainder with the sign of the dividend; NaN if there is none, as IEEE 754 says."""
+    return math.fmod(left, right) if right and not math.isinf(left) else math.nan
 
 
 def subscript(value: Any, index: Any) -> Any:
@@ -75,9 +96,18 @@ def is_distinct(one: Any, other: Any) -> bool:
     return (one is None) != (other is None) or bool(one != other)
 
 
-def exact(value: float | None) -> decimal.Decimal | None:
+def exact(value: float | None) -> decimal.Decimal | float | None:
     """Return the decimal number as which a DOUBLE is written, for comparisons (Java's `BigDecimal.valueOf`)."""
-    return None if value is None else decimal.Decimal(repr(value))
+    return decimal.Decimal(repr(value)) if value is not None and math.isfinite(value) else value
+
+
+def reason(error: Exception) -> str:
+    """Return why something cannot be computed, for people."""
+    if isinstance(error, ZeroDivisionError | decimal.DivisionByZero | decimal.DivisionUndefined):
+        return "division by zero"
+    if isinstance(error, decimal.DecimalException):
+        return "the number has too many digits"
+    return str(error) or type(error).__name__
 
 
 def value_or_null(compute: Callable[[], Any]) -> Any:
@@ -88,9 +118,12 @@ def value_or_null(compute: Callable[[], Any]) -> Any:
         return None
 
 
+_DATE = r"(?P<date>\d{4}(-\d{2}(-\d{2})?)?)"
+_PARTIAL_DATE = re.compile(_DATE, re.ASCII)
 _PARTIAL = re.compile(
-    r"(?P<date>\d{4}(-\d{2}(-\d{2})?)?)(T(?P<time>\d{2}(:\d{2}(:\d{2}(\.\d{1,3})?)?)?)?)?(?P<zone>Z|[+-]\d{2}:?\d{2})?"
+    _DATE + r"(T(?P<time>\d{2}(:\d{2}(:\d{2}(\.\d{1,3})?)?)?)?)?(?P<zone>Z|[+-]\d{2}:?\d{2})?", re.ASCII
 )
+_TIME = re.compile(r"\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?", re.ASCII)
 
 
 def partial_timestamp(text: str) -> int:
@@ -102,15 +135,30 @@ def partial_timestamp(text: str) -> int:
     Raises:
         ValueError: If the text is not a timestamp.
     """
-    match = _PARTIAL.fullmatch(text)
+    match = _PARTIAL.fullmatch(trimmed(text))
     if match is None:
-        message = f"{text} is no timestamp"
-        raise ValueError(message)
-    date, time, zone = (match[name] or "" for name in ("date", "time", "zone"))
-    whole = (
-        f"{date}{'-01-01'[len(date) - 10 :] if len(date) < len('2018-01-01') else ''}T{time}{'00:00:00'[len(time) :]}"
-    )
-    return parsed_timestamp(f"{whole}{zone}")
+        raise unfit(text, Primitive.TIMESTAMP)
+    time, zone = (match[name] or "" for name in ("time", "zone"))
+    return timestamp_of_text(f"{_whole_date(match['date'])}T{time}{'00:00:00'[len(time) :]}{zone}")
+
+
+def _whole_date(text: str) -> str:
+    return text + "-01-01"[len(text) - 4 :]
+
+
+def _parsed_date(text: str) -> int:
+    plain = trimmed(text)
+    if not _PARTIAL_DATE.fullmatch(plain):
+        raise unfit(text, Primitive.DATE)
+    return (dt.date.fromisoformat(_whole_date(plain)) - EPOCH.date()).days
+
+
+def _parsed_time(text: str) -> int:
+    plain = trimmed(text)
+    if not _TIME.fullmatch(plain):
+        raise unfit(text, Primitive.TIME)
+    moment = dt.time.fromisoformat(plain)
+    return ((moment.hour * 60 + moment.minute) * 60 + moment.second) * 1000 + moment.microsecond // 1000
 
 
 def cast(source: SqlType | None, target: SqlType) -> Callable[[Any], Any] | None:
@@ -153,64 +201,19 @@ def _kind(of: SqlType) -> str:
 
 
 def _to_decimal(source: SqlType, target: Decimal) -> Callable[[Any], Any] | None:
-    if not (isinstance(source, Decimal) or source in _WIDTHS or source in {Primitive.DOUBLE, Primitive.STRING}):
-        return None
-    to_scale, limit = scaled(target.scale), decimal.Decimal(10) ** (target.precision - target.scale)
-
-    def convert(value: Any) -> decimal.Decimal:
-        number = to_scale(repr(value) if isinstance(value, float) else value)
-        if abs(number) >= limit:
-            message = f"Numeric field overflow: {number} is no {target}"
-            raise ValueError(message)
-        return number
-
-    return convert
-
-
-def _double_text(value: float) -> str:
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    if value == 0 or 1e-3 <= abs(value) < 1e7:  # noqa: PLR2004 - Java's bounds of plain notation
-        return repr(value) if "e" not in repr(value) else f"{value:f}"
-    digits, _, exponent = f"{decimal.Decimal(repr(value)).normalize():E}".partition("E")
-    return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"
-
-
-def date_text(days: int) -> str:
-    """Return a date, in days since 1970, as text."""
-    return (_EPOCH + dt.timedelta(days=days)).date().isoformat()
-
-
-def time_text(time_ms: int) -> str:
-    """Return ms since midnight as text."""
-    moment = (_EPOCH + dt.timedelta(milliseconds=time_ms)).time()
-    text = moment.isoformat("milliseconds" if moment.microsecond else "seconds")
-    return text[:5] if text.endswith(":00") and len(text) == len("00:00:00") else text
-
-
-def timestamp_text(time_ms: int) -> str:
-    """Return ms since 1970 as text."""
-    return (_EPOCH + dt.timedelta(milliseconds=time_ms)).replace(tzinfo=None).isoformat(timespec="milliseconds")
-
-
-def parsed_timestamp(text: str) -> int:
-    """Return ms since 1970 of an ISO 8601 text, in UTC unless it has an offset."""
-    moment = dt.datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dt.UTC)
-    return (moment - _EPOCH) // dt.timedelta(milliseconds=1)
-
-
-def _parsed_time(text: str) -> int:
-    moment = dt.time.fromisoformat(text)
-    return ((moment.hour * 60 + moment.minute) * 60 + moment.second) * 1000 + moment.microsecond // 1000
+    rounded = rounded_to(target)
+    if source is Primitive.DOUBLE:
+        return lambda value: rounded(exact_of_double(value))
+    if source is Primitive.STRING:
+        return lambda value: rounded(decimal_of_text(trimmed(value)))
+    return rounded if isinstance(source, Decimal) or source in _WIDTHS else None
 
 
 _TEXTS: dict[SqlType, Callable[[Any], Any]] = {
     Primitive.BOOLEAN: lambda value: "true" if value else "false",
     Primitive.INTEGER: str,
     Primitive.BIGINT: str,
-    Primitive.DOUBLE: _double_text,
+    Primitive.DOUBLE: double_text,
     Primitive.DATE: date_text,
     Primitive.TIME: time_text,
     Primitive.TIMESTAMP: timestamp_text,
@@ -240,19 +243,21 @@ def _in_braces(pairs: Iterable[tuple[str, str]], separator: str) -> str:
     return f"{{{separator.join(f'{name}={value}' for name, value in pairs)}}}"
 
 
-def _within(bits: int) -> Callable[[Any], int]:
-    half = 1 << (bits - 1)
+def _wrapping(bits: int) -> Callable[[Any], int]:
+    wrap = wrapped(bits)
+    return lambda value: wrap(int(value))
 
-    def convert(value: Any) -> int:
-        number = int(value.strip()) if isinstance(value, str) else int(value)
-        if isinstance(value, float | decimal.Decimal):
-            return wrapped(bits)(number)
-        if isinstance(value, str) and not -half <= number < half:
-            message = f"{number} does not fit into {bits} bits"
-            raise ValueError(message)
-        return wrapped(bits)(number)
 
-    return convert
+def _parsed_whole(type_: SqlType) -> Callable[[str], int]:
+    return lambda text: whole_of_text(trimmed(text), type_)
+
+
+def _parsed_double(text: str) -> float:
+    """Return a finite number (ksqlDB's `SqlDoubles`)."""
+    number = double_of_text(text)
+    if not math.isfinite(number):
+        raise unfit(text, Primitive.DOUBLE)
+    return number
 
 
 def _begins(text: str, *words: str) -> bool:
@@ -275,22 +280,30 @@ def parsed_boolean(text: str) -> bool:
 
 
 def _truth(text: str) -> bool:
-    return _begins(text.strip(), "true", "yes")
+    return _begins(trimmed(text), "true", "yes")
+
+
+def _date_of_timestamp(time_ms: int) -> int:
+    return in_range(time_ms // DAY_MS, Primitive.DATE)
 
 
 _WIDTHS = {Primitive.INTEGER: 32, Primitive.BIGINT: 64}
 _PRIMITIVE: dict[tuple[str, str], Callable[[Any], Any]] = {
     **{
-        (source, str(target)): _within(bits)
+        (source, str(target)): _wrapping(bits)
         for target, bits in _WIDTHS.items()
-        for source in ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL", "STRING")
+        for source in ("INTEGER", "BIGINT", "DECIMAL")
     },
-    **{(source, "DOUBLE"): float for source in ("INTEGER", "BIGINT", "DECIMAL", "STRING")},
+    **{("DOUBLE", str(target)): partial(saturated, type_=target) for target in _WIDTHS},
+    **{("STRING", str(target)): _parsed_whole(target) for target in _WIDTHS},
+    **{(source, "DOUBLE"): float for source in ("INTEGER", "BIGINT", "DECIMAL")},
+    ("STRING", "DOUBLE"): _parsed_double,
     ("STRING", "BOOLEAN"): _truth,
+    ("STRING", "BYTES"): lambda text: bytes_of_text(trimmed(text)),
     ("STRING", "TIMESTAMP"): partial_timestamp,
-    ("STRING", "DATE"): lambda text: partial_timestamp(text[:10]) // _DAY_MS,
+    ("STRING", "DATE"): _parsed_date,
     ("STRING", "TIME"): _parsed_time,
-    ("TIMESTAMP", "DATE"): lambda value: value // _DAY_MS,
-    ("TIMESTAMP", "TIME"): lambda value: value % _DAY_MS,
-    ("DATE", "TIMESTAMP"): lambda value: value * _DAY_MS,
+    ("TIMESTAMP", "DATE"): _date_of_timestamp,
+    ("TIMESTAMP", "TIME"): lambda value: value % DAY_MS,
+    ("DATE", "TIMESTAMP"): lambda value: value * DAY_MS,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,16 @@ from riverrun.decoders import json_decoder
 from riverrun.serde.api import reading_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 _MOST_NAMES = 256
 _MOST_CLASSES = 32
 _MOST_ODD = 1000
 """Limit of names, classes and records that no class reads; topics that exceed it are left to the plain reader."""
+_ALIKE: Mapping[type, Collection[type]] = {float: {float, int, decimal.Decimal}}
+"""Classes of values that msgspec reads as those of another class."""
+_SCALARS = int | float | str | bool | dict | list | None  # type: ignore[type-arg]
+"""Any JSON, for names that are no columns: as a type of its own, so that floats do not become decimals in vain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +31,19 @@ class Part:
     Args:
         name: Its name.
         kind: The class of its values, if JSON has such values as they are.
+        declared: The type by which msgspec accepts just its values: the class, or a part of the class.
         read: Makes a value of what JSON has.
     """
 
     name: str
     kind: type | None
+    declared: Any
     read: Callable[[Any], Any]
+
+    @property
+    def passing(self) -> type | None:
+        """Return the class all of whose objects are values of the column."""
+        return self.kind if self.declared is self.kind else None
 
 
 class _Nothing(msgspec.Struct, gc=False):
@@ -120,7 +132,7 @@ class ObjectReader:
         spelled = self._spelled()
         for each in self.parts:
             value = found.get(spelled.get(each.name.upper(), each.name))
-            if each.kind is None or (value is not None and value.__class__ is not each.kind):
+            if each.kind is None or (value is not None and value.__class__ not in _ALIKE.get(each.kind, {each.kind})):
                 self._loose.add(each.name)
         if self._classes and before == len(self._names) + len(self._loose):
             self._odd += 1
@@ -139,10 +151,10 @@ class ObjectReader:
         alike = [name.upper() for name in self._names if name.upper() in columns]
         if len(columns) < len(self.parts) or len(set(alike)) < len(alike) or len(self._names) > _MOST_NAMES:
             return self._without_class()
-        types = [Any if each.name in self._loose or each.kind is None else each.kind | None for each in self.parts]
+        types = [Any if each.name in self._loose or each.kind is None else each.declared | None for each in self.parts]
         names = [spelled.get(each.name.upper(), each.name) for each in self.parts]
         others = [name for name in self._names if name.upper() not in columns]
-        fields = [(f"f{n}", type_, None) for n, type_ in enumerate([*types, *([Any] * len(others))])]
+        fields = [(f"f{n}", type_, None) for n, type_ in enumerate([*types, *([_SCALARS] * len(others))])]
         renamed = {f"f{n}": name for n, name in enumerate([*names, *others])}
         try:
             made: Any = msgspec.defstruct("Row", fields, rename=renamed, forbid_unknown_fields=True, gc=False)
@@ -158,7 +170,7 @@ class ObjectReader:
 
     def _finishing(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         """Return a function that converts columns whose types the class lacks; the given one if there are none."""
-        loose = [(f"f{n}", each.kind, each.read) for n, each in enumerate(self.parts) if each.name in self._loose]
+        loose = [(f"f{n}", each.passing, each.read) for n, each in enumerate(self.parts) if each.name in self._loose]
 
         def finished(data: bytes) -> Any:
             row = decode(data)

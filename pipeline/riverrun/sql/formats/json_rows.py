@@ -5,15 +5,16 @@ from __future__ import annotations
 import base64
 import decimal
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from riverrun.decoders import json_decoder
 from riverrun.serde.api import Serde, WritesFields, writing_fields
-from riverrun.sql.compiling.operators import cast, scaled
+from riverrun.sql.compiling.operators import cast
 from riverrun.sql.formats.json_objects import ObjectReader, Part
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct, columns_text
+from riverrun.sql.values import RANGES, bytes_of_text, decimal_of, double_of, double_text, unfit, whole_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,47 +28,40 @@ def reader_of(type_: SqlType) -> Callable[[Any], Any]:
     return lambda value: None if value is None else inner(value)
 
 
-def _inner_reader(type_: SqlType) -> Callable[[Any], Any]:  # noqa: PLR0911 - one case for each type
+def _inner_reader(type_: SqlType) -> Callable[[Any], Any]:
     if isinstance(type_, Decimal):
-        to_scale = scaled(type_.scale)
-        return lambda value: to_scale(_refuse(value, dict, list, bool))
+        return decimal_of(type_)
     if isinstance(type_, Array):
         item = reader_of(type_.item)
-        return lambda value: [item(each) for each in _require(value, list)]
+        return lambda value: [item(each) for each in _require(value, list, type_)]
     if isinstance(type_, Map):
         to_key, to_value = cast(Primitive.STRING, type_.key) or str, reader_of(type_.value)
-        return lambda value: {to_key(name): to_value(each) for name, each in _require(value, dict).items()}
+        return lambda value: {to_key(name): to_value(each) for name, each in _require(value, dict, type_).items()}
     if isinstance(type_, Struct):
         return _struct_reader(type_.fields)
-    if type_ is Primitive.STRING:
-        return lambda value: value if isinstance(value, str) else _json_text(value)
-    if type_ is Primitive.BOOLEAN:
-        return lambda value: _require(value, bool)
-    if type_ is Primitive.DOUBLE:
-        return lambda value: float(_refuse(value, dict, list, bool))
-    if type_ is Primitive.BYTES:
-        return lambda value: base64.b64decode(_require(value, str))
-    return lambda value: int(_refuse(value, dict, list, bool))
+    return _PRIMITIVE.get(type_) or whole_of(type_, is_cut=True)
 
 
 def _json_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
     if isinstance(value, bool):
         return "true" if value else "false"
     return _encode(value).decode()
 
 
-def _require(value: Any, kind: type) -> Any:
+def _require(value: Any, kind: type, type_: SqlType | str) -> Any:
     if not isinstance(value, kind):
-        message = f"{value!r} is no {kind.__name__}"
-        raise TypeError(message)
+        raise unfit(value, type_)
     return value
 
 
-def _refuse(value: Any, *kinds: type) -> Any:
-    if isinstance(value, kinds):
-        message = f"{value!r} does not fit"
-        raise TypeError(message)
-    return value
+_PRIMITIVE: dict[SqlType, Callable[[Any], Any]] = {
+    Primitive.STRING: _json_text,
+    Primitive.BOOLEAN: lambda value: _require(value, bool, Primitive.BOOLEAN),
+    Primitive.DOUBLE: double_of,
+    Primitive.BYTES: lambda value: bytes_of_text(_require(value, str, Primitive.BYTES)),
+}
 
 
 _SHAPES = 1000
@@ -76,15 +70,18 @@ _SHAPES = 1000
 
 _PLAIN: dict[SqlType, type] = {
     Primitive.BOOLEAN: bool,
-    Primitive.INTEGER: int,
-    Primitive.BIGINT: int,
     Primitive.DOUBLE: float,
     Primitive.STRING: str,
-    Primitive.DATE: int,
-    Primitive.TIME: int,
-    Primitive.TIMESTAMP: int,
 }
 """Classes of JSON values that need no conversion to SQL."""
+
+
+def _declared(type_: SqlType) -> tuple[type | None, Any]:
+    """Return the class of JSON values that are SQL's as they are, and the type by which msgspec finds those in range."""
+    if type_ in RANGES:
+        least, greatest = RANGES[type_]
+        return int, Annotated[int, msgspec.Meta(ge=least, le=greatest)]
+    return _PLAIN.get(type_), _PLAIN.get(type_)
 
 
 def _fields_reader(columns: Columns) -> Callable[[Any], list[Any]]:
@@ -100,15 +97,28 @@ def _fields_reader(columns: Columns) -> Callable[[Any], list[Any]]:
         return found
 
     def read(value: Any) -> list[Any]:
-        found = _require(value, dict)
+        found = _require(value, dict, "object")
         names = tuple(found)
-        get = found.get
-        return [
-            each if (each := get(at)) is None or each.__class__ is kind else part(each)
-            for at, kind, part in known.get(names) or placed(names)
-        ]
+        get, places = found.get, known.get(names) or placed(names)
+        try:
+            return [
+                each if (each := get(at)) is None or each.__class__ is kind else part(each) for at, kind, part in places
+            ]
+        except (TypeError, ValueError, ArithmeticError):
+            for (name, _), (at, _, part) in zip(columns, places, strict=True):
+                read_column(name, part, get(at))
+            raise
 
     return read
+
+
+def read_column(name: str, read: Callable[[Any], Any], value: Any) -> None:
+    """Read a value again, so that its error names the column."""
+    try:
+        _ = None if value is None else read(value)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        message = f"{name}: {error}"
+        raise ValueError(message) from None
 
 
 def _struct_reader(columns: Columns) -> Callable[[Any], dict[str, Any]]:
@@ -140,7 +150,7 @@ def _double_json(value: float | None) -> float | str | None:
     """Return a number, or the text that represents one that JSON does not support."""
     if value is None or math.isfinite(value):
         return value
-    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    return double_text(value)
 
 
 def _itself(value: Any) -> Any:
@@ -170,21 +180,16 @@ def json_functions(
     columns: Columns, *, wrapped: bool, used: frozenset[str] | None = None
 ) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     """Return the functions that write and read rows as JSON. Arguments are those of `json_serde`."""
-    options: dict[str, Any] = {"float_hook": decimal.Decimal} if "DECIMAL" in types_text(columns) else {}
+    options: dict[str, Any] = {"float_hook": decimal.Decimal}  # for values that are no DOUBLE: all digits count
     decode = json_decoder(Any, **options).decode
     if not wrapped:
         read_one, write_one = reader_of(columns[0][1]), writer_of(columns[0][1]) or _itself
         return (lambda row: _encode(write_one(row[0]))), (lambda data: (read_one(decode(data)),))
     read_columns = tuple(each for each in columns if used is None or each[0] in used)
     numbers = {name: number for number, (name, _) in enumerate(read_columns)}
-    parts = [Part(name, _PLAIN.get(type_), reader_of(type_)) for name, type_ in read_columns]
+    parts = [Part(name, *_declared(type_), reader_of(type_)) for name, type_ in read_columns]
     places = [numbers.get(name) for name, _ in columns]
     return _writer(columns), ObjectReader(parts, places, _fields_reader(read_columns), decode, options).reader()
-
-
-def types_text(columns: Columns) -> str:
-    """Return the types of columns, including nested types."""
-    return " ".join(str(type_) for _, type_ in columns)
 
 
 def _writer(columns: Columns) -> Callable[[Any], bytes]:

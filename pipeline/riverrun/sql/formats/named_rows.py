@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import msgspec
 
-from riverrun.sql.compiling.operators import cast, parsed_timestamp, time_text
+from riverrun.sql.compiling.operators import cast
 from riverrun.sql.formats.json_rows import reader_of
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct
+from riverrun.sql.values import time_text, timestamp_of_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,4 +219,4 @@ def _is_ms(value: Any) -> bool:
 
 
 def _read_time(read: Callable[[Any], Any], value: Any) -> Any:
-    return parsed_timestamp(value) if isinstance(value, str) else read(value)
+    return timestamp_of_text(value) if isinstance(value, str) else read(value)

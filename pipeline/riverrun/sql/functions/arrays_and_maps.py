@@ -87,13 +87,19 @@ def removed(items: list[Any], item: Any) -> list[Any]:
     return [each for each in items if each != item]
 
 
-@scalar("ARRAY_SORT(items ARRAY<C>, [direction STRING]) -> ARRAY<C>", theme=THEME)
-def in_order(items: list[Any], direction: str = "ASC") -> list[Any] | None:
+def _is_descending(direction: str) -> bool:
+    if direction.upper() not in {"ASC", "ASCENDING", "DESC", "DESCENDING"}:
+        message = f"direction {direction} is neither ASC nor DESC"
+        raise ValueError(message)
+    return direction.upper().startswith("DESC")
+
+
+@scalar(
+    "ARRAY_SORT(items ARRAY<C>, [direction STRING]) -> ARRAY<C>", theme=THEME, constants={"direction": _is_descending}
+)
+def in_order(items: list[Any], direction: str = "ASC") -> list[Any]:
     """The items in order, `ASC` (as they are by default) or `DESC`, with NULLs at the end."""
-    asked = direction.upper()
-    if asked not in {"ASC", "ASCENDING", "DESC", "DESCENDING"}:
-        return None
-    known = sorted((item for item in items if item is not None), reverse=asked.startswith("DESC"))
+    known = sorted((item for item in items if item is not None), reverse=_is_descending(direction))
     return known + [None] * (len(items) - len(known))
 
 
@@ -136,8 +142,8 @@ def sliced(items: list[Any], start: int | None, end: int | None) -> list[Any] | 
     return items[first:last] if 0 <= first <= last <= len(items) else None
 
 
-@scalar("GENERATE_SERIES(start INTEGER, end INTEGER, [step INTEGER]) -> ARRAY<INTEGER>", theme=THEME)
-@scalar("GENERATE_SERIES(start BIGINT, end BIGINT, [step INTEGER]) -> ARRAY<BIGINT>", theme=THEME)
+@scalar("GENERATE_SERIES(start INTEGER, end INTEGER, [step INTEGER]) -> ARRAY<INTEGER>", theme=THEME, is_late=True)
+@scalar("GENERATE_SERIES(start BIGINT, end BIGINT, [step INTEGER]) -> ARRAY<BIGINT>", theme=THEME, is_late=True)
 def series(start: int, end: int, step: int | None = None) -> list[int]:
     """The numbers from one to another, both included, with a step that is 1 or -1 unless another is given."""
     by = step if step is not None else (1 if end >= start else -1)

@@ -6,17 +6,13 @@ import decimal
 from typing import TYPE_CHECKING, Any
 
 from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType
+from riverrun.sql.values import rounded_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 DIGITS = decimal.Context(prec=128, rounding=decimal.ROUND_HALF_UP)
 """Arithmetic with enough digits for every DECIMAL."""
-
-
-def scaled(value: decimal.Decimal | int, scale: int) -> decimal.Decimal:
-    """Return an exact number with `scale` digits after the decimal point."""
-    return DIGITS.quantize(decimal.Decimal(value), decimal.Decimal(1).scaleb(-scale))
 
 
 def conversion(given: SqlType, wanted: SqlType) -> Callable[[Any], Any] | None:
@@ -26,8 +22,8 @@ def conversion(given: SqlType, wanted: SqlType) -> Callable[[Any], Any] | None:
     if wanted == Primitive.DOUBLE:
         return lambda value: None if value is None else float(value)
     if isinstance(wanted, Decimal):
-        scale = wanted.scale
-        return lambda value: None if value is None else scaled(value, scale)
+        rounded = rounded_to(wanted)
+        return lambda value: None if value is None else rounded(value)
     if isinstance(wanted, Array) and isinstance(given, Array):
         return _each(conversion(given.item, wanted.item))
     if isinstance(wanted, Map) and isinstance(given, Map):

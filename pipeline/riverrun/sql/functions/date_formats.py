@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 MONTHS = (
     "January", "February", "March", "April", "May", "June",
@@ -98,22 +98,25 @@ class DateFormat:
 
 
 @lru_cache(maxsize=256)
-def date_format(pattern: str) -> DateFormat:
+def date_format(pattern: str, letters: frozenset[str] | None = None) -> DateFormat:
     """Parse a pattern.
 
     Args:
         pattern: A pattern of Java's DateTimeFormatter.
+        letters: Those that make sense; all if left out.
 
     Returns:
         The format, which writes and reads.
 
     Raises:
-        ValueError: A letter is not supported.
+        ValueError: A letter is not supported, or the pattern is wrong.
 
     >>> date_format("dd.MM.yyyy").write(dt.datetime(2024, 2, 29, tzinfo=dt.UTC))
     '29.02.2024'
     """
-    pieces = tuple(_piece(found, pattern) for found in _PART.finditer(pattern))
+    found = list(_PART.finditer(pattern))
+    _check(pattern, found, letters)
+    pieces = tuple(map(_piece, found))
     parts = [
         piece.pattern if isinstance(piece, Literal) else f"(?P<p{number}>{piece.pattern})"
         for number, piece in enumerate(pieces)
@@ -121,7 +124,36 @@ def date_format(pattern: str) -> DateFormat:
     return DateFormat(pieces, re.compile("".join(parts), re.IGNORECASE))
 
 
-def _piece(found: re.Match[str], pattern: str) -> Piece | Literal:
+def _check(pattern: str, parts: Sequence[re.Match[str]], letters: frozenset[str] | None) -> None:
+    """Make sure that a pattern is one of Java's, of letters that are supported.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    problem, depth = None, 0
+    for part in parts:
+        run, letter = part["letters"] or "", (part["letters"] or "")[:1]
+        depth += {"[": 1, "]": -1}.get(part["bracket"] or "", 0)
+        if depth < 0:
+            problem = "a ] has no ["
+        elif part["other"] and part["other"] in "{}#'":
+            problem = "a ' has no end" if part["other"] == "'" else f"{part['other']} is reserved: '{part['other']}'"
+        elif letter and letter not in _LETTERS:
+            problem = f"the letter {letter} is not supported; there are {''.join(sorted(_LETTERS))}"
+        elif letter and letters is not None and letter not in letters:
+            problem = f"the letter {letter} is no part of this type"
+        elif letter and len(run) not in _COUNTS.get(letter, range(1, 3)):
+            problem = f"{run} has a wrong number of letters"
+        if problem:
+            break
+    if depth > 0 and problem is None:
+        problem = "a [ has no ]"
+    if problem:
+        message = f"pattern {pattern!r}: {problem}"
+        raise ValueError(message)
+
+
+def _piece(found: re.Match[str]) -> Piece | Literal:
     if found["text"] is not None:
         text = found["text"].replace("''", "'") or "'"
         return Literal(text, re.escape(text))
@@ -129,14 +161,7 @@ def _piece(found: re.Match[str], pattern: str) -> Piece | Literal:
         return Literal("", "(?:" if found["bracket"] == "[" else ")?")
     if found["other"] is not None:
         return Literal(found["other"], re.escape(found["other"]))
-    letters = found["letters"]
-    make = _LETTERS.get(letters[0])
-    if make is None:
-        message = (
-            f"pattern {pattern!r}: the letter {letters[0]} is not supported; there are {''.join(sorted(_LETTERS))}"
-        )
-        raise ValueError(message)
-    return make(len(letters))
+    return _LETTERS[found["letters"][0]](len(found["letters"]))
 
 
 def _number(name: str, value: Callable[[dt.datetime], int], read: Callable[[int], int] = int) -> Callable[[int], Piece]:
@@ -261,6 +286,19 @@ _LETTERS: dict[str, Callable[[int], Piece]] = {
     "V": _zone,
     "z": _zone_name,
 }
+_COUNTS: dict[str, range | tuple[int, ...]] = {
+    **dict.fromkeys("yuAn", range(1, 20)),
+    **dict.fromkeys("MLEz", range(1, 5)),
+    **dict.fromkeys("XxZ", range(1, 6)),
+    "D": range(1, 4),
+    "S": range(1, 10),
+    "O": (1, 4),
+    "V": (2,),
+    "a": (1,),
+}
+"""How often letters may stand in a row, other than once or twice. Java's names of one letter are not supported."""
+LETTERS_OF_DATES = frozenset("yuMLdDE")
+LETTERS_OF_TIMES = frozenset("aHkhKmsSAn")
 _ABBREVIATIONS = {
     "EST": "America/New_York", "EDT": "America/New_York", "CST": "America/Chicago", "CDT": "America/Chicago",
     "MST": "America/Denver", "MDT": "America/Denver", "PST": "America/Los_Angeles", "PDT": "America/Los_Angeles",

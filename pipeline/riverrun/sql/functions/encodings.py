@@ -7,6 +7,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from riverrun.sql.functions.registry import scalar
+from riverrun.sql.values import bytes_of_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,7 @@ _TO_BYTES: dict[str, Callable[[str], bytes]] = {
     "hex": _from_hexadecimal,
     "utf8": str.encode,
     "ascii": lambda text: text.encode("ascii", errors="replace"),
-    "base64": lambda text: base64.b64decode(text, validate=True),
+    "base64": bytes_of_text,
 }
 _FROM_BYTES: dict[str, Callable[[bytes], str]] = {
     "hex": lambda data: data.hex().upper(),
@@ -44,46 +45,66 @@ def _known(encoding: str) -> str:
     return encoding.lower()
 
 
-@scalar("TO_BYTES(text STRING, encoding STRING) -> BYTES", theme=THEME)
+def _known_or_null(encoding: str) -> None:
+    """Refuse an encoding that does not exist; ksqlDB's own cases have one called null, which makes NULL."""
+    if encoding.lower() != "null":
+        _known(encoding)
+
+
+@scalar("TO_BYTES(text STRING, encoding STRING) -> BYTES", theme=THEME, constants={"encoding": _known})
 def to_bytes(text: str, encoding: str) -> bytes:
     """The bytes of a text in `hex`, `utf8`, `ascii` or `base64`."""
     return _TO_BYTES[_known(encoding)](text)
 
 
-@scalar("FROM_BYTES(data BYTES, encoding STRING) -> STRING", theme=THEME)
+@scalar("FROM_BYTES(data BYTES, encoding STRING) -> STRING", theme=THEME, constants={"encoding": _known})
 def from_bytes(data: bytes, encoding: str) -> str:
     """The bytes as text in `hex`, `utf8`, `ascii` or `base64`."""
     return _FROM_BYTES[_known(encoding)](data)
 
 
-@scalar("ENCODE(text STRING, from STRING, to STRING) -> STRING", theme=THEME)
+@scalar(
+    "ENCODE(text STRING, from STRING, to STRING) -> STRING",
+    theme=THEME,
+    constants={"from": _known_or_null, "to": _known_or_null},
+)
 def encoded(text: str, given: str, wanted: str) -> str:
     """A text of one encoding in another: `hex`, `utf8`, `ascii` or `base64`."""
     data = _TO_BYTES[_known(given)](text)
     return data.hex() if _known(wanted) == "hex" else _FROM_BYTES[_known(wanted)](data)
 
 
+def _sign(order: str) -> str:
+    if order.upper() not in _ORDERS:
+        message = f"order {order} is none of {', '.join(_ORDERS)}"
+        raise ValueError(message)
+    return _ORDERS[order.upper()]
+
+
+_ORDER = {"order": _sign}
+
+
 def _unpacked(data: bytes, order: str, code: str) -> float | None:
-    sign = _ORDERS.get(order.upper())
-    if sign is None or len(data) != struct.calcsize(f">{code}"):
+    sign = _sign(order)
+    if len(data) != struct.calcsize(f">{code}"):
         return None
     found: float = struct.unpack(sign + code, data)[0]
     return found
 
 
-@scalar("INT_FROM_BYTES(data BYTES, [order STRING]) -> INTEGER", theme=THEME)
+@scalar("INT_FROM_BYTES(data BYTES, [order STRING]) -> INTEGER", theme=THEME, constants=_ORDER)
 def int_from_bytes(data: bytes, order: str = "BIG_ENDIAN") -> float | None:
     """The number in 4 bytes, `BIG_ENDIAN` (as it is by default) or `LITTLE_ENDIAN`; NULL for other lengths."""
     return _unpacked(data, order, "i")
 
 
-@scalar("BIGINT_FROM_BYTES(data BYTES, [order STRING]) -> BIGINT", theme=THEME)
+@scalar("BIGINT_FROM_BYTES(data BYTES, [order STRING]) -> BIGINT", theme=THEME, constants=_ORDER)
 def bigint_from_bytes(data: bytes, order: str = "BIG_ENDIAN") -> float | None:
     """The number in 8 bytes, `BIG_ENDIAN` (as it is by default) or `LITTLE_ENDIAN`; NULL for other lengths."""
     return _unpacked(data, order, "q")
 
 
-@scalar("DOUBLE_FROM_BYTES(data BYTES, [order STRING]) -> DOUBLE", theme=THEME)
+@scalar("DOUBLE_FROM_BYTES(data BYTES, [order STRING]) -> DOUBLE", theme=THEME, constants=_ORDER)
 def double_from_bytes(data: bytes, order: str = "BIG_ENDIAN") -> float | None:
     """The number in 8 bytes, `BIG_ENDIAN` (as it is by default) or `LITTLE_ENDIAN`; NULL for other lengths."""
     return _unpacked(data, order, "d")

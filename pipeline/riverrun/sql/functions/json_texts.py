@@ -5,14 +5,15 @@ from __future__ import annotations
 import base64
 import decimal
 import json
+import math
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from riverrun.sql.functions.iso import iso_date, iso_time, iso_timestamp
 from riverrun.sql.functions.registry import scalar
 from riverrun.sql.functions.values import check_size
 from riverrun.sql.types import Array, Map, Primitive, SqlType, Struct
+from riverrun.sql.values import date_text, double_text, time_text, timestamp_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,26 +22,48 @@ THEME = "JSON"
 _INVALID = object()
 _MOST_DIGITS = 1000
 """Numbers with more digits before or behind the point are written with an exponent: 1e999999999 has a thousand million."""
-_DECODER = json.JSONDecoder(parse_float=decimal.Decimal)
 _STEP = re.compile(r"""\.(?P<name>[^.\[\]]+)|\[\s*(?:(?P<index>-?\d+)|'(?P<single>[^']*)'|"(?P<double>[^"]*)")\s*\]""")
 
 
-def _parsed(text: str | None) -> Any:
+def _no_json(constant: str) -> None:
+    """Refuse NaN and infinities, which Python reads."""
+    message = f"{constant} is no JSON"
+    raise ValueError(message)
+
+
+_DECODER = json.JSONDecoder(parse_float=decimal.Decimal, parse_constant=_no_json)
+_MISTAKES = (ValueError, ArithmeticError, RecursionError)
+
+
+def _decoded(text: str | None) -> Any:
     """Parse JSON, with all digits of its numbers."""
-    if text is None:
-        return _INVALID
     try:
-        return json.loads(text, parse_float=decimal.Decimal)
-    except (ValueError, RecursionError):  # nested too deeply to be read
+        return _INVALID if text is None else _DECODER.decode(text)
+    except _MISTAKES:
         return _INVALID
+
+
+def _parsed(text: str | None) -> Any:
+    """Parse JSON whose texts have whole characters only."""
+    return _sound(text, _decoded(text))
 
 
 def _first(text: str) -> Any:
     """Parse the JSON at the beginning of a text."""
     try:
-        return _DECODER.raw_decode(text.lstrip())[0]
-    except (ValueError, RecursionError):  # nested too deeply to be read
+        return _sound(text, _DECODER.raw_decode(text.lstrip())[0])
+    except _MISTAKES:
         return _INVALID
+
+
+def _sound(text: str | None, value: Any) -> Any:
+    """Return a value, unless an escape has made half of a character, which no text can have."""
+    if text is not None and "\\ud" in text.lower() and value is not _INVALID:
+        try:
+            json.dumps(value, ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError:
+            return _INVALID
+    return value
 
 
 def _as_text(value: Any) -> str:
@@ -66,7 +89,7 @@ def _steps(path: str) -> tuple[str | int, ...]:
     return tuple(found)
 
 
-@scalar("EXTRACTJSONFIELD(json STRING, path STRING) -> STRING", theme=THEME)
+@scalar("EXTRACTJSONFIELD(json STRING, path STRING) -> STRING", theme=THEME, constants={"path": _steps})
 def extracted(text: str, path: str) -> str | None:
     """The field at a path such as `$.log.tags[0]`: a string as it is, anything else as JSON. NULL if it is not there."""
     value = _first(text)
@@ -83,7 +106,7 @@ def extracted(text: str, path: str) -> str | None:
 @scalar("IS_JSON_STRING(json STRING) -> BOOLEAN", theme=THEME, nulls=True)
 def is_json(text: str | None) -> bool:
     """Whether a text is valid JSON."""
-    return _parsed(text) is not _INVALID
+    return _decoded(text) is not _INVALID
 
 
 @scalar("JSON_ARRAY_LENGTH(json STRING) -> INTEGER", theme=THEME)
@@ -145,9 +168,9 @@ def to_json(type_: SqlType | None) -> Callable[[Any], str]:
 
 
 _PREPARED: dict[SqlType, Callable[[Any], Any]] = {
-    Primitive.DATE: iso_date,
-    Primitive.TIME: iso_time,
-    Primitive.TIMESTAMP: iso_timestamp,
+    Primitive.DATE: date_text,
+    Primitive.TIME: time_text,
+    Primitive.TIMESTAMP: timestamp_text,
     Primitive.BYTES: lambda value: base64.b64encode(value).decode(),
 }
 
@@ -178,6 +201,8 @@ def _written(value: Any) -> str:
     match value:
         case decimal.Decimal():
             return f"{value:f}" if abs(value.adjusted()) < _MOST_DIGITS else str(value)
+        case float() if not math.isfinite(value):
+            return f'"{double_text(value)}"'
         case list():
             return f"[{','.join(map(_written, value))}]"
         case dict():

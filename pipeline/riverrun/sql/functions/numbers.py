@@ -7,9 +7,10 @@ import math
 import random
 from typing import TYPE_CHECKING, Any
 
-from riverrun.sql.functions.conversions import DIGITS, scaled
+from riverrun.sql.functions.conversions import DIGITS
 from riverrun.sql.functions.registry import scalar
-from riverrun.sql.types import Decimal, SqlType
+from riverrun.sql.types import Decimal, Primitive, SqlType
+from riverrun.sql.values import in_range, rounded_to, saturated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 THEME = "Numbers"
 _INTEGERS = ("INTEGER", "BIGINT")
+_MOST_PLACES = 400
+"""Digits before the point that no number has."""
 
 
 def _overloads(name: str, parameters: str, types: tuple[str, ...]) -> list[str]:
@@ -29,24 +32,42 @@ def _declare_all(signatures: list[str], run: Callable[..., Any], description: st
         scalar(signature, theme=THEME, description=description)(run)
 
 
-_declare_all(_overloads("ABS", "number ?", (*_INTEGERS, "DOUBLE", "D")), abs, "The number without its sign.")
+def _absolute(bits: int) -> Callable[[int], int]:
+    """Return Java's `Math.abs`, by which the least number is its own absolute value."""
+    least = -(1 << (bits - 1))
+    return lambda value: value if value == least else abs(value)
+
+
+def _declare_of_decimals(signature: str, run: Callable[..., decimal.Decimal], description: str) -> None:
+    """Declare a function whose results have the type of its first argument; it raises for those that do not fit."""
+
+    def made(type_: Argument, *_others: Argument) -> Callable[..., decimal.Decimal]:
+        assert isinstance(type_, Decimal)  # noqa: S101 - the signature says so
+        rounded = rounded_to(type_)
+        return lambda *values: rounded(run(*values))
+
+    scalar(signature, theme=THEME, description=description, typed=True)(made)
+
+
+_ABS = "The number without its sign."
+for _type, _bits in zip(_INTEGERS, (32, 64), strict=True):
+    _declare_all(_overloads("ABS", "number ?", (_type,)), _absolute(_bits), _ABS)
+_declare_all(_overloads("ABS", "number ?", ("DOUBLE",)), abs, _ABS)
+_declare_all(_overloads("ABS", "number ?", ("D",)), decimal.Decimal.copy_abs, _ABS)
 
 
 def _whole(rounding: str) -> Callable[[decimal.Decimal], decimal.Decimal]:
-    def run(value: decimal.Decimal) -> decimal.Decimal:
-        return scaled(value.to_integral_value(rounding, DIGITS), -int(value.as_tuple().exponent))
-
-    return run
+    return lambda value: value.to_integral_value(rounding, DIGITS)
 
 
 _FLOOR = "The largest whole number that is not above the number."
 _CEIL = "The smallest whole number that is not below the number."
 _declare_all(_overloads("FLOOR", "number ?", _INTEGERS), lambda value: value, _FLOOR)
 _declare_all(_overloads("FLOOR", "number ?", ("DOUBLE",)), lambda value: _finite(value, math.floor), _FLOOR)
-_declare_all(_overloads("FLOOR", "number ?", ("D",)), _whole(decimal.ROUND_FLOOR), _FLOOR)
+_declare_of_decimals("FLOOR(number D) -> D", _whole(decimal.ROUND_FLOOR), _FLOOR)
 _declare_all(_overloads("CEIL", "number ?", _INTEGERS), lambda value: value, _CEIL)
 _declare_all(_overloads("CEIL", "number ?", ("DOUBLE",)), lambda value: _finite(value, math.ceil), _CEIL)
-_declare_all(_overloads("CEIL", "number ?", ("D",)), _whole(decimal.ROUND_CEILING), _CEIL)
+_declare_of_decimals("CEIL(number D) -> D", _whole(decimal.ROUND_CEILING), _CEIL)
 
 
 def _finite(value: float, run: Callable[[float], int]) -> float:
@@ -64,31 +85,49 @@ _TRUNC = "The number cut off behind so many digits, towards zero; without digits
 
 def _rounded(value: decimal.Decimal, digits: int, rounding: str | None) -> decimal.Decimal:
     """Round a number; without a rounding mode, halves go towards positive infinity."""
+    if digits >= -int(value.as_tuple().exponent):
+        return value
+    if digits < -_MOST_PLACES:
+        return decimal.Decimal(0)
     chosen = rounding or (decimal.ROUND_HALF_DOWN if value < 0 else decimal.ROUND_HALF_UP)
     return value.quantize(decimal.Decimal(1).scaleb(-digits), chosen, DIGITS)
 
 
-def _declare_rounding(name: str, rounding: str | None, description: str) -> None:
-    def of_decimal(value: decimal.Decimal, digits: int) -> decimal.Decimal:
-        return scaled(_rounded(value, digits, rounding), -int(value.as_tuple().exponent))
-
-    def of_double(value: float, digits: int = 0) -> float:
+def _rounded_double(rounding: str | None) -> Callable[..., float]:
+    def run(value: float, digits: int = 0) -> float:
         return float(_rounded(decimal.Decimal(repr(value)), digits, rounding)) + 0.0 if math.isfinite(value) else value
 
-    def of_whole(value: int, digits: int = 0) -> int:
-        return int(_rounded(decimal.Decimal(value), digits, rounding))
+    return run
 
-    def to_bigint(value: float) -> int:
-        return int(of_double(value))
 
-    for type_ in _INTEGERS:
-        scalar(f"{name}(number {type_}, [digits INTEGER]) -> {type_}", theme=THEME, description=description)(of_whole)
-    scalar(f"{name}(number DOUBLE) -> BIGINT", theme=THEME, description=description)(to_bigint)
-    scalar(f"{name}(number DOUBLE, digits INTEGER) -> DOUBLE", theme=THEME, description=description)(of_double)
-    scalar(f"{name}(number D) -> D", theme=THEME, description=description, returns=_without_scale)(
-        lambda value: _rounded(value, 0, rounding)
+def _declare_rounding(name: str, rounding: str | None, description: str) -> None:
+    of_double = _rounded_double(rounding)
+
+    def of_whole(type_: Primitive) -> Callable[..., int]:
+        return lambda value, digits=0: in_range(int(_rounded(decimal.Decimal(value), digits, rounding)), type_)
+
+    for type_ in (Primitive.INTEGER, Primitive.BIGINT):
+        signature = f"{name}(number {type_}, [digits INTEGER]) -> {type_}"
+        scalar(signature, theme=THEME, description=description)(of_whole(type_))
+    scalar(f"{name}(number DOUBLE) -> BIGINT", theme=THEME, description=description)(
+        lambda value: saturated(of_double(value), Primitive.BIGINT)
     )
-    scalar(f"{name}(number D, digits INTEGER) -> D", theme=THEME, description=description)(of_decimal)
+    scalar(f"{name}(number DOUBLE, digits INTEGER) -> DOUBLE", theme=THEME, description=description)(of_double)
+    scalar(f"{name}(number D) -> D", theme=THEME, description=description, returns=_without_scale, typed=True)(
+        lambda type_: _to_whole(type_, rounding)
+    )
+    _declare_of_decimals(
+        f"{name}(number D, digits INTEGER) -> D",
+        lambda value, digits: _rounded(value, digits, rounding),
+        description,
+    )
+
+
+def _to_whole(type_: Argument, rounding: str | None) -> Callable[[decimal.Decimal], decimal.Decimal]:
+    returns = _without_scale((type_,))
+    assert isinstance(returns, Decimal)  # noqa: S101 - it has just been made
+    rounded = rounded_to(returns)
+    return lambda value: rounded(_rounded(value, 0, rounding))
 
 
 _declare_rounding("ROUND", None, _ROUND)
@@ -164,7 +203,7 @@ def pi() -> float:
     return math.pi
 
 
-@scalar("RANDOM() -> DOUBLE", theme=THEME)
+@scalar("RANDOM() -> DOUBLE", theme=THEME, is_late=True)
 def random_number() -> float:
     """A number by chance, from 0 to below 1; another one when a record is processed again."""
     return random.random()  # noqa: S311 - no secret

@@ -139,7 +139,15 @@ def _part(data: bytes, span: tuple[int, int]) -> str | None:
     return None if start < 0 else data[start:end].decode("utf-8", "surrogatepass")
 
 
-@scalar("REGEXP_EXTRACT(pattern STRING, text STRING, [group INTEGER]) -> STRING", theme=THEME)
+_PATTERN = {"pattern": _compiled}
+
+
+@scalar(
+    "REGEXP_EXTRACT(pattern STRING, text STRING, [group INTEGER]) -> STRING",
+    theme=THEME,
+    constants=_PATTERN,
+    is_late=True,
+)
 def extracted(pattern: str, text: str, group: int = 0) -> str | None:
     """The first part that matches, or a group of it; NULL if nothing matches."""
     data = _encoded(text)
@@ -147,7 +155,12 @@ def extracted(pattern: str, text: str, group: int = 0) -> str | None:
     return _part(data, found[group]) if 0 <= group < len(found) else None
 
 
-@scalar("REGEXP_EXTRACT_ALL(pattern STRING, text STRING, [group INTEGER]) -> ARRAY<STRING>", theme=THEME)
+@scalar(
+    "REGEXP_EXTRACT_ALL(pattern STRING, text STRING, [group INTEGER]) -> ARRAY<STRING>",
+    theme=THEME,
+    constants=_PATTERN,
+    is_late=True,
+)
 def all_extracted(pattern: str, text: str, group: int = 0) -> list[str | None] | None:
     """All parts that match, or a group of each."""
     data = _encoded(text)
@@ -156,7 +169,9 @@ def all_extracted(pattern: str, text: str, group: int = 0) -> list[str | None] |
     return [_part(data, found[group]) for found in _matches(pattern, data)]
 
 
-@scalar("REGEXP_REPLACE(text STRING, pattern STRING, new STRING) -> STRING", theme=THEME)
+@scalar(
+    "REGEXP_REPLACE(text STRING, pattern STRING, new STRING) -> STRING", theme=THEME, constants=_PATTERN, is_late=True
+)
 def pattern_replaced(text: str, pattern: str, new: str) -> str:
     """The text with every part that matches replaced; `$1` is a group."""
     data, template, compiled = _encoded(text), _template(new), _compiled(pattern)
@@ -200,7 +215,9 @@ def _template(new: str) -> tuple[bytes | str, ...]:
     return tuple(part for part in parts if part)
 
 
-@scalar("REGEXP_SPLIT_TO_ARRAY(text STRING, pattern STRING) -> ARRAY<STRING>", theme=THEME)
+@scalar(
+    "REGEXP_SPLIT_TO_ARRAY(text STRING, pattern STRING) -> ARRAY<STRING>", theme=THEME, constants=_PATTERN, is_late=True
+)
 def pattern_split(text: str, pattern: str) -> list[str | None]:
     """The parts between matches; single characters if the pattern is empty."""
     if not pattern:

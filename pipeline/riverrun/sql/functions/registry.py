@@ -13,6 +13,8 @@ from riverrun.sql.functions.signatures import (
     Argument,
     Bound,
     LambdaOf,
+    LambdaType,
+    Pattern,
     Signature,
     fits,
     parse_signature,
@@ -20,8 +22,11 @@ from riverrun.sql.functions.signatures import (
 )
 from riverrun.sql.functions.values import MOST_CHARACTERS, MOST_ITEMS, within
 from riverrun.sql.types import Array, Map, Primitive, SqlType
+from riverrun.sql.values import checked
 
 F = TypeVar("F", bound=Callable[..., Any])
+Check = Callable[[Any], object]
+"""Raises ValueError for a value."""
 Literals = Mapping[int, Any] | Sequence[Any]
 """Constant arguments by position; None, or no entry, for other arguments."""
 
@@ -37,6 +42,10 @@ class Scalar:
     name: str
     returns: SqlType
     apply: Callable[..., Any]
+    checks: tuple[Check | None, ...] = ()
+    """For each argument, the function that refuses constants with which there is never a result."""
+    is_late: bool = False
+    """Whether it is never computed before there are rows: its results may be large, slow, different each time, or users'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +107,12 @@ class Overload:
     takes_nulls: frozenset[int] | bool = False
     typed: bool = False
     own: bool = True
+    constants: Mapping[str, Check] = field(default_factory=dict)
+    is_late: bool = False
+
+    def checks(self, count: int) -> tuple[Check | None, ...]:
+        """Return the check of each of `count` arguments."""
+        return tuple(self.constants.get(name) for name in self.signature.names(count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +130,15 @@ class Match:
             return self.overload.returns(self.given)
         return resolved(self.overload.signature.returns, self.bound)
 
-    def wanted(self) -> tuple[SqlType | None, ...]:
+    def wanted(self) -> tuple[Argument, ...]:
         """Return the type that each argument must have; None if it is not determined."""
         patterns = self.overload.signature.patterns(len(self.given)) or ()
-        return tuple(resolved(pattern, self.bound) for pattern in patterns)
+        return tuple(map(self._wanted, patterns, self.given))
+
+    def _wanted(self, pattern: Pattern, given: Argument) -> Argument:
+        if not isinstance(pattern, LambdaOf) or not isinstance(given, LambdaType):
+            return resolved(pattern, self.bound)
+        return LambdaType(given.parameters, resolved(pattern.returns, self.bound) or given.returns)
 
     def converted(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function with its arguments widened first."""
@@ -132,6 +152,10 @@ class Match:
 
 
 def _step(given: Argument, wanted: Argument) -> Callable[[Any], Any] | None:
+    """Return the function that widens a value, or the results of a lambda."""
+    if isinstance(given, LambdaType) and isinstance(wanted, LambdaType):
+        convert = conversion(given.returns, wanted.returns)
+        return convert and (lambda function: lambda *values: convert(function(*values)))
     return conversion(given, wanted) if isinstance(given, SqlType) and isinstance(wanted, SqlType) else None
 
 
@@ -226,6 +250,8 @@ def scalar(
     returns: Callable[[tuple[Argument, ...]], SqlType] | None = None,
     nulls: bool | frozenset[int] = False,
     typed: bool = False,
+    constants: Mapping[str, Check] | None = None,
+    is_late: bool = False,
 ) -> Callable[[F], F]:
     """Declare a function of the values of one row.
 
@@ -237,8 +263,12 @@ def scalar(
         nulls: Whether the function accepts NULLs, or which of its arguments may be NULL. Otherwise a NULL makes the result
             NULL.
         typed: Whether the decorated function takes the types of the arguments, and returns the function of their values.
+        constants: Functions by parameter that raise ValueError for constants with which there is never a result.
+        is_late: Whether it is never computed before there are rows, even of constants.
     """
-    return _declare("scalar", signature, theme, description, returns, nulls=nulls, typed=typed)
+    return _declare(
+        "scalar", signature, theme, description, returns, nulls=nulls, typed=typed, constants=constants, is_late=is_late
+    )
 
 
 def aggregate(signature: str, *, theme: str = "Aggregates", description: str = "") -> Callable[[F], F]:
@@ -260,6 +290,8 @@ def _declare(
     *,
     nulls: bool | frozenset[int],
     typed: bool = False,
+    constants: Mapping[str, Check] | None = None,
+    is_late: bool = False,
 ) -> Callable[[F], F]:
     def declared(run: F) -> F:
         said = " ".join((description or run.__doc__ or "").split())
@@ -273,6 +305,8 @@ def _declare(
                 returns=returns,
                 takes_nulls=nulls,
                 typed=typed,
+                constants=constants or {},
+                is_late=is_late,
             )
         )
         return run
@@ -313,9 +347,19 @@ def find_scalar(name: str, argument_types: Sequence[Argument]) -> Scalar:
     if returns is None:
         msg = "scalar"
         raise REGISTRY.refusal(msg, name, tuple(argument_types))
-    made = match.overload.run(*argument_types) if match.overload.typed else match.overload.run
-    run = _guarded(made, nulls=match.overload.takes_nulls, most=_most(returns))
-    return Scalar(match.overload.signature.name, returns, match.converted(run))
+    overload = match.overload
+    made = overload.run(*argument_types) if overload.typed else overload.run
+    run = match.converted(_guarded(made, nulls=overload.takes_nulls, most=_most(returns)))
+    if not overload.own:
+        run = in_type(run, returns)
+    checks = overload.checks(len(argument_types))
+    return Scalar(overload.signature.name, returns, run, checks, overload.is_late or not overload.own)
+
+
+def in_type(run: Callable[..., Any], returns: SqlType) -> Callable[..., Any]:
+    """Return a user's function with results that have their type; it raises for others."""
+    fit = checked(returns)
+    return lambda *values: fit(run(*values))
 
 
 def _most(returns: SqlType) -> int | None:
@@ -442,4 +486,5 @@ def find_table_function(name: str, argument_types: Sequence[Argument]) -> TableF
     if returns is None:
         msg = "table"
         raise REGISTRY.refusal(msg, name, tuple(argument_types))
-    return TableFunction(returns, match.converted(match.overload.run))
+    run = match.converted(match.overload.run)
+    return TableFunction(returns, run if match.overload.own else in_type(run, Array(returns)))

@@ -110,13 +110,20 @@ class Signature:
 
     def patterns(self, count: int) -> tuple[Pattern, ...] | None:
         """Return a pattern for each of `count` arguments; None if there are too few or too many."""
-        patterns = tuple(parameter.pattern for parameter in self.parameters)
-        if count < self.required:
+        if count < self.required or (self.repeated is None and count > len(self.parameters)):
             return None
+        return tuple(each.pattern for each in self._repeated(count))
+
+    def names(self, count: int) -> tuple[str, ...]:
+        """Return the name of the parameter for each of `count` arguments."""
+        return tuple(each.name for each in self._repeated(count))
+
+    def _repeated(self, count: int) -> tuple[Parameter, ...]:
         if self.repeated is None:
-            return patterns[:count] if count <= len(patterns) else None
-        before, after = patterns[: self.repeated], patterns[self.repeated + 1 :]
-        return before + patterns[self.repeated : self.repeated + 1] * (count - len(before) - len(after)) + after
+            return self.parameters[:count]
+        before, after = self.parameters[: self.repeated], self.parameters[self.repeated + 1 :]
+        repeated = self.parameters[self.repeated : self.repeated + 1]
+        return before + repeated * (count - len(before) - len(after)) + after
 
 
 _SIGNATURE = re.compile(r"(?P<name>\w+)\((?P<parameters>.*)\) -> (?P<returns>.*)", re.DOTALL)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 THEME = "Strings"
+_HALVES = range(0xD800, 0xE000)
+"""Code points of halves of characters, which no text has."""
 
 
 @scalar("UCASE(text STRING) -> STRING", theme=THEME)
@@ -84,7 +86,7 @@ def _joined(separator: Any, texts: Sequence[Any]) -> Any:
     return separator.join(present)
 
 
-@scalar("REPLACE(text STRING, old STRING, new STRING) -> STRING", theme=THEME)
+@scalar("REPLACE(text STRING, old STRING, new STRING) -> STRING", theme=THEME, is_late=True)
 def replaced(text: str, old: str, new: str) -> str:
     """The text with every occurrence of a part replaced."""
     check_size(len(text) + max(len(new) - len(old), 0) * text.count(old))
@@ -124,9 +126,16 @@ def split(text: Any, delimiter: Any) -> list[Any]:
     return [text] if not text else [text[at : at + 1] for at in range(len(text))]
 
 
+def _not_empty(text: Any) -> None:
+    if not text:
+        message = "nothing to pad with, or to split at"
+        raise ValueError(message)
+
+
 @scalar(
     "SPLIT_TO_MAP(text STRING, between_entries STRING, between_key_and_value STRING) -> MAP<STRING, STRING>",
     theme=THEME,
+    constants={"between_entries": _not_empty, "between_key_and_value": _not_empty},
 )
 def split_to_map(text: str, entries: str, pair: str) -> dict[str, str] | None:
     """A map of the entries in a text; later ones win, parts without a value are left out."""
@@ -135,6 +144,15 @@ def split_to_map(text: str, entries: str, pair: str) -> dict[str, str] | None:
     check_size(text.count(entries), MOST_ITEMS)
     parts = [entry.split(pair, 2) for entry in text.split(entries) if entry]
     return {part[0]: part[1] for part in parts if len(part) > 1}
+
+
+def _not_negative(size: int) -> None:
+    if size < 0:
+        message = f"a length below zero: {size}"
+        raise ValueError(message)
+
+
+_PADDED = {"length": _not_negative, "padding": _not_empty}
 
 
 def _padding(text: Any, size: int, padding: Any) -> Any:
@@ -146,16 +164,16 @@ def _padding(text: Any, size: int, padding: Any) -> Any:
     return (padding * (missing // len(padding) + 1))[:missing]
 
 
-@scalar("LPAD(text STRING, length INTEGER, padding STRING) -> STRING", theme=THEME)
-@scalar("LPAD(data BYTES, length INTEGER, padding BYTES) -> BYTES", theme=THEME)
+@scalar("LPAD(text STRING, length INTEGER, padding STRING) -> STRING", theme=THEME, constants=_PADDED, is_late=True)
+@scalar("LPAD(data BYTES, length INTEGER, padding BYTES) -> BYTES", theme=THEME, constants=_PADDED, is_late=True)
 def left_padded(text: Any, size: int, padding: Any) -> Any:
     """The text or bytes, padded at the left or cut off."""
     added = _padding(text, size, padding)
     return None if added is None else added + text[:size]
 
 
-@scalar("RPAD(text STRING, length INTEGER, padding STRING) -> STRING", theme=THEME)
-@scalar("RPAD(data BYTES, length INTEGER, padding BYTES) -> BYTES", theme=THEME)
+@scalar("RPAD(text STRING, length INTEGER, padding STRING) -> STRING", theme=THEME, constants=_PADDED, is_late=True)
+@scalar("RPAD(data BYTES, length INTEGER, padding BYTES) -> BYTES", theme=THEME, constants=_PADDED, is_late=True)
 def right_padded(text: Any, size: int, padding: Any) -> Any:
     """The text or bytes, padded at the right or cut off."""
     added = _padding(text, size, padding)
@@ -165,7 +183,7 @@ def right_padded(text: Any, size: int, padding: Any) -> Any:
 @scalar("CHR(code INTEGER) -> STRING", theme=THEME)
 def character(code: int) -> str | None:
     """The character of a code point; NULL if there is none."""
-    return chr(code) if 0 <= code <= sys.maxunicode else None
+    return chr(code) if 0 <= code <= sys.maxunicode and code not in _HALVES else None
 
 
 @scalar("CHR(code STRING) -> STRING", theme=THEME)
@@ -175,7 +193,10 @@ def escaped_character(code: str) -> str | None:
     if units is None:
         return None
     data = bytes.fromhex(code.replace("\\u", ""))
-    text = data.decode("utf-16-be", errors="surrogatepass")
+    try:
+        text = data.decode("utf-16-be")
+    except ValueError:  # half of a character
+        return None
     return text if len(text) == 1 else None
 
 
@@ -185,7 +206,7 @@ def md5(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
-@scalar("UUID() -> STRING", theme=THEME)
+@scalar("UUID() -> STRING", theme=THEME, is_late=True)
 def random_uuid() -> str:
     """A UUID by chance, or one of 16 bytes; one by chance changes when a record is processed again."""
     return str(uuid.uuid4())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from riverrun.sql.functions.date_formats import date_format, moment_of, zone
-from riverrun.sql.functions.iso import DAY, EPOCH
+from riverrun.sql.functions.date_formats import LETTERS_OF_DATES, LETTERS_OF_TIMES, date_format, moment_of, zone
 from riverrun.sql.functions.registry import scalar
+from riverrun.sql.types import Primitive
+from riverrun.sql.values import DAY_MS, EPOCH, in_range
 
 THEME = "Dates and times"
 _UNITS: dict[str, int] = {
@@ -15,17 +16,24 @@ _UNITS: dict[str, int] = {
     "SECOND": 1000,
     "MINUTE": 60_000,
     "HOUR": 3_600_000,
-    "DAY": DAY,
-    "WEEK": 7 * DAY,
+    "DAY": DAY_MS,
+    "WEEK": 7 * DAY_MS,
 }
 
 
-def _milliseconds(unit: str, count: int) -> int:
-    name = unit.upper().removesuffix("S")
-    if name not in _UNITS:
-        message = f"{unit} is no unit of time; there are {', '.join(_UNITS)}"
+def _unit(name: str) -> int:
+    """Return the milliseconds of a unit of time."""
+    found = _UNITS.get(name.upper().removesuffix("S"))
+    if found is None:
+        message = f"{name} is no unit of time; there are {', '.join(f'{each}S' for each in _UNITS)}"
         raise ValueError(message)
-    return _UNITS[name] * count
+    return found
+
+
+_UNIT = {"unit": _unit}
+_PATTERN = {"pattern": date_format, "zone": zone}
+_DATE_PATTERN = {"pattern": lambda pattern: date_format(pattern, LETTERS_OF_DATES)}
+_TIME_PATTERN = {"pattern": lambda pattern: date_format(pattern, LETTERS_OF_TIMES)}
 
 
 def _moment(milliseconds: int, in_zone: dt.tzinfo = dt.UTC) -> dt.datetime:
@@ -36,76 +44,85 @@ def _since_epoch(moment: dt.datetime) -> int:
     return (moment - EPOCH) // dt.timedelta(milliseconds=1)
 
 
-@scalar("DATEADD(unit STRING, interval INTEGER, date DATE) -> DATE", theme=THEME)
+@scalar("DATEADD(unit STRING, interval INTEGER, date DATE) -> DATE", theme=THEME, constants=_UNIT)
 def add_to_date(unit: str, interval: int, date: int) -> int:
     """The date some time later; the unit is a word such as DAYS."""
-    return (date * DAY + _milliseconds(unit, interval)) // DAY
+    return in_range((date * DAY_MS + _unit(unit) * interval) // DAY_MS, Primitive.DATE)
 
 
-@scalar("DATESUB(unit STRING, interval INTEGER, date DATE) -> DATE", theme=THEME)
+@scalar("DATESUB(unit STRING, interval INTEGER, date DATE) -> DATE", theme=THEME, constants=_UNIT)
 def take_from_date(unit: str, interval: int, date: int) -> int:
     """The date some time earlier."""
     return add_to_date(unit, -interval, date)
 
 
-@scalar("TIMEADD(unit STRING, interval INTEGER, time TIME) -> TIME", theme=THEME)
+@scalar("TIMEADD(unit STRING, interval INTEGER, time TIME) -> TIME", theme=THEME, constants=_UNIT)
 def add_to_time(unit: str, interval: int, time: int) -> int:
     """The time some time later; it begins again at midnight."""
-    return (time + _milliseconds(unit, interval)) % DAY
+    return (time + _unit(unit) * interval) % DAY_MS
 
 
-@scalar("TIMESUB(unit STRING, interval INTEGER, time TIME) -> TIME", theme=THEME)
+@scalar("TIMESUB(unit STRING, interval INTEGER, time TIME) -> TIME", theme=THEME, constants=_UNIT)
 def take_from_time(unit: str, interval: int, time: int) -> int:
     """The time some time earlier; before midnight it is the end of a day."""
     return add_to_time(unit, -interval, time)
 
 
-@scalar("TIMESTAMPADD(unit STRING, interval INTEGER, timestamp TIMESTAMP) -> TIMESTAMP", theme=THEME)
+@scalar("TIMESTAMPADD(unit STRING, interval INTEGER, timestamp TIMESTAMP) -> TIMESTAMP", theme=THEME, constants=_UNIT)
 def add_to_timestamp(unit: str, interval: int, timestamp: int) -> int:
     """The point in time some time later."""
-    return timestamp + _milliseconds(unit, interval)
+    return in_range(timestamp + _unit(unit) * interval, Primitive.TIMESTAMP)
 
 
-@scalar("TIMESTAMPSUB(unit STRING, interval INTEGER, timestamp TIMESTAMP) -> TIMESTAMP", theme=THEME)
+@scalar("TIMESTAMPSUB(unit STRING, interval INTEGER, timestamp TIMESTAMP) -> TIMESTAMP", theme=THEME, constants=_UNIT)
 def take_from_timestamp(unit: str, interval: int, timestamp: int) -> int:
     """The point in time some time earlier."""
     return add_to_timestamp(unit, -interval, timestamp)
 
 
-@scalar("FORMAT_DATE(date DATE, pattern STRING) -> STRING", theme=THEME)
+@scalar("FORMAT_DATE(date DATE, pattern STRING) -> STRING", theme=THEME, constants=_DATE_PATTERN)
 @scalar(
-    "DATETOSTRING(days INTEGER, pattern STRING) -> STRING", theme=THEME, description="An older name: use FORMAT_DATE."
+    "DATETOSTRING(days INTEGER, pattern STRING) -> STRING",
+    theme=THEME,
+    description="An older name: use FORMAT_DATE.",
+    constants=_DATE_PATTERN,
 )
 def format_date(date: int, pattern: str) -> str:
     """The date as text, by a pattern of Java's DateTimeFormatter."""
-    return date_format(pattern).write(_moment(date * DAY))
+    return date_format(pattern, LETTERS_OF_DATES).write(_moment(date * DAY_MS))
 
 
-@scalar("FORMAT_TIME(time TIME, pattern STRING) -> STRING", theme=THEME)
+@scalar("FORMAT_TIME(time TIME, pattern STRING) -> STRING", theme=THEME, constants=_TIME_PATTERN)
 def format_time(time: int, pattern: str) -> str:
     """The time as text, by a pattern of Java's DateTimeFormatter."""
-    return date_format(pattern).write(_moment(time))
+    return date_format(pattern, LETTERS_OF_TIMES).write(_moment(time))
 
 
-@scalar("FORMAT_TIMESTAMP(timestamp TIMESTAMP, pattern STRING, [zone STRING]) -> STRING", theme=THEME)
+@scalar(
+    "FORMAT_TIMESTAMP(timestamp TIMESTAMP, pattern STRING, [zone STRING]) -> STRING", theme=THEME, constants=_PATTERN
+)
 @scalar(
     "TIMESTAMPTOSTRING(milliseconds BIGINT, pattern STRING, [zone STRING]) -> STRING",
     theme=THEME,
     description="An older name: use FORMAT_TIMESTAMP.",
+    constants=_PATTERN,
 )
 def format_timestamp(timestamp: int, pattern: str, in_zone: str = "UTC") -> str:
     """The point in time as text, by a pattern of Java's DateTimeFormatter, in UTC or another zone."""
     return date_format(pattern).write(_moment(timestamp, zone(in_zone)))
 
 
-@scalar("PARSE_DATE(text STRING, pattern STRING) -> DATE", theme=THEME)
+@scalar("PARSE_DATE(text STRING, pattern STRING) -> DATE", theme=THEME, constants=_PATTERN)
 def parse_date(text: str, pattern: str) -> int:
     """The date that a text begins with, by a pattern of Java's DateTimeFormatter."""
     return _date(date_format(pattern).read(text, is_whole=False))
 
 
 @scalar(
-    "STRINGTODATE(text STRING, pattern STRING) -> INTEGER", theme=THEME, description="An older name: use PARSE_DATE."
+    "STRINGTODATE(text STRING, pattern STRING) -> INTEGER",
+    theme=THEME,
+    description="An older name: use PARSE_DATE.",
+    constants=_PATTERN,
 )
 def string_to_date(text: str, pattern: str) -> int:
     """The date in a text, by a pattern of Java's DateTimeFormatter."""
@@ -116,25 +133,30 @@ def _date(fields: dict[str, Any]) -> int:
     return (moment_of(fields, dt.UTC).date() - EPOCH.date()).days
 
 
-@scalar("PARSE_TIME(text STRING, pattern STRING) -> TIME", theme=THEME)
+@scalar("PARSE_TIME(text STRING, pattern STRING) -> TIME", theme=THEME, constants=_TIME_PATTERN)
 def parse_time(text: str, pattern: str) -> int:
     """The time in a text, by a pattern of Java's DateTimeFormatter."""
-    moment = moment_of(date_format(pattern).read(text), dt.UTC)
-    return _since_epoch(moment.replace(tzinfo=dt.UTC)) % DAY
+    moment = moment_of(date_format(pattern, LETTERS_OF_TIMES).read(text), dt.UTC)
+    return _since_epoch(moment.replace(tzinfo=dt.UTC)) % DAY_MS
 
 
-@scalar("PARSE_TIMESTAMP(text STRING, pattern STRING, [zone STRING]) -> TIMESTAMP", theme=THEME)
+@scalar("PARSE_TIMESTAMP(text STRING, pattern STRING, [zone STRING]) -> TIMESTAMP", theme=THEME, constants=_PATTERN)
 @scalar(
     "STRINGTOTIMESTAMP(text STRING, pattern STRING, [zone STRING]) -> BIGINT",
     theme=THEME,
     description="An older name: use PARSE_TIMESTAMP.",
+    constants=_PATTERN,
 )
 def parse_timestamp(text: str, pattern: str, in_zone: str = "UTC") -> int:
     """The point in time in a text, by a pattern of Java's DateTimeFormatter; in UTC unless text or zone say otherwise."""
     return _since_epoch(moment_of(date_format(pattern).read(text), zone(in_zone)))
 
 
-@scalar("CONVERT_TZ(timestamp TIMESTAMP, from STRING, to STRING) -> TIMESTAMP", theme=THEME)
+@scalar(
+    "CONVERT_TZ(timestamp TIMESTAMP, from STRING, to STRING) -> TIMESTAMP",
+    theme=THEME,
+    constants={"from": zone, "to": zone},
+)
 def convert_zone(timestamp: int, given: str, wanted: str) -> int:
     """The point in time that shows in UTC the local time of one zone as another zone's clocks have it."""
     local = _moment(timestamp).replace(tzinfo=zone(given))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, get_args, get_origin
 
 from riverrun.errors import TopologyError
-from riverrun.sql.functions.registry import REGISTRY, Aggregate, AggregateCall, Overload
+from riverrun.sql.functions.registry import REGISTRY, Aggregate, AggregateCall, Overload, in_type
 from riverrun.sql.functions.signatures import ArrayOf, MapOf, Parameter, Pattern, Signature, StructOf
 from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
 
@@ -35,7 +35,8 @@ def udf(function: F) -> F:
     Parameters and result have annotations: int for BIGINT, float for DOUBLE, str, bool, bytes, list[X], dict[str, X], or
     `Annotated[decimal.Decimal, Decimal(precision, scale)]`. `Annotated` may contain any type of `riverrun.sql.types`.
 
-    A NULL makes the result NULL, except for parameters annotated `X | None`, which get None.
+    A NULL makes the result NULL, except for parameters annotated `X | None`, which get None. A result that its type does not
+    have is an error, so NULL: an int counts as a DOUBLE, and a Decimal gets its scale.
 
     Args:
         function: The function. It must have no side effects, because it may run again for a record.
@@ -107,16 +108,17 @@ def udaf(kind: C) -> C:
     result = getattr(made, "result", None)
     returned = state if result is None else _hints(result, f"{name}.result")["return"]
     intermediate = _type(state, name)
+    undo = getattr(made, "undo", None)
 
     def aggregate(call: AggregateCall) -> Aggregate:
         return Aggregate(
             call.returns,
             intermediate,
-            initial=made.initial,
-            add=made.add,
-            merge=made.merge,
-            result=result or _unchanged,
-            undo=getattr(made, "undo", None),
+            initial=in_type(made.initial, intermediate),
+            add=in_type(made.add, intermediate),
+            merge=in_type(made.merge, intermediate),
+            result=_unchanged if result is None else in_type(result, call.returns),
+            undo=undo and in_type(undo, intermediate),
         )
 
     _declare("aggregate", kind, values, returned, aggregate, nulls=True)

@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from riverrun.sql.errors import SqlError, nearest
 from riverrun.sql.grammar.tokens import RESERVED
-from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
+from riverrun.sql.types import MOST_DIGITS, Array, Decimal, Map, Primitive, SqlType, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,13 +20,21 @@ _TYPES = {
     "INT": Primitive.INTEGER,
     "VARCHAR": Primitive.STRING,
 }
-_MOST_DIGITS = 64
 _MOST_NUMBER = (1 << 63) - 1
 _MOST_HEIGHT = 200
 CHAINS = (exp.And, exp.Or)
 """Operators that stand between any number of operands."""
 _UNIT_NAMES = {"MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS", "WEEKS", "MONTHS", "YEARS"}
 _WITH_UNITS = {f"{of}{way}" for of in ("DATE", "TIME", "TIMESTAMP") for way in ("ADD", "SUB")}
+
+
+def _unit(argument: exp.Expr) -> exp.Expr:
+    """Return a word such as DAYS as a text; other arguments are expressions."""
+    if not isinstance(argument, exp.Column) or f"{argument.name.removesuffix('S')}S" not in _UNIT_NAMES:
+        return argument
+    made = exp.Literal.string(argument.name)
+    made.meta.update(argument.meta)
+    return made
 
 
 def _check_height(expression: exp.Expr, token: Token) -> None:
@@ -181,7 +189,7 @@ class ExpressionParser(Parser):
             message = f"DECIMAL has a precision and a scale, and no {len(digits)} numbers"
             raise self.fail(message, self._prev)
         precision, scale = (*digits, 0)[:2]
-        if not 1 <= precision <= _MOST_DIGITS or scale > precision:
+        if not 1 <= precision <= MOST_DIGITS or scale > precision:
             message = f"DECIMAL({precision}, {scale}) is impossible: precision is 1 to 64, and scale at most as much"
             raise self.fail(message, self._prev)
         return Decimal(precision, scale)
@@ -302,13 +310,10 @@ class ExpressionParser(Parser):
         if self.word("DISTINCT"):
             message = f"{name}(DISTINCT ...) is not in the language"
             raise SqlError(message, start)
-        arguments = self.listed(self._unit if name in _WITH_UNITS else self._argument)
-        return exp.Anonymous(this=name, expressions=list(arguments))
-
-    def _unit(self) -> exp.Expr:
-        found = self._argument()
-        is_unit = isinstance(found, exp.Column) and f"{found.name.removesuffix('S')}S" in _UNIT_NAMES
-        return exp.Literal.string(found.name) if is_unit else found
+        arguments = list(self.listed(self._argument))
+        if name in _WITH_UNITS and arguments:
+            arguments[0] = _unit(arguments[0])
+        return exp.Anonymous(this=name, expressions=arguments)
 
     def _argument(self) -> exp.Expr:
         return exp.Star() if self._match(TokenType.STAR) else self.expression_of()

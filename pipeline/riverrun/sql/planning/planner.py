@@ -20,6 +20,7 @@ from riverrun.sql.compiling.coercion import is_widening
 from riverrun.sql.compiling.operators import cast, value_or_null
 from riverrun.sql.errors import SqlError, nearest
 from riverrun.sql.formats import row_serde
+from riverrun.sql.functions.date_formats import date_format
 from riverrun.sql.grammar.statement_parser import UNITS, checked_duration, parse
 from riverrun.sql.grammar.statements import CreateSource, CustomType, DropSource, InsertInto, SetProperty
 from riverrun.sql.planning.queries import Result, planned
@@ -527,6 +528,11 @@ def _timestamp(given: Mapping[str, Any], columns: Any, start: int) -> str | None
         message = f"The TIMESTAMP column set in the WITH clause does not exist in the schema: '{name}'"
         raise SqlError(message, start, hint=nearest(name, types))
     fitting = {Primitive.STRING} if "TIMESTAMP_FORMAT" in given else {Primitive.BIGINT, Primitive.TIMESTAMP}
+    if "TIMESTAMP_FORMAT" in given:
+        try:
+            date_format(str(given["TIMESTAMP_FORMAT"]))
+        except ValueError as error:
+            raise SqlError(str(error), start, hint="No record would have a time.") from None
     if types[name] not in fitting:
         message = (
             f"Timestamp column, `{name}`, should be BIGINT, TIMESTAMP, or a STRING with a timestamp_format specified"

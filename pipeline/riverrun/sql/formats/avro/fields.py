@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 _WHOLE = frozenset({"int", "long"})
 _SAME: dict[SqlType, frozenset[str]] = {
     Primitive.BOOLEAN: frozenset({"boolean"}),
-    Primitive.INTEGER: _WHOLE,
+    Primitive.INTEGER: frozenset({"int"}),
     Primitive.BIGINT: _WHOLE,
     Primitive.DOUBLE: frozenset({"float", "double"}),
     Primitive.STRING: frozenset({"string", "enum"}),
     Primitive.BYTES: frozenset({"bytes", "fixed"}),
-    Primitive.DATE: _WHOLE,
-    Primitive.TIME: _WHOLE,
+    Primitive.DATE: frozenset({"int"}),
     Primitive.TIMESTAMP: _WHOLE,
 }
-"""Types of Avro whose values need no conversion."""
+"""Types of Avro whose values need no conversion, nor a look at their range."""
 
 
 def row_of(columns: Columns, schema: Any) -> Made:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
-from riverrun.sql.compiling.operators import cast, scaled
+from riverrun.sql.compiling.operators import cast
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct
+from riverrun.sql.values import EPOCH, RANGES, decimal_of, double_of, unfit, whole_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def of_avro(type_: SqlType) -> Callable[[Any], Any]:
@@ -22,8 +21,7 @@ def of_avro(type_: SqlType) -> Callable[[Any], Any]:
 
 def _inner_of_avro(type_: SqlType) -> Callable[[Any], Any]:
     if isinstance(type_, Decimal):
-        to_scale = scaled(type_.scale)
-        return lambda value: to_scale(repr(value) if isinstance(value, float) else value)
+        return decimal_of(type_)
     if isinstance(type_, Array):
         item = of_avro(type_.item)
         return lambda value: [item(each) for each in value]
@@ -34,7 +32,10 @@ def _inner_of_avro(type_: SqlType) -> Callable[[Any], Any]:
         }
     if isinstance(type_, Struct):
         return fields_of_avro(type_.fields)
-    return _SIMPLE_READERS.get(type_, _whole)
+    if type_ in RANGES:
+        whole, number_of = whole_of(type_), _NUMBERS.get(type_, _number)
+        return lambda value: whole(number_of(value))
+    return _SIMPLE_READERS[type_]
 
 
 def fields_of_avro(columns: Columns) -> Callable[[Any], dict[str, Any]]:
@@ -56,42 +57,54 @@ def _entries(value: Any) -> Any:
     return value.items() if isinstance(value, dict) else ((each["key"], each["value"]) for each in value)
 
 
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        message = f"{value!r} is no BOOLEAN"
-        raise TypeError(message)
+def _of_class(type_: SqlType, *kinds: type) -> Callable[[Any], Any]:
+    def same(value: Any) -> Any:
+        if not isinstance(value, kinds):
+            raise unfit(value, type_)
+        return value
+
+    return same
+
+
+def _text(value: Any) -> str:
+    """Return a text; other single values are written as in JSON."""
+    if isinstance(value, dict | list | bytes):
+        raise unfit(value, Primitive.STRING)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _number(value: Any) -> Any:
+    """Return a number; of times in microseconds, which SQL has no type for, the microseconds."""
+    if isinstance(value, dt.datetime):
+        return (value - EPOCH) // dt.timedelta(microseconds=1)
+    if isinstance(value, dt.time):
+        return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
     return value
 
 
-def _whole(value: Any) -> int:
-    """Return a number; of times in microseconds, which SQL has no type for, the microseconds."""
-    if isinstance(value, dt.datetime):
-        return (value - _EPOCH) // dt.timedelta(microseconds=1)
-    if isinstance(value, dt.time):
-        return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
-    return int(value)
+def _days(value: Any) -> Any:
+    is_date = isinstance(value, dt.date) and not isinstance(value, dt.datetime)
+    return (value - EPOCH.date()).days if is_date else value
 
 
-def _days(value: Any) -> int:
-    return (value - _EPOCH.date()).days if isinstance(value, dt.date) else int(value)
-
-
-def _time_ms(value: Any) -> int:
+def _time_ms(value: Any) -> Any:
     if not isinstance(value, dt.time):
-        return int(value)
+        return value
     return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
 
 
-def _timestamp_ms(value: Any) -> int:
-    return (value - _EPOCH) // dt.timedelta(milliseconds=1) if isinstance(value, dt.datetime) else int(value)
+def _timestamp_ms(value: Any) -> Any:
+    return (value - EPOCH) // dt.timedelta(milliseconds=1) if isinstance(value, dt.datetime) else value
 
 
-_SIMPLE_READERS: dict[SqlType, Callable[[Any], Any]] = {
-    Primitive.BOOLEAN: _boolean,
-    Primitive.DOUBLE: float,
-    Primitive.STRING: str,
-    Primitive.BYTES: bytes,
+_NUMBERS: dict[SqlType, Callable[[Any], Any]] = {
     Primitive.DATE: _days,
     Primitive.TIME: _time_ms,
     Primitive.TIMESTAMP: _timestamp_ms,
+}
+_SIMPLE_READERS: dict[SqlType, Callable[[Any], Any]] = {
+    Primitive.BOOLEAN: _of_class(Primitive.BOOLEAN, bool),
+    Primitive.DOUBLE: double_of,
+    Primitive.STRING: _text,
+    Primitive.BYTES: _of_class(Primitive.BYTES, bytes),
 }

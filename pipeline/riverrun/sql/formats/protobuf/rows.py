@@ -21,10 +21,12 @@ from riverrun.schemas.protobuf.types import plain_of
 from riverrun.serde.api import Serde
 from riverrun.sql.columns.schema_types.proto_messages import message_of
 from riverrun.sql.columns.written_schemas import as_registered
-from riverrun.sql.compiling.operators import CONTEXT, cast, scaled
+from riverrun.sql.compiling.operators import CONTEXT, cast
 from riverrun.sql.errors import SqlError, nearest
+from riverrun.sql.formats.avro.values import of_avro
 from riverrun.sql.formats.protobuf.written import message_filler
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct, columns_text
+from riverrun.sql.values import EPOCH, RANGES, decimal_of, whole_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
 _FULL_NAME = "ConnectDefault1"
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _NULLABLE = ("OPTIONAL", "WRAPPER")
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_DECIMAL_BYTES = 32
+"""A DECIMAL of 64 digits has 27 bytes."""
 _KEYS = frozenset({Primitive.STRING, Primitive.INTEGER, Primitive.BIGINT, Primitive.BOOLEAN})
 _SCALARS: dict[SqlType, tuple[str, str]] = {
     Primitive.BOOLEAN: ("TYPE_BOOL", "BoolValue"),
@@ -375,7 +378,7 @@ def _fill_decimal(type_: Decimal, message: Any, value: decimal.Decimal) -> None:
 
 
 def _fill_date(message: Any, days: int) -> None:
-    day = (_EPOCH + dt.timedelta(days=days)).date()
+    day = (EPOCH + dt.timedelta(days=days)).date()
     message.year, message.month, message.day = day.year, day.month, day.day
 
 
@@ -415,7 +418,7 @@ def _of_protobuf(type_: SqlType) -> Callable[[Any], Any]:
 
 def _inner_of_protobuf(type_: SqlType) -> Callable[[Any], Any]:
     if isinstance(type_, Decimal):
-        return functools.partial(_decimal, scaled(type_.scale))
+        return functools.partial(_decimal, decimal_of(type_))
     if isinstance(type_, Array):
         item = _of_protobuf(type_.item)
         return lambda value: [item(each) for each in value]
@@ -424,9 +427,10 @@ def _inner_of_protobuf(type_: SqlType) -> Callable[[Any], Any]:
         return lambda value: {to_key(name): part(each) for name, each in value.items()}
     if isinstance(type_, Struct):
         return _fields_of(type_.fields)
-    if type_ in _SCALARS:
-        return _READERS.get(type_, int)
-    return {Primitive.DATE: _days, Primitive.TIME: _time_ms}.get(type_, _timestamp_ms)
+    if type_ not in RANGES:
+        return of_avro(type_)
+    whole, number_of = whole_of(type_), _TIMES.get(type_)
+    return whole if number_of is None else lambda value: whole(number_of(value))
 
 
 def _fields_of(columns: Columns) -> Callable[[Any], dict[str, Any]]:
@@ -439,34 +443,36 @@ def _fields_of(columns: Columns) -> Callable[[Any], dict[str, Any]]:
     return read
 
 
-_READERS: dict[SqlType, Callable[[Any], Any]] = {
-    Primitive.BOOLEAN: bool,
-    Primitive.DOUBLE: float,
-    Primitive.STRING: str,
-    Primitive.BYTES: bytes,
-}
-
-
-def _decimal(to_scale: Callable[[Any], decimal.Decimal], value: Any) -> decimal.Decimal:
+def _decimal(exact: Callable[[Any], decimal.Decimal], value: Any) -> decimal.Decimal:
     if not isinstance(value, dict):
-        return to_scale(repr(value) if isinstance(value, float) else value)
+        return exact(value)
+    if len(value["value"]) > _DECIMAL_BYTES:
+        message = f"a DECIMAL of {len(value['value'])} bytes"
+        raise ValueError(message)
     unscaled = decimal.Decimal(int.from_bytes(value["value"], "big", signed=True))
-    return to_scale(unscaled.scaleb(-value["scale"], CONTEXT))
+    return exact(unscaled.scaleb(-value["scale"], CONTEXT))
 
 
-def _days(value: Any) -> int:
+def _days(value: Any) -> Any:
     if not isinstance(value, dict):
-        return int(value)
+        return value
     day = dt.date(value["year"] or 1, value["month"] or 1, value["day"] or 1)
-    return (day - _EPOCH.date()).days
+    return (day - EPOCH.date()).days
 
 
-def _time_ms(value: Any) -> int:
+def _time_ms(value: Any) -> Any:
     if not isinstance(value, dict):
-        return int(value)
+        return value
     seconds = (value["hours"] * 60 + value["minutes"]) * 60 + value["seconds"]
-    return int(seconds * 1000 + value["nanos"] // 1_000_000)
+    return seconds * 1000 + value["nanos"] // 1_000_000
 
 
-def _timestamp_ms(value: Any) -> int:
-    return (value - _EPOCH) // dt.timedelta(milliseconds=1) if isinstance(value, dt.datetime) else int(value)
+def _timestamp_ms(value: Any) -> Any:
+    return (value - EPOCH) // dt.timedelta(milliseconds=1) if isinstance(value, dt.datetime) else value
+
+
+_TIMES: dict[SqlType, Callable[[Any], Any]] = {
+    Primitive.DATE: _days,
+    Primitive.TIME: _time_ms,
+    Primitive.TIMESTAMP: _timestamp_ms,
+}

@@ -16,11 +16,16 @@ _SPREAD = Struct((("COUNT", Primitive.BIGINT), ("SUM", Primitive.DOUBLE), ("M2",
 _SUMS = ("SUM_X", "SUM_Y", "SUM_XX", "SUM_YY", "SUM_XY")
 
 
+def _square(value: float) -> float:
+    """Return the square, which may be infinite: `**` raises for that."""
+    return value * value
+
+
 def _add(state: State, value: float | None, *_: Any) -> State:
     if value is None:
         return state
     count, total = state["COUNT"] + 1, state["SUM"] + value
-    spread = state["M2"] + ((count * value - total) ** 2 / (count * (count - 1)) if count > 1 else 0.0)
+    spread = state["M2"] + (_square(count * value - total) / (count * (count - 1)) if count > 1 else 0.0)
     return {"COUNT": count, "SUM": total, "M2": spread}
 
 
@@ -30,8 +35,8 @@ def _undo(state: State, value: float | None, *_: Any) -> State:
     count, total = state["COUNT"], state["SUM"]
     if count <= 1:
         return {"COUNT": 0, "SUM": 0.0, "M2": 0.0}
-    spread = state["M2"] - (count * value - total) ** 2 / (count * (count - 1))
-    return {"COUNT": count - 1, "SUM": total - value, "M2": max(spread, 0.0)}
+    spread = state["M2"] - _square(count * value - total) / (count * (count - 1))
+    return {"COUNT": count - 1, "SUM": total - value, "M2": 0.0 if spread < 0 else spread}
 
 
 def _merge(first: State, second: State) -> State:
@@ -85,12 +90,13 @@ def _moved(state: State, x: float | None, y: float | None, sign: int) -> State:
 
 def _correlated(state: State) -> float:
     count = state["COUNT"]
-    across = count * state["SUM_XX"] - state["SUM_X"] ** 2
-    up = count * state["SUM_YY"] - state["SUM_Y"] ** 2
+    across = count * state["SUM_XX"] - _square(state["SUM_X"])
+    up = count * state["SUM_YY"] - _square(state["SUM_Y"])
     if count <= 1 or across <= 0 or up <= 0:
         return math.nan
     both = count * state["SUM_XY"] - state["SUM_X"] * state["SUM_Y"]
-    return float(max(-1.0, min(1.0, both / (math.sqrt(across) * math.sqrt(up)))))
+    found = both / (math.sqrt(across) * math.sqrt(up))
+    return found if math.isnan(found) else float(max(-1.0, min(1.0, found)))
 
 
 @aggregate("CORRELATION(x DOUBLE, y DOUBLE) -> DOUBLE")

@@ -134,10 +134,14 @@ def average(call: AggregateCall) -> Aggregate:
     zero: Any = 0.0 if type_ == Primitive.DOUBLE else 0
 
     def add(state: dict[str, Any], value: Any, *_: Any) -> dict[str, Any]:
-        return state if value is None else {"SUM": state["SUM"] + value, "COUNT": state["COUNT"] + 1}
+        return state if value is None else averaged(state["SUM"] + value, state["COUNT"] + 1)
 
     def undo(state: dict[str, Any], value: Any, *_: Any) -> dict[str, Any]:
-        return state if value is None else {"SUM": state["SUM"] - value, "COUNT": state["COUNT"] - 1}
+        return state if value is None else averaged(state["SUM"] - value, state["COUNT"] - 1)
+
+    def averaged(total: Any, count: int) -> dict[str, Any]:
+        is_large = type_ in _LARGEST and abs(total) > _LARGEST[type_]
+        return {"SUM": float(total) if is_large else total, "COUNT": count}
 
     return Aggregate(
         call.returns,
@@ -145,6 +149,6 @@ def average(call: AggregateCall) -> Aggregate:
         initial=lambda: {"SUM": zero, "COUNT": 0},
         add=add,
         undo=undo,
-        merge=lambda one, other: {"SUM": one["SUM"] + other["SUM"], "COUNT": one["COUNT"] + other["COUNT"]},
+        merge=lambda one, other: averaged(one["SUM"] + other["SUM"], one["COUNT"] + other["COUNT"]),
         result=lambda state: state["SUM"] / state["COUNT"] if state["COUNT"] else 0.0,
     )

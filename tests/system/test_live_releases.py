@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import random
 import signal
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
+import riverrun.hosting.control.control_tail as control_tail_module
+from riverrun import Riverrun
 from riverrun.errors import UnderWayError
+from riverrun.releases.control_topic.registry import Step
 from riverrun.releases.steps.releaser import Releaser
 from riverrun.worker.group.servers import servers_of
 from tests.system.groups import tasks_taken
@@ -98,6 +103,43 @@ def test_versions_change_places_while_inputs_come_though_each_coordinator_dies(p
     platform.check_alerts(cuts)
     with pytest.raises(UnderWayError, match="group has members"):
         releaser.retire()
+
+
+def test_a_switch_whose_coordinator_died_is_completed_by_a_worker(
+    platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hold ends though no person comes; the pause counts from its beginning."""
+    gated(platform)
+    monkeypatch.setattr(control_tail_module, "ORPHANED_SECONDS", 3.0)
+
+    def dies(done: str) -> None:
+        if done == "cutting":
+            raise KeyboardInterrupt
+
+    cuts = []
+    with Riverrun(platform.path).app(platform.name, "v1").worker(state_dir=tmp_path / "third"):
+        for step, live, at in ((Releaser.cut, "v2", Step.CUTTING), (Releaser.rollback, "v1", Step.ROLLING_BACK)):
+            with pytest.raises(KeyboardInterrupt):
+                completed(platform, step, dies)
+            held = platform.releaser().status()
+            if held.step is at:
+                assert held.held_since_ms > 0
+                assert f"publication pauses since {held_since(held)}, for {held.held_by}" in str(held)
+            platform.until(partial(is_live, platform, live), f"made {live} live")
+            cuts.append(platform.releaser().status())
+            assert cuts[-1].pause_ms >= 3_000
+            assert cuts[-1].held_since_ms == 0
+    platform.rest()
+    platform.until_complete("v1")
+    platform.check_alerts(cuts)
+
+
+def is_live(platform: Platform, version: str) -> bool:
+    return platform.releaser().status().live == version
+
+
+def held_since(release: Release) -> str:
+    return datetime.fromtimestamp(release.held_since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
 
 
 def test_workers_that_sleep_or_die_during_a_release_publish_nothing_twice(platform: Platform) -> None:

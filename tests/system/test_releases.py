@@ -41,6 +41,7 @@ from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.kafka.ranges import read_fields
 from riverrun.releases.control_topic.registry import Registry, Release, Step, live_version, require_no_switch
+from riverrun.releases.steps.chain import Through, take_through
 from riverrun.releases.steps.releaser import Releaser
 from riverrun.releases.versions.build import build_topology
 from riverrun.releases.versions.versions import processing_application
@@ -529,6 +530,48 @@ def test_a_command_takes_the_live_version_unless_another_is_named(broker: Broker
     assert described(broker.bootstrap_servers) == first
     Registry.at(broker.admin()).write(Release(unique, "v2"))
     assert described(broker.bootstrap_servers) == second
+
+
+@pytest.mark.parametrize("died_at", [Step.PLANNED, Step.REPROCESSED, Step.GATED, Step.CUTTING, Step.LIVE])
+def test_a_release_in_one_command_goes_on_where_it_died(
+    project: Project, monkeypatch: pytest.MonkeyPatch, died_at: Step
+) -> None:
+    """It dies after it has written a step; the verdict of a gate, and its approval, are kept."""
+    project.pay(("ann", 5), ("ann", -2))
+    project.run("v1")
+    write = Registry.write
+
+    def dies(registry: Registry, release: Release) -> Release:
+        written = write(registry, release)
+        if written.step is died_at:
+            raise KeyboardInterrupt
+        return written
+
+    def through() -> Release:
+        return take_through(project.releaser(), "v2", Through.CUT, lambda _line: None)
+
+    def approved() -> Release:
+        try:
+            return through()
+        except ApprovalNeededError:
+            return cut(project.releaser())
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Registry, "write", dies)
+        with pytest.raises(KeyboardInterrupt):
+            approved()
+    before = project.releaser().status()
+    assert before.step is died_at
+    if before.step is not Step.CUTTING and before.step is not Step.LIVE:
+        with pytest.raises(ApprovalNeededError):
+            through()
+        project.releaser().approve(project.releaser().status().verdict.id)  # type: ignore[union-attr] # it has one
+    done = through()
+    assert (done.live, done.step) == ("v2", Step.LIVE)
+    assert done.verdict is not None
+    assert before.verdict is None or done.verdict.id == before.verdict.id
+    assert project.sums() == {"ann": 3}
+    assert through() == done, "it is done already"
 
 
 def test_a_switch_does_not_begin_while_the_live_version_is_processing(

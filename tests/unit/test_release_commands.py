@@ -257,11 +257,11 @@ def test_a_chain_of_steps_stops_where_a_person_is_asked(shell: Shell) -> None:
     assert [line.split(":")[0] for line in err.splitlines()[:4]] == ["start", "reprocess", "await", "gate"]
     has_workers, warnings = True, ()
     code, out, _ = shell("start", "clicks", "--to", "v2", "--through", "gate")
-    assert (code, taken[-3:]) == (DONE, ["reprocess", "await", "gate"])
+    assert (code, taken[2:]) == (DONE, ["await", "gate"]), "the candidate is computed already"
     assert "await: 5000 offsets behind" in out
     assert "await: ready: 3 offsets behind" in out
     code, out, _ = shell("start", "clicks", "--to", "v2", "--through", "cut")
-    assert (code, taken[-4:]) == (DONE, ["reprocess", "await", "gate", "cut"])
+    assert (code, taken[4:]) == (DONE, ["await", "gate", "cut"]), "the verdict is of other code"
     assert "cut: v2 is live, 0 corrections were published" in out
 
 

@@ -42,9 +42,17 @@ class AppWorker:
         application: The application.
         build: Builds its topology within a stream thread.
         token: Token that callers of its HTTP interface must show; empty for none.
+        complete: Completes a switch of versions whose coordinator has died; None to leave that to others.
     """
 
-    def __init__(self, application: Application, build: Callable[[StreamJob], Topology], token: str = "") -> None:
+    def __init__(
+        self,
+        application: Application,
+        build: Callable[[StreamJob], Topology],
+        token: str = "",
+        complete: Callable[[], None] | None = None,
+    ) -> None:
+        self._complete = complete
         self._application = application
         self._build = build
         self._token = token
@@ -123,6 +131,7 @@ class AppWorker:
                 token=self._token,
                 on_state=self._note,
                 uncaught_exception_handler=self._handler,
+                complete=self._complete,
             )
             self._supervisor = stack.enter_context(instance)
             answering = stack.pop_all()

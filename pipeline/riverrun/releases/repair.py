@@ -198,7 +198,8 @@ class Repairer:
         except BaseException:
             switch.marks.give_up(marked.release)
             raise
-        self._registry.write(replace(marked.release, mark=None, repaired=done.note))
+        ended = self._registry.write(replace(marked.release, mark=None, repaired=done.note))
+        self._registry.write(replace(ended, held_ms=0)) if ended.held_ms else None
         versions.discard(repaired)
         return done
 

@@ -29,6 +29,7 @@ def new_instance(
     token: str = "",
     on_state: Callable[[WorkerState], None] = lambda _state: None,
     uncaught_exception_handler: Callable[[StreamsError], str] | None = None,
+    complete: Callable[[], None] | None = None,
 ) -> Iterator[Supervisor]:
     """Yield an instance that does not run yet. Within this context it answers at `application.server`, if that is set.
 
@@ -38,6 +39,7 @@ def new_instance(
         token: Callers must show it for queries and commands; if empty, only `server.read.token` can be shown.
         on_state: Called on every change of state.
         uncaught_exception_handler: Decides what follows when a stream thread fails; by default, as configured.
+        complete: Completes a switch of versions whose coordinator has died; None to leave that to others.
 
     Raises:
         ConfigError: If its address cannot be used.
@@ -45,7 +47,13 @@ def new_instance(
     """
     streams = application.config.streams
     if not streams.application_server:
-        yield Supervisor(application, build, on_state=on_state, uncaught_exception_handler=uncaught_exception_handler)
+        yield Supervisor(
+            application,
+            build,
+            on_state=on_state,
+            uncaught_exception_handler=uncaught_exception_handler,
+            complete=complete,
+        )
         return
     require_extra("http")
     # These modules are half of what an instance loads, and most instances do not answer queries.
@@ -66,6 +74,7 @@ def new_instance(
             server=name,
             on_state=on_state,
             uncaught_exception_handler=uncaught_exception_handler,
+            complete=complete,
         )
         api = new_api(supervisor, access, peers)
         queries = api.state.queries

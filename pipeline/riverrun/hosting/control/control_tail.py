@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import random
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,8 @@ _RETRY_SECONDS = 1.0
 """How often to look for a control topic, and to try again after a failure."""
 _POLL_SECONDS = 0.2
 _RECORDS_PER_POLL = 500
+ORPHANED_SECONDS = 60.0
+"""Time without a sign of work after which an instance completes a switch: several signs of its coordinator (`BEAT_SECONDS`)."""
 _END_SECONDS = 1.0
 """How long to wait for the thread to end. It may be waiting for absent brokers, and holds no resources."""
 
@@ -38,15 +42,25 @@ class ControlTail:
     """Reads the control topic in its own thread, from its start, for as long as a worker runs.
 
     Gives up a mark that is older than its `hold_ms`: its coordinator has died, and nothing has changed. During a switch
-    the mark stays; only the completed switch ends the hold.
+    the mark stays; only the completed switch ends the hold. If its coordinator shows no sign of work, `complete` is called.
 
     Args:
         admin: Asks the brokers.
         app: The application.
         on_change: Called with each new record, in the thread of the tail.
+        complete: Completes a switch whose coordinator has died, in a thread of its own; None to leave that to others.
     """
 
-    def __init__(self, admin: Admin, app: str, on_change: Callable[[LiveVersion], None]) -> None:
+    def __init__(
+        self,
+        admin: Admin,
+        app: str,
+        on_change: Callable[[LiveVersion], None],
+        complete: Callable[[], None] | None = None,
+    ) -> None:
+        self._complete = complete
+        self._completing: threading.Thread | None = None
+        self._complete_at = math.inf
         self._admin = admin
         self._app = app
         self._on_change = on_change
@@ -101,6 +115,7 @@ class ControlTail:
             self._tell()
         if self.latest is not None and self.latest.mark is not None:
             self._give_up_if_due(self.latest)
+            self._complete_if_due(self.latest)
 
     def _open(self) -> RecordConsumer | None:
         if CONTROL_TOPIC not in self._admin.partitions([CONTROL_TOPIC]):
@@ -118,6 +133,7 @@ class ControlTail:
         if self._newest is None or self._newest == self._told:
             return
         self._told = self._newest
+        self._complete_at = time.monotonic() + ORPHANED_SECONDS * random.uniform(1, 1.5)  # noqa: S311 - instances differ
         self.latest = record = decoded(self._newest, self._app)
         if record.mark is not None and record.mark.id != self._deadline[0]:
             self._deadline = record.mark.id, time.monotonic() + record.mark.hold_ms / 1000
@@ -134,6 +150,25 @@ class ControlTail:
             log.info("another process has written to the control topic, which is read again: %s", error)
         # Checked again then, unless the topic says meanwhile that the mark is gone.
         self._deadline = record.mark.id, time.monotonic() + _RETRY_SECONDS
+
+    def _complete_if_due(self, record: LiveVersion) -> None:
+        """Complete a switch on which no process has shown work for long: its versions hold, so nothing is published."""
+        if record.step not in SWITCHING or self._complete is None or time.monotonic() < self._complete_at:
+            return
+        if self._completing is not None and self._completing.is_alive():
+            return
+        log.warning(
+            "the release of %s is %s, but no process works on it: this instance completes it", self._app, record.step
+        )
+        self._complete_at = time.monotonic() + ORPHANED_SECONDS * random.uniform(1, 1.5)  # noqa: S311 - as above
+        self._completing = threading.Thread(target=self._completed, args=(self._complete,), name="switch", daemon=True)
+        self._completing.start()
+
+    def _completed(self, complete: Callable[[], None]) -> None:
+        try:
+            complete()
+        except Exception as error:  # noqa: BLE001 - whatever ended it, it is tried again, here or by another instance
+            log.warning("the release of %s is not completed, which is tried again: %s", self._app, error)
 
 
 def remove_mark(admin: Admin, app: str, record: LiveVersion) -> None:
@@ -158,11 +193,15 @@ def remove_mark(admin: Admin, app: str, record: LiveVersion) -> None:
             message = f"{app}: revision {known.get('revision')} was written meanwhile, {record.revision} expected"
             raise VersionConflictError(message)
 
+    now_ms, since_ms = SystemClock().now_ms(), known.get("held_since_ms", 0)
     written = {
         "mark": None,
+        "held_since_ms": 0,
+        "held_by": "",
+        "held_ms": known.get("held_ms", 0) + (max(0, now_ms - since_ms) if since_ms else 0),
         "revision": record.revision + 1,
         "operation": "",
         "changed_by": "a worker, which gave a mark up",
     }
-    value = msgspec.json.encode(known | written | {"changed_ms": SystemClock().now_ms()})
+    value = msgspec.json.encode(known | written | {"changed_ms": now_ms})
     topic.write(app, {app: value}, check)

@@ -66,7 +66,13 @@ def new_worker(chosen: ChosenVersion, options: LiveOptions, token: str | None) -
     from riverrun.project.worker import AppWorker
 
     application = _to_run(chosen, options)
-    return AppWorker(application, build_topology, chosen.token if token is None else token)
+
+    def complete() -> None:
+        from riverrun.project.release import AppRelease
+
+        AppRelease(chosen.cluster, chosen.project, chosen.name, None).releaser.complete()
+
+    return AppWorker(application, build_topology, chosen.token if token is None else token, complete)
 
 
 def new_sole_worker(

@@ -7,10 +7,14 @@ under it, compare, write, commit. A writer that was fenced tries again while the
 
 from __future__ import annotations
 
+import logging
 import random
+import threading
 import time
 import uuid
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
 from enum import Enum
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
@@ -42,15 +46,21 @@ from riverrun.releases.control_topic.history import Change, encoded, history, la
 from riverrun.releases.control_topic.verdicts import GateVerdict, require_approvable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from riverrun.config import AppConfig
     from riverrun.kafka.admin import Admin
     from riverrun.runtime.ports import Clock
 
+log = logging.getLogger(__name__)
+
 _ATTEMPTS = 12
+BEAT_SECONDS = 15.0
+"""How often a switch shows that it is at work."""
 _APART_SECONDS = 0.1
-_BOOKKEEPING = frozenset({"app", "revision", "operation", "changed_by", "changed_ms"})
+_BOOKKEEPING = frozenset(
+    {"app", "revision", "operation", "changed_by", "changed_ms", "held_since_ms", "held_by", "held_ms"}
+)
 
 
 class Step(Enum):
@@ -101,12 +111,15 @@ class Release:
         verdict: Findings of the last gate; None if the present state was not judged.
         corrections: Number of records that the last switch published.
         switch: Identifies the last switch, even if another process completes it.
-        pause_ms: Time without publishing during the last switch of running versions, ms.
+        pause_ms: Time without publishing during the last switch of running versions, in all its attempts, ms.
         corrections_ms: The part of it that corrections took, ms.
         digests: Digests of the code that computed each version's outputs, where known.
         published: How far the records of staging topics of logs are published: offset by the topic's id and the partition.
         repaired: The last repair of the public tables: which rows, and by which verdict; empty if there was none.
         computing_since_ms: When the candidate began to compute its outputs, ms since the epoch; 0 if it has none.
+        held_since_ms: Since when versions hold for the mark, ms since the epoch; 0 if there is none.
+        held_by: The user whose command made them hold.
+        held_ms: How long they held in attempts to switch that came to nothing, since the last gate, ms.
         epoch: Counts the switches.
         mark: Where running versions are to hold; None if they need not.
         revision: Counts the writes; compare-and-set compares it.
@@ -131,6 +144,9 @@ class Release:
     repaired: str = ""
     computing_since_ms: Natural = 0
     epoch: Natural = 0
+    held_since_ms: Natural = 0
+    held_by: Line = ""
+    held_ms: Natural = 0
     mark: Mark | None = None
     revision: Natural = 0
     operation: Word = ""
@@ -150,6 +166,9 @@ class Release:
                 )
         if self.repaired:
             lines.append(f"repaired: {self.repaired}")
+        if self.held_since_ms:
+            since = datetime.fromtimestamp(self.held_since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+            lines.append(f"publication pauses since {since}, for {self.held_by}; last at work: {self.changed_by}")
         return "\n".join(lines)
 
     @property
@@ -230,14 +249,15 @@ class Registry:
         """
         notes = self._notes.read()
         found = notes.get(release.app)
+        before, now_ms = None if found is None else _decoded(found, release.app), self._clock.now_ms()
         written = replace(
-            release,
+            _held(before, release, self._by, now_ms),
             revision=max(release.revision, last_revision(release.app, notes)) + 1,
             operation=uuid.uuid4().hex,
             changed_by=self._by,
-            changed_ms=self._clock.now_ms(),
+            changed_ms=now_ms,
         )
-        done = _change(None if found is None else _decoded(found, release.app), written)
+        done = _change(before, written)
         values = {release.app: msgspec.json.encode(asdict(written)), **encoded(done)}
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -251,6 +271,39 @@ class Registry:
                     raise _conflict(release, now, error) from error
             time.sleep(random.uniform(0, _APART_SECONDS * attempt))  # noqa: S311 - two writers must not fence each other for ever
         return written
+
+    @contextmanager
+    def working_on(self, release: Release) -> Iterator[None]:
+        """Show in the record, now and then, that a process works on a switch. Without a sign, a worker completes it.
+
+        Ends by itself if another process has written the record meanwhile.
+
+        Args:
+            release: The release, as it was written last.
+        """
+        ends = threading.Event()
+        beating = threading.Thread(target=self._beat, args=(release, ends), name="working-on-switch", daemon=True)
+        beating.start()
+        try:
+            yield
+        finally:
+            ends.set()
+            beating.join()
+
+    def _beat(self, release: Release, ends: threading.Event) -> None:
+        while not ends.wait(BEAT_SECONDS):
+            at_work = replace(release, changed_ms=self._clock.now_ms())
+            values = {release.app: msgspec.json.encode(asdict(at_work))}
+            try:
+                self._notes.write(release.app, values, lambda: self.require(release))
+            except VersionConflictError:
+                return
+            except StreamsError as error:
+                log.warning("brokers are not told that the switch of %s goes on: %s", release.app, error.message)
+
+    def paused_ms(self, release: Release) -> int:
+        """Return how long publication has paused for a switch that is under way, in all its attempts, ms."""
+        return release.held_ms + _elapsed_ms(release, self._clock.now_ms())
 
     def approve(self, release: Release, verdict_id: str) -> Release:
         """Record that the user approves a verdict, and when. A verdict that is approved, or needs no approval, stays as it is.
@@ -342,6 +395,21 @@ def require_no_switch(admin: Admin, app: AppConfig, live: str | None = None) -> 
     if live is not None and release.live != live:
         message = f"{app.name}: {release.live} has taken the place of {live} just now"
         raise UnderWayError(message, hint="Try again.")
+
+
+def _held(before: Release | None, release: Release, by: str, now_ms: int) -> Release:
+    """Return a release with the times of its holds as they are once it is written."""
+    if release.mark is not None and not release.held_since_ms:
+        return replace(release, held_since_ms=now_ms, held_by=by)
+    if release.mark is None and release.held_since_ms:
+        is_done = before is not None and before.step.value in SWITCHING and release.step.value not in SWITCHING
+        held_ms = 0 if is_done else release.held_ms + _elapsed_ms(release, now_ms)
+        return replace(release, held_since_ms=0, held_by="", held_ms=held_ms)
+    return release
+
+
+def _elapsed_ms(release: Release, now_ms: int) -> int:
+    return max(0, now_ms - release.held_since_ms) if release.held_since_ms else 0
 
 
 def _conflict(release: Release, now: Release, error: StreamsError) -> StreamsError:

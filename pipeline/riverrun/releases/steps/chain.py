@@ -6,6 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from riverrun.errors import ApprovalNeededError
+from riverrun.releases.control_topic.registry import Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,9 @@ class Through(Enum):
 
 
 def take_through(releaser: Releaser, candidate: str, last: Through, tell: Callable[[str], None]) -> Release:
-    """Take the steps of a release, from its start through a given step.
+    """Take the steps of a release, from its start through a given step. After a crash, it continues where it ended.
+
+    Steps that are done, and a verdict, are kept as long as the code of both versions is the code that they are about.
 
     Args:
         releaser: Takes the steps.
@@ -43,9 +46,11 @@ def take_through(releaser: Releaser, candidate: str, last: Through, tell: Callab
         ApprovalNeededError: If the gate has warnings. A person has to approve them, then cut.
         StreamsError: If a step fails; those before it are done.
     """
-    release = releaser.start(candidate)
-    tell(f"start: {candidate} is to follow {release.live}")
-    for step in list(Through)[1 : list(Through).index(last) + 1]:
+    done = releaser.resumed(candidate)
+    if done is None or last is Through.START:
+        release = releaser.start(candidate)
+        tell(f"start: {candidate} is to follow {release.live}")
+    for step in _left(done, last):
         if step is Through.REPROCESS:
             tell(f"reprocess: {releaser.reprocess().range} is processed")
         elif step is Through.AWAIT:
@@ -53,9 +58,21 @@ def take_through(releaser: Releaser, candidate: str, last: Through, tell: Callab
         elif step is Through.GATE:
             _require_approval_of_nobody(releaser.gate(), tell)
         else:
-            done = releaser.cut()
-            tell(f"cut: {done.live} is live, {done.corrections} corrections were published")
+            cut = releaser.cut()
+            tell(f"cut: {cut.live} is live, {cut.corrections} corrections were published")
     return releaser.status()
+
+
+def _left(done: Step | None, last: Through) -> list[Through]:
+    """Return the steps to take after those of a release that has reached a step; the last one is taken in any case."""
+    steps = list(Through)[1 : list(Through).index(last) + 1]
+    if done in {Step.CUTTING, Step.LIVE}:
+        return steps[-1:]
+    if done is Step.GATED:
+        return [step for step in steps if step is Through.CUT] or steps[-1:]
+    if done is Step.REPROCESSED:
+        return [step for step in steps if step is not Through.REPROCESS] or steps[-1:]
+    return steps
 
 
 def await_workers(releaser: Releaser, tell: Callable[[str], None]) -> None:

@@ -145,6 +145,23 @@ class Releaser:
             return release
         return self._note_start(release, new, digests)
 
+    def resumed(self, candidate: str) -> Step | None:
+        """Return the step that an earlier release of a version has reached; None if it has to start, or to start again.
+
+        It starts again if the code of a version has changed, or the last gate does not let it go live. If its cut has begun,
+        or is done, that counts whatever the code is now.
+        """
+        release = self.status()
+        if release.candidate != candidate:
+            return None
+        if release.step is Step.CUTTING or (release.step is Step.LIVE and release.live == candidate):
+            return release.step
+        if release.step not in BEGUN or not self._checks.digests(release).items() <= release.digests.items():
+            return None
+        if release.step is Step.GATED and not self._checks.is_valid(release):
+            return Step.REPROCESSED
+        return release.step
+
     def _note_start(self, release: Release, candidate: ConnectedApplication, digests: dict[str, str]) -> Release:
         """Record the start of a release. First delete the candidate's output if other code has computed it."""
         planned = release if release.step is Step.PLANNED else release.to(Step.PLANNED)
@@ -158,6 +175,7 @@ class Releaser:
                 candidate=candidate.version,
                 verdict=None,
                 corrections=0,
+                held_ms=0,
                 digests=release.digests | digests,
                 computing_since_ms=(is_kept and release.computing_since_ms) or SystemClock().now_ms(),
             )
@@ -214,7 +232,7 @@ class Releaser:
             warnings=(*found.warnings, *warnings),
             pages=dict(found.pages),
         )
-        release = replace(release, cut=verdict.at)
+        release = replace(release, cut=verdict.at, held_ms=0)  # its own hold is none of a switch
         if verdict.critical:
             self._registry.write(release.to(Step.REPROCESSED, verdict=verdict))
             failures = "; ".join(f"{name}: {verdict.outcomes[name]}" for name in verdict.critical)
@@ -271,6 +289,17 @@ class Releaser:
         if release.step is Step.ROLLED_BACK:
             return release
         return self._switch.to(release, release.previous or "", Step.ROLLING_BACK, Step.ROLLED_BACK)
+
+    def complete(self) -> Release:
+        """Complete a switch that is under way, because the process that began it has died; nothing to do if there is none.
+
+        Raises:
+            StreamsError: As of `cut` and `rollback`.
+        """
+        release = self.status()
+        if release.step is Step.CUTTING:
+            return self.cut()
+        return self.rollback() if release.step is Step.ROLLING_BACK else release
 
     def is_followed(self) -> bool:
         """Return whether workers of the candidate run and process new records.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from riverrun.errors import ReleaseError
+from riverrun.errors import ApprovalNeededError, ReleaseError
 from riverrun.hosting.ownership.fencing import require_nobody
 from riverrun.quality.suites import declared
 from riverrun.records import OffsetVector
@@ -135,6 +135,16 @@ class StepChecks:
         """Return digests of the present code of the live version and of the candidate."""
         versions = release.live, candidate_of(release)
         return {version: self._versions.releasable(version).topology.fingerprint() for version in versions}
+
+    def is_valid(self, release: Release) -> bool:
+        """Return whether the last gate's verdict lets the candidate go live, or will once it is approved."""
+        try:
+            self._require_valid_verdict(release)
+        except ApprovalNeededError:
+            return True
+        except ReleaseError:
+            return False
+        return True
 
     def suite(self) -> str:
         """Return a digest of the present expectations."""

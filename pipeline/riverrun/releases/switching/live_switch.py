@@ -87,28 +87,30 @@ class LiveSwitch:
             UnderWayError: If the versions do not reach one point in time.
             VersionConflictError: If another process switches as well.
         """
-        began = time.monotonic()
         if release.step is not during:
             self.check(old)
             release = self._prepared(release, old, new)
-            began = time.monotonic()
             release = self._held(release, old, new, during)
+        else:
+            release = self._registry.write(release)  # takes over from a process that has died, or sleeps
         published_at = time.monotonic()
-        count = self._corrections.publish(new, release)
-        more, published = self._corrections.publish_logs(new, old, release)
+        with self._registry.working_on(release):
+            count = self._corrections.publish(new, release)
+            more, published = self._corrections.publish_logs(new, old, release)
         count += more
         self._on_step("corrected")
-        done = time.monotonic()
+        corrections_ms = int((time.monotonic() - published_at) * 1000)
+        pause_ms = max(corrections_ms, self._registry.paused_ms(release))
         changed = replace(
             release.to(after, live=new.version, previous=old.version, corrections=count, published=published),
             epoch=release.epoch + 1,
-            pause_ms=int((done - began) * 1000),
-            corrections_ms=int((done - published_at) * 1000),
+            pause_ms=pause_ms,
+            corrections_ms=corrections_ms,
         )
         written = self._registry.write(changed)
         self._on_step("switched")
         message = "%s is live from %s on: publication paused for %.1f s, %.1f s of it for %d corrections"
-        log.info(message, new.id, written.cut, time.monotonic() - began, done - published_at, count)
+        log.info(message, new.id, written.cut, pause_ms / 1000, corrections_ms / 1000, count)
         return written
 
     def _prepared(self, release: Release, old: ConnectedApplication, new: ConnectedApplication) -> Release:

@@ -14,7 +14,7 @@ from riverrun.hosting.control.publication import staging_name
 from riverrun.hosting.restoring.local_state import locked
 from riverrun.processor.handlers import may_keep_letters
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition
-from riverrun.releases.control_topic.registry import Registry, release_of
+from riverrun.releases.control_topic.registry import SETTLED, Registry, release_of
 from riverrun.releases.versions.build import build_topology
 from riverrun.releases.versions.tables import create_letters, create_staging
 from riverrun.runtime.layout import own_topics
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from riverrun.config import AppConfig, ProjectConfig
     from riverrun.kafka.admin import Admin
+    from riverrun.releases.control_topic.registry import Release
 
 
 def processing_application(project: ProjectConfig, admin: Admin, name: str, version: str | None = None) -> Application:
@@ -40,7 +41,8 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
 
     Raises:
         ConfigError: If there is no such application or version.
-        ReleaseError: If the version is not live, and chooses topics per record; if the control topic is lost.
+        ReleaseError: If the version is not live, and chooses topics per record; if it is being released, and its code has
+            changed since; if the control topic is lost.
         TopicError: If a public topic does not exist.
         BrokerError: If brokers do not answer.
     """
@@ -52,9 +54,24 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
         return load_application(project, name, StreamsBuilder, version=chosen)
     versions = Versions(project, name, admin, _no_spark)
     staged = versions.releasable(chosen)
+    _require_planned_code(release, staged)
     if not release.revision:  # staging topics without a record mean that the control topic is lost
         Registry.at(admin).write(release)
     return versions.staged(staged.version).application
+
+
+def _require_planned_code(release: Release, candidate: ConnectedApplication) -> None:
+    """Make sure that a candidate is not computed half by the code with which its release began, half by other code.
+
+    Raises:
+        ReleaseError: If its code is another now.
+    """
+    known = release.digests.get(candidate.version)
+    is_candidate = release.candidate == candidate.version and release.step not in SETTLED
+    if is_candidate and known and known != candidate.fingerprint:
+        message = f"{release.app}: the code of {candidate.version} has changed since its release began"
+        hint = f"riverrun release start {release.app} --to {candidate.version} begins it again. Then start this again."
+        raise ReleaseError(message, hint=hint)
 
 
 def require_declared(config: AppConfig, version: str, role: str) -> None:

@@ -65,6 +65,7 @@ class Supervisor:
         on_state: Called with every change of state.
         uncaught_exception_handler: Returns the reaction to a failed stream thread, by the names of
             `uncaught.exception.handler`; as configured if left out.
+        complete: Completes a switch of versions whose coordinator has died; None to leave that to others.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Supervisor:
         server: str = "",
         on_state: Callable[[WorkerState], None] = lambda _state: None,
         uncaught_exception_handler: Callable[[StreamsError], str] | None = None,
+        complete: Callable[[], None] | None = None,
     ) -> None:
         self.state = WorkerState.CREATED
         self._connected = ConnectedApplication(application, Admin(application.kafka))
@@ -85,7 +87,7 @@ class Supervisor:
         self._process_name = uuid.uuid4().hex
         self._processes = StreamThreads(_job(application), build)
         self._holds = Holds(application.version)
-        self._tail = ControlTail(self._connected.admin, application.config.name, self._heed)
+        self._tail = ControlTail(self._connected.admin, application.config.name, self._heed, complete)
         self._wanted_threads = self._streams.num_stream_threads
         self._orders: Orders | None = None
         self._layout: Layout | None = None

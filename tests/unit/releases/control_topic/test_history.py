@@ -194,3 +194,37 @@ def test_a_write_succeeds_once_or_fails_with_nothing_written(fates: list[str]) -
     else:
         assert registry(notes).read("clicks", "v1") == written
         assert [change.by for change in registry(notes).history("clicks")].count("bob") == 1
+
+
+@given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 500)), max_size=5))
+def test_a_pause_counts_all_holds_of_a_switch_and_says_since_when(attempts: list[tuple[int, int]]) -> None:
+    """Attempts hold for a time and are given up, by their coordinator or by a worker; publication goes on in between."""
+    notes, now = MemoryNotes(), 1_000
+    mark = Mark("m", 1, {"v1": {"in-0": 5}})
+
+    def write(release: Release, by: str = "ann") -> Release:
+        return registry(notes, by, now).write(release)
+
+    release = write(Release("app", "v1", Step.GATED, "v2", verdict=None))
+    for held, between in attempts:
+        release = write(replace(release, mark=mark), "bob")
+        assert (release.held_since_ms, release.held_by) == (now, "bob")
+        assert "publication pauses since 1970-01-01 00:00:0" in str(release)
+        now += held
+        release = write(replace(release, mark=replaced(mark, phase=2)), "eve")
+        assert release.held_by == "bob"
+        release = write(replace(release, mark=None))
+        assert "publication pauses" not in str(release)
+        now += between
+    release = write(replace(release, mark=mark))
+    now += 70
+    release = write(release.to(Step.CUTTING))
+    now += 7
+    expected = sum(held for held, _ in attempts) + 77
+    assert registry(notes, "ann", now).paused_ms(release) == expected
+    done = write(replace(release.to(Step.LIVE, live="v2"), pause_ms=expected))
+    assert (done.held_ms, done.held_since_ms, done.pause_ms) == (0, 0, expected)
+
+
+def replaced(mark: Mark, phase: int) -> Mark:
+    return Mark(mark.id, phase, mark.limits, mark.hold_ms)

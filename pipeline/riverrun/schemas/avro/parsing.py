@@ -55,7 +55,8 @@ def parsed_text(text: str, named: Callable[[], dict[str, Any]] = dict, changed: 
     from fastavro.repository import SchemaRepositoryError  # noqa: PLC0415
     from fastavro.schema import SchemaParseException, UnknownType  # noqa: PLC0415
 
-    hint = None
+    hint: str | None = None
+    why: Exception
     try:
         found = json.loads(text)
         check_depth(found)
@@ -63,7 +64,9 @@ def parsed_text(text: str, named: Callable[[], dict[str, Any]] = dict, changed: 
         _check(known)
     except (SchemaRepositoryError, UnknownType) as error:
         hint, why = "Pass the schemas that it refers to as references=.", error
-    except (SchemaParseException, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except RecursionError:
+        why = ValueError("it is nested too deeply")
+    except (SchemaParseException, ValueError, TypeError, KeyError, AttributeError) as error:
         why = error
     else:
         return known

@@ -144,6 +144,8 @@ def _long_at(data: bytes, at: int) -> tuple[int, int]:
         found |= (byte & 127) << shift
         shift += 7
         at += 1
+        if shift > _MOST_BITS:
+            raise OverflowError
     found |= byte << shift
     if found >> _MOST_BITS:
         raise OverflowError

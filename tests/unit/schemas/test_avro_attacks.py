@@ -103,7 +103,7 @@ ATTACKS: dict[str, tuple[Any, bytes]] = {
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, str]:
-    """What becomes of each attack, in a process with little memory, which may die of it."""
+    """Return the outcome of each attack in a process with little memory, which may die of it."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.unit.schemas.test_avro_attacks"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     found = dict(line.split("\t", 1) for line in done.stdout.splitlines())

@@ -268,3 +268,48 @@ def test_functions_that_call_each_other_in_any_way_show_each_constant(data: st.D
     alone.stream("in0", Consumed(STRING, JSON)).map_values(before["f0"])
     name = "KSTREAM-MAPVALUES-0000000001"
     assert both.build().node_fingerprints()[name] == alone.build().node_fingerprints()[name]
+
+
+TRAVELLING = """
+import enum, functools, sys
+from dataclasses import dataclass, field
+import cloudpickle, msgspec
+from riverrun import *
+LIMIT, RATES = 5, {"eur": 2}
+class E(enum.Enum):
+    A = 1
+@dataclass(frozen=True)
+class D:
+    a: int = LIMIT
+    b: list = field(default_factory=lambda: [LIMIT])
+class S(msgspec.Struct):
+    a: int = 3
+class P(Processor):
+    K = 7
+    def process(self, record):
+        if record.value != E.A.value and D().a and S().a and self.K:
+            self.context.forward(record)
+def helper(v):
+    return v * RATES["eur"] + LIMIT
+def build(builder):
+    stream = builder.stream("in", Consumed(STRING, JSON)).map_values(helper).map_values(lambda v: helper(v))
+    stream.process(P).to("out", Produced(STRING, JSON(D)))
+    return builder.build()
+if __name__ == "__main__":
+    from riverrun.config.code.functions import reference_of
+    with open(sys.argv[1], "wb") as file:
+        file.write(reference_of(build).code)
+    print(build(StreamsBuilder()).node_fingerprints())
+"""
+
+
+def test_functions_of_a_script_have_one_fingerprint_in_all_processes(tmp_path: Path) -> None:
+    script, code = tmp_path / "script.py", tmp_path / "code"
+    script.write_text(TRAVELLING)
+    receive = "import pickle, sys; from riverrun import StreamsBuilder; "
+    receive += "print(pickle.load(open(sys.argv[1], 'rb'))(StreamsBuilder()).node_fingerprints())"
+    commands = [sys.executable, str(script), str(code)], [sys.executable, "-c", receive, str(code)]
+    there, here = (
+        subprocess.run(each, capture_output=True, text=True, check=True, cwd=ROOT).stdout for each in commands
+    )
+    assert there == here

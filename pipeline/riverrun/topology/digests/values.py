@@ -447,7 +447,9 @@ class Digester:
         for field in own.get("__dataclass_fields__", {}).values():
             parts += [field.name, field.init, field.compare, field.kw_only, (yield dict(field.metadata))]
             for default in (field.default, field.default_factory):
-                parts.append("none" if default is dataclasses.MISSING else (yield default))
+                # Pickled with its class, the sign that there is none becomes another object.
+                is_missing = type(default) is type(dataclasses.MISSING)
+                parts.append("none" if is_missing else (yield default))
         if "__dataclass_params__" in own:
             made = own["__dataclass_params__"]
             parts.append((made.eq, made.order, made.unsafe_hash, made.frozen))

@@ -38,12 +38,13 @@ class Plan:
     Args:
         steps: The steps of `build`, in order, each with the line of the user's code that caused it.
         counter: The next number.
-        graces_ms: Grace period of windows by the node that aggregates them (`GracePeriodGraphNode`).
+        closing_ms: How long after its end a window may still change, by the node that aggregates it
+            (`GracePeriodGraphNode`).
     """
 
     steps: list[tuple[Callable[[Topology], object], str | None]] = field(default_factory=list)
     counter: int = 0
-    graces_ms: dict[str, int] = field(default_factory=dict)
+    closing_ms: dict[str, int] = field(default_factory=dict)
     is_persistent: bool = True
     """Whether stores are in RocksDB unless their options say otherwise (`default.dsl.store`)."""
     null_key_joins: set[str] = field(default_factory=set)

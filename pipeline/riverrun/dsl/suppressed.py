@@ -116,7 +116,10 @@ class Suppressed:
     @staticmethod
     @checked()
     def until_window_closes(buffer_config: BufferConfig) -> Suppressed:
-        """Forward each window once: its last result, when stream time has passed its end by the grace period.
+        """Forward each window once: its last result, when no record can change it any more.
+
+        Stream time must have reached its end plus the grace of windows with an exclusive end. It must have passed the end plus
+        the grace of sliding windows, and the end plus gap and grace of sessions.
 
         Raises:
             TopologyError: If the buffer may forward early, as such results would not be final.
@@ -145,19 +148,19 @@ class Suppressed:
         """
         return replace(self, name=name)
 
-    def rules(self, topology: Topology, graces_ms: Mapping[str, int], node: str) -> SuppressRules:
+    def rules(self, topology: Topology, closing_ms: Mapping[str, int], node: str) -> SuppressRules:
         """Return the rules for the operator.
 
         Args:
             topology: The topology so far.
-            graces_ms: Grace periods by the nodes that define one.
+            closing_ms: How long after their ends windows may change, by the nodes that aggregate them.
             node: The node whose updates are suppressed.
 
         Raises:
             TopologyError: If updates wait for windows to close and there are no windows upstream.
         """
         config, limit_ms = self.buffer_config, self.time_limit_ms
-        wait_ms = find_grace_ms(topology, graces_ms, node) if limit_ms is None else limit_ms
+        wait_ms = find_closing_ms(topology, closing_ms, node) if limit_ms is None else limit_ms
         return SuppressRules(
             wait_ms,
             waits_for_close=limit_ms is None,
@@ -197,7 +200,7 @@ def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Der
     above.enable_sending_old_values(force=True)  # the buffer remembers the last value of a key that it forwarded
 
     def write(topology: Topology) -> None:
-        rules = suppressed.rules(topology, plan.graces_ms, above.name)
+        rules = suppressed.rules(topology, plan.closing_ms, above.name)
         topology.add_processor(
             name, lambda: Suppress(name, store.name, rules), above.name, functions=suppressed.covered()
         )
@@ -215,20 +218,20 @@ def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Der
     return Derived(node, parent.key_serde, parent.value_serde)
 
 
-def find_grace_ms(topology: Topology, graces_ms: Mapping[str, int], node: str, chain: str = "") -> int:
-    """Return the longest grace period, in ms, of the windows from which `node` is computed (`GraphGraceSearchUtil`).
+def find_closing_ms(topology: Topology, closing_ms: Mapping[str, int], node: str, chain: str = "") -> int:
+    """Return how long after its end a window from which `node` is computed may change, ms (`GraphGraceSearchUtil`).
 
     Raises:
         TopologyError: If an ancestor without windows is reached.
     """
-    if node in graces_ms:
-        return graces_ms[node]
+    if node in closing_ms:
+        return closing_ms[node]
     path = f"{node}->{chain}" if chain else node
     parents = _parents(topology, topology.nodes[node])
     if not parents:
         message = f"Window close time is only defined for windowed computations. Got [{path}]."
         raise TopologyError(message)
-    return max(find_grace_ms(topology, graces_ms, parent, path) for parent in parents)
+    return max(find_closing_ms(topology, closing_ms, parent, path) for parent in parents)
 
 
 def _parents(topology: Topology, node: Node) -> tuple[str, ...]:

@@ -36,6 +36,9 @@ FixedWindows = TimeWindows | SlidingWindows | UnlimitedWindows | OwnWindows
 Windows = FixedWindows | SessionWindows
 """All kinds of windows for streams."""
 
+_AFTER_END_MS = 1
+"""How far behind its end a window begins to be over that includes its end, ms."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionAggregator:
@@ -136,10 +139,13 @@ def _check_supplied(options: Materialized[Any, Any], windows: Windows) -> None:
 def _slack_ms(windows: Windows, emit: EmitStrategy) -> int:
     """Return how long beyond their retention windows can still be found.
 
-    Stores of closed windows find 1 ms more, as they are ordered by time (`AbstractDualSchemaRocksDBSegmentedBytesStore`).
+    Stores of closed windows find 1 ms more, as they are ordered by time (`AbstractDualSchemaRocksDBSegmentedBytesStore`). Those
+    of sessions do not: a record could change a session that was forwarded.
     """
     if isinstance(windows, SlidingWindows | OwnWindows):
         return windows.slack_ms
+    if isinstance(windows, SessionWindows):
+        return 0
     return int(emit is EmitStrategy.ON_WINDOW_CLOSE)
 
 
@@ -160,12 +166,24 @@ def _own(windows: object) -> tuple[Any, ...]:
 
 
 def windowed_node(plan: Plan, name: str, store: StoreBuilder, windows: Windows) -> TableNode:
-    """Return a new table of windows, looked up in its store, and record their grace period in the plan."""
+    """Return a new table of windows, looked up in its store, and record in the plan when they close.
+
+    Sliding windows and sessions include their end: a record may change them when their time of closing is reached, not after.
+    """
     if isinstance(windows, SessionWindows):
-        plan.graces_ms[name] = windows.retention_ms
+        plan.closing_ms[name] = _changeable_ms(windows, store.retention_ms) + _AFTER_END_MS
         return TableNode(name, store.name, lambda c: session_store_getter(c, store.name), is_materialized=True)
-    plan.graces_ms[name] = windows.grace_ms
+    plan.closing_ms[name] = windows.grace_ms + (_AFTER_END_MS if isinstance(windows, SlidingWindows) else 0)
     return TableNode(name, store.name, lambda c: window_store_getter(c, store.name), is_materialized=True)
+
+
+def _changeable_ms(windows: SessionWindows, kept_ms: int) -> int:
+    """Return how far stream time may pass a session's end, ms, while a record can still extend the session.
+
+    A record that joins a session may end one gap after it, and counts for gap plus grace after that. By then the store has
+    usually forgotten the session.
+    """
+    return min(kept_ms, windows.gap_ms + windows.retention_ms)
 
 
 def windowed_key_serde(inner: Serde[Any], windows: Windows) -> Serde[Any]:
@@ -195,6 +213,7 @@ def session_aggregate(windows: SessionWindows, how: SessionAggregator) -> Operat
         windows,
         how.aggregator,
         how.merger,
+        kept_ms=store.retention_ms,
         send_old_values=node.sends_old_values,
         closing=_closing(store),
     )

@@ -35,6 +35,7 @@ class StreamSessionWindowAggregate:
         windows: Gap and grace.
         aggregator: Applies a value to an aggregate.
         merger: `(key, aggregate, other_aggregate) -> aggregate`.
+        kept_ms: How long the store keeps a session after its end.
         send_old_values: Whether downstream needs the value that an update replaced.
         closing: Tracks closing windows, if only closed sessions are forwarded; None forwards every update.
     """
@@ -46,6 +47,7 @@ class StreamSessionWindowAggregate:
         aggregator: Aggregator,
         merger: Callable[[Any, Any, Any], Any],
         *,
+        kept_ms: int,
         send_old_values: bool,
         closing: ClosingWindows | None,
     ) -> None:
@@ -53,6 +55,7 @@ class StreamSessionWindowAggregate:
         self._windows = windows
         self._aggregator = aggregator
         self._merger = merger
+        self._kept_ms = kept_ms
         self._send_old_values = send_old_values
         self._closing = closing
         self._observed = -1
@@ -93,7 +96,8 @@ class StreamSessionWindowAggregate:
         if self._closing is not None:
             self._forward_closed(self._closing, close_ms, headers)
         gap_ms = self._windows.gap_ms
-        found = list(self._store.find_sessions(key, timestamp - gap_ms, timestamp + gap_ms))
+        first_end = max(timestamp - gap_ms, self._observed - self._kept_ms)
+        found = list(self._store.find_sessions(key, first_end, timestamp + gap_ms))
         start = end = timestamp
         for old, _ in found:
             start, end = min(start, old.window.start), max(end, old.window.end)

@@ -24,7 +24,8 @@ class SuppressRules:
     """How long updates wait, and how many may wait.
 
     Args:
-        wait_ms: How far stream time must pass the time of an update; with `waits_for_close` the grace period.
+        wait_ms: When an update is due: this long after its time, in stream time; with `waits_for_close` this long after the
+            end of its window.
         waits_for_close: Whether an update's time is the end of its window, and deletions are dropped, because downstream does
             not know the window. Otherwise the time is the record's, and deletions are forwarded.
         max_records: Highest number of keys.

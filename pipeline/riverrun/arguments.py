@@ -12,9 +12,10 @@ from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from riverrun.errors import TopologyError
+from riverrun.errors import ProcessingError, StreamsError, TopologyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,6 +105,8 @@ FLAG = instance(bool, wanted="True or False")
 MAPPING = instance(AnyMapping, wanted="a mapping")
 SERDE = one_of("Serde", wanted="a Serde", hint=lambda _given: "Use STRING, LONG, JSON and their like, or Serde(...).")
 STORE = one_of("StoreBuilder", wanted="a store of Stores")
+PUNCTUATOR = function("time_ms")
+HANDLER = function("context, record, exception")
 EXTRACTOR = optional(function("record, partition_time_ms"))
 PARTITIONER = optional(function("topic, key, value, number_of_partitions"))
 SUPPLIER = Kind(
@@ -115,6 +118,35 @@ SINK_TOPIC = Kind(
     "a topic, or a function of (key, value, timestamp_ms)",
     lambda given: None if isinstance(given, str) else function("key, value, timestamp_ms").complaint(given),
 )
+
+
+def is_true(result: object) -> bool:
+    """Return whether a predicate's result counts as true.
+
+    Raises:
+        ProcessingError: If it is a coroutine or a generator, which would always be true.
+    """
+    refuse_unstarted(result, "The predicate")
+    return bool(result)
+
+
+def refuse_unstarted(result: object, what: str, error: type[StreamsError] = ProcessingError) -> None:
+    """Refuse what a user's function returned, if none of its code has run yet.
+
+    Args:
+        result: The result.
+        what: Names the function in the message.
+        error: The class of the error.
+
+    Raises:
+        StreamsError: If it is a coroutine or a generator.
+    """
+    if isinstance(result, CoroutineType | GeneratorType | AsyncGeneratorType):
+        kind = type(result).__name__.replace("_", " ")
+        message = f"{what} returns the {kind} {result.__qualname__}(), which never runs"
+        if isinstance(result, CoroutineType):
+            result.close()  # else Python warns of it as well
+        raise error(message, hint="Call plain functions there, without `async` and `yield`.")
 
 
 def takes(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -213,7 +245,8 @@ def _is(given: Any, test: Callable[[Any], bool]) -> bool:
     """Test a function, the function that a partial calls, or the method that makes an object callable."""
     while isinstance(given, functools.partial):
         given = given.func
-    return test(given) or (not isinstance(given, type) and test(vars(type(given)).get("__call__")))
+    called = None if isinstance(given, type) else inspect.getattr_static(type(given), "__call__", None)
+    return test(given) or test(getattr(called, "__func__", called))
 
 
 def _can_take(given: Callable[..., Any], arity: int) -> bool:

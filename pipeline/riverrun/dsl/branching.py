@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from riverrun.arguments import function, optional
-from riverrun.dsl.kinds import checked, checked_fields
+from riverrun.arguments import function, optional, refuse_unstarted
+from riverrun.dsl.kinds import STREAM, checked, checked_fields
 from riverrun.dsl.options import validate_name
 from riverrun.errors import TopologyError
 from riverrun.operators.branch import Branch
@@ -133,11 +133,16 @@ class BranchedKStream(Generic[K, V]):
         self._plan.add_step(lambda topology: topology.add_processor(child, PassThrough, splitter, functions=()))
         stream = self._stream_of(child)
         if options.consumer is not None:
-            options.consumer(stream)
+            refuse_unstarted(options.consumer(stream), f"The consumer of {child}", TopologyError)
             return
         result: Any = stream if options.function is None else options.function(stream)
-        if result is not None:
-            self._streams[child] = result
+        if result is None:
+            return
+        complaint = STREAM.complaint(result)
+        if complaint is not None:
+            message = f"The result of the function of {child} {complaint}"
+            raise TopologyError(message)
+        self._streams[child] = result
 
     def _write(self, topology: Topology, parent: str) -> None:
         predicates, children = tuple(self._predicates), tuple(self._children)

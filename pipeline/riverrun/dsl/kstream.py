@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from riverrun.arguments import SINK_TOPIC, function, optional
+from riverrun.arguments import SINK_TOPIC, function, is_true, optional
 from riverrun.dsl.arity import with_key
 from riverrun.dsl.branching import BranchedKStream
 from riverrun.dsl.grouped_streams import KGroupedStream
@@ -35,7 +35,7 @@ from riverrun.dsl.stream_to_table import read_as_table
 from riverrun.operators.printing import Print
 from riverrun.operators.process import UserFixedKeyProcessor
 from riverrun.operators.stateless import Filter, FlatMap, FlatMapValues, Map, MapKey, MapValues, PassThrough, Peek
-from riverrun.processor.suppliers import check_supplier
+from riverrun.processor.suppliers import FIXED_KEY_PROCESSOR, check_supplier, supplied
 from riverrun.topology.nodes import Lineage
 
 if TYPE_CHECKING:
@@ -98,7 +98,12 @@ class KStream(Generic[K, V]):
     @checked()
     def filter_not(self, predicate: Callable[[K, V], bool], *, named: Named | None = None) -> KStream[K, V]:
         """Keep records for which `predicate(key, value)` does not hold."""
-        node = self._append("KSTREAM-FILTER-", named, lambda: Filter(lambda k, v: not predicate(k, v)), predicate)
+
+        def drops(key: K, value: V) -> bool:
+            kept = predicate(key, value)
+            return kept is False or (kept is not True and not is_true(kept))
+
+        node = self._append("KSTREAM-FILTER-", named, lambda: Filter(drops), predicate)
         return replace(self, _node=node)
 
     @checked(mapper=function("key, value"))
@@ -226,8 +231,8 @@ class KStream(Generic[K, V]):
         name = name_of(named) or self._plan.processor_name(
             "KSTREAM-PROCESSVALUES-"
         )  # a user's name does not consume a number
-        check_supplier(supplier)
-        self._add(name, lambda: UserFixedKeyProcessor(supplier()), supplier)
+        check_supplier(supplier, FIXED_KEY_PROCESSOR)
+        self._add(name, lambda: UserFixedKeyProcessor(supplied(supplier, FIXED_KEY_PROCESSOR)), supplier)
         self._plan.add_step(lambda topology: connect_stores(topology, name, supplier, state_stores))
         return self._with_values(name)
 

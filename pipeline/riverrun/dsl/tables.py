@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from riverrun.arguments import is_true
 from riverrun.dsl.arity import with_key
 from riverrun.dsl.options import Materialized, name_of
 from riverrun.dsl.plan import Plan, TableNode, connect_stores, serde_of
@@ -14,7 +15,7 @@ from riverrun.operators.table_filters import MappedGetter, TableFilter, TableMap
 from riverrun.operators.table_joins import JoinedGetter, JoinSide, TableJoinMerge, TableTableJoin
 from riverrun.operators.table_transforms import TableTransformValues, transformed_getter
 from riverrun.operators.tables import StoreGetter
-from riverrun.processor.suppliers import check_supplier, connected_stores
+from riverrun.processor.suppliers import VALUE_TRANSFORMER, check_supplier, connected_stores, supplied
 from riverrun.state.api import StoreBuilder, StoreKind
 from riverrun.windows import millis
 
@@ -110,7 +111,10 @@ def filtered(
     """Return the rows that pass a predicate, or those that do not (`KTableImpl.doFilter`)."""
 
     def keep(key: Any, value: Any) -> Any:
-        return value if bool(predicate(key, value)) is not negated else None
+        kept = predicate(key, value)
+        if kept is not True and kept is not False:
+            kept = is_true(kept)
+        return value if kept is not negated else None
 
     above, functions = parent.node, ("filter-not" if negated else "filter", predicate)
 
@@ -175,7 +179,7 @@ def transformed(
     named: Named | None,
 ) -> Derived:
     """Return the rows with values that a transformer computes (`KTableImpl.doTransformValues`)."""
-    check_supplier(supplier)
+    check_supplier(supplier, VALUE_TRANSFORMER)
     name = plan.processor_name("KTABLE-TRANSFORMVALUES-", name_of(named))
     given: Materialized[Any, Any] = options or Materialized()
     key_serde, value_serde = given.key_serde or parent.key_serde, given.value_serde
@@ -186,7 +190,9 @@ def transformed(
         node.is_versioned = parent.node.is_versioned
 
     def operator() -> Operator:
-        return TableTransformValues(supplier(), given.name, send_old_values=node.sends_old_values)
+        return TableTransformValues(
+            supplied(supplier, VALUE_TRANSFORMER), given.name, send_old_values=node.sends_old_values
+        )
 
     def write(topology: Topology) -> None:
         topology.add_processor(name, operator, parent.node.name, functions=("transform", supplier))

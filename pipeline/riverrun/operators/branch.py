@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from riverrun.operators.stateless import call_of
+from riverrun.arguments import is_true
+from riverrun.operators.stateless import test_of
 from riverrun.processor.fused import block
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class Branch:
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Forward to one child, or drop."""
         for predicate, forward in self._ways:
-            if predicate(key, value):
+            kept = predicate(key, value)
+            if kept is True or (kept is not False and is_true(kept)):
                 forward(key, value, timestamp, headers)
                 return
         if self._default is not None:
@@ -48,7 +50,7 @@ class Branch:
         """Return the lines of `process`."""
         ways, word = [], "if"
         for number, (predicate, child) in enumerate(zip(self.predicates, self.children, strict=False)):
-            ways.append(block(f"{word} {call_of(at, f'predicate_{number}', predicate)}:", at.to(child)))
+            ways.append(block(f"{word} {test_of(at, f'predicate_{number}', predicate)}:", at.to(child)))
             word = "elif"
         if len(self.children) > len(self.predicates):
             default = at.to(self.children[-1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from riverrun.arguments import refuse_unstarted
 from riverrun.errors import TopologyError
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ class Print:
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ARG002 - an operator
         """Write one line."""
-        print(f"[{self._label}]: {self._mapper(key, value)}", file=self._file or sys.stdout, flush=self._file is None)
+        text = self._mapper(key, value)
+        refuse_unstarted(text, "The mapper of print()")
+        print(f"[{self._label}]: {text}", file=self._file or sys.stdout, flush=self._file is None)
 
     def close(self) -> None:
         """Close the file."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from riverrun.operators.user_context import UserContext
 from riverrun.processor.fixed_key import FixedKeyRecord
+from riverrun.processor.suppliers import refuse_result
 from riverrun.records import Record
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class UserProcessor:
     def __init__(self, processor: Processor[Any, Any]) -> None:
         """Take the processor, which belongs to this task alone."""
         self._processor = processor
-        self._process = processor.process
+        self._process: Callable[..., object] = processor.process
 
     def init(self, context: OperatorContext) -> None:
         """Hand the processor its context."""
@@ -33,7 +34,9 @@ class UserProcessor:
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Hand the processor a record."""
-        self._process(Record(key, value, timestamp, headers))
+        result: object = self._process(Record(key, value, timestamp, headers))
+        if result is not None:
+            refuse_result(result, f"{type(self._processor).__qualname__}.process")
 
     def close(self) -> None:
         """Close the processor."""
@@ -48,7 +51,7 @@ class UserFixedKeyProcessor:
     def __init__(self, processor: FixedKeyProcessor[Any, Any]) -> None:
         """Take the processor, which belongs to this task alone."""
         self._processor = processor
-        self._process = processor.process
+        self._process: Callable[..., object] = processor.process
 
     def init(self, context: OperatorContext) -> None:
         """Hand the processor its context."""
@@ -56,7 +59,9 @@ class UserFixedKeyProcessor:
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Hand the processor a record."""
-        self._process(FixedKeyRecord(key, value, timestamp, headers))
+        result: object = self._process(FixedKeyRecord(key, value, timestamp, headers))
+        if result is not None:
+            refuse_result(result, f"{type(self._processor).__qualname__}.process")
 
     def close(self) -> None:
         """Close the processor."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from riverrun.arguments import is_true, refuse_unstarted
 from riverrun.processor.fused import block, lines_of
 
 if TYPE_CHECKING:
@@ -56,6 +57,12 @@ def call_of(at: Site, name: str, function: Callable[[Any, Any], Any]) -> str:
     return f"{at.named(name, function)}({at.key}, {at.value})"
 
 
+def test_of(at: Site, name: str, predicate: Callable[[Any, Any], bool]) -> str:
+    """Return the test of a user's predicate; only results that are neither True nor False are looked at."""
+    kept, otherwise = at.own("kept"), at.named("is_true", is_true)
+    return f"({kept} := {call_of(at, name, predicate)}) is True or ({kept} is not False and {otherwise}({kept}))"
+
+
 def written_as(function: Any) -> Any:
     """Return a function of the value, or of key and value, as lines; None if it has to be called."""
     return lines_of(function.mapper if isinstance(function, OfValue) else function)
@@ -92,7 +99,8 @@ class Filter:
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Forward the record if the predicate holds."""
-        if self.predicate(key, value):
+        kept = self.predicate(key, value)
+        if kept is True or (kept is not False and is_true(kept)):
             self._forward(key, value, timestamp, headers)
 
     def lines(self, at: Site) -> str:
@@ -103,7 +111,7 @@ class Filter:
         if written is not None:
             test = written.test(at)
             return of_rows(at, f"{test.lines}\n{block(f'if {test.items[0]}:', at.below())}")
-        return block(f"if {call_of(at, 'predicate', self.predicate)}:", at.below())
+        return block(f"if {test_of(at, 'predicate', self.predicate)}:", at.below())
 
     def close(self) -> None:
         """Nothing to release."""
@@ -252,12 +260,17 @@ class Peek:
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Call the action and forward."""
-        self.action(key, value)
+        result = self.action(key, value)
+        if result is not None:
+            refuse_unstarted(result, "The action")
         self._forward(key, value, timestamp, headers)
 
     def lines(self, at: Site) -> str:
         """Return the lines of `process`."""
-        return f"{call_of(at, 'action', self.action)}\n{at.below()}"
+        result, refuse = at.own("result"), at.named("refuse", refuse_unstarted)
+        called = f"({result} := {call_of(at, 'action', self.action)})"
+        refused = block(f"if {called} is not None:", f"{refuse}({result}, 'The action')")
+        return f"{refused}\n{at.below()}"
 
     def close(self) -> None:
         """Nothing to release."""

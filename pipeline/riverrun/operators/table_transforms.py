@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from riverrun.errors import ProcessingError
 from riverrun.operators.table_store import TableStore
 from riverrun.operators.user_context import UserContext
+from riverrun.processor.suppliers import VALUE_TRANSFORMER, supplied
 from riverrun.records import Change, ValueAndTimestamp
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def transformed_getter(
     """Return the opener of the lookup of a table without a store, whose own transformer gets the parent's value, or None."""
 
     def open_getter(context: OperatorContext) -> ValueGetter:
-        parent, transformer = open_parent(context), supplier()
+        parent, transformer = open_parent(context), supplied(supplier, VALUE_TRANSFORMER)
         transformer.init(UserContext(context, _refuse, is_lookup=True))
         context.close_with(transformer.close)
 

@@ -9,13 +9,13 @@ A handler receives the context of the failure, the record and the exception, and
 
 from __future__ import annotations
 
-import inspect
 import logging
 import traceback
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from riverrun.arguments import HANDLER
 from riverrun.config import load_attribute
 from riverrun.errors import ConfigError
 from riverrun.records import check_headers
@@ -266,21 +266,11 @@ def _handler(chosen: str, topic: str | None) -> Any:
         return None if topic is None else LogAndFail(topic)
     found = load_attribute(chosen)
     handler = found() if isinstance(found, type) else found
-    if not (callable(handler) and _takes_three(handler)):
-        message = f"{chosen} is {handler!r}, which cannot be called as an exception handler"
+    complaint = HANDLER.complaint(handler)
+    if complaint is not None:
+        message = f"{chosen} cannot be called as an exception handler: it {complaint}"
         raise ConfigError(message, hint="Write a function of (context, record, exception) that returns a Response.")
     return handler
-
-
-def _takes_three(handler: Any) -> bool:
-    """Return whether a handler accepts three arguments, as far as its signature is known."""
-    try:
-        inspect.signature(handler).bind(None, None, None)
-    except TypeError:
-        return False
-    except ValueError:  # no signature
-        return True
-    return True
 
 
 def dead_letter_queue_record(topic: str, context: ErrorHandlerContext, exception: Exception) -> ProducerRecord:

@@ -1,28 +1,142 @@
-"""Checks the suppliers of users' processors as Kafka Streams does."""
+"""Checks the suppliers of users' processors, and what they make.
+
+A processor that is never called loses all records without a trace: a method of another name, a coroutine that nothing awaits, a
+generator over which nothing iterates. Classes are examined without being called. Functions are called when the topology is
+built, as in Kafka Streams, so what they return is examined.
+"""
 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from riverrun.errors import TopologyError
+from riverrun.arguments import function, name_of_function, refuse_unstarted
+from riverrun.errors import ProcessingError, TopologyError
+from riverrun.processor.api import Processor, ValueTransformerWithKey
+from riverrun.processor.fixed_key import FixedKeyProcessor, FixedKeyRecord
+from riverrun.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from riverrun.state.api import StoreBuilder
 
+T = TypeVar("T")
 
-def check_supplier(supplier: Callable[[], Any]) -> None:
-    """Check that a supplier returns a new instance on each call (`ApiUtils.checkSupplier`).
+_UNDEFINED = tuple(
+    vars(protocol)[name]
+    for protocol, name in (
+        (Processor, "process"),
+        (FixedKeyProcessor, "process"),
+        (ValueTransformerWithKey, "transform"),
+    )
+)
+"""The methods of the protocols that a user's class must define."""
+_FORWARD = "Send results on with context.forward(record)."
+_CLOSE_ENOUGH = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Describes the objects that a supplier makes: they have `init(context)`, `close()` and one more method.
+
+    Args:
+        called: The method that is called for each record.
+        parameters: Its arguments; of several alternatives, one must fit.
+        advice: How it returns its results.
+    """
+
+    called: str
+    parameters: tuple[str, ...]
+    advice: str
+
+    def check(self, given: object, label: str) -> None:
+        """Check a class, or an object.
+
+        Raises:
+            TopologyError: If it cannot be called, or if its calls would do nothing.
+        """
+        for name, *parameters in (("init", "context"), (self.called, *self.parameters), ("close", "")):
+            method = _method(given, name)
+            if method is None:
+                raise self._undefined(given, label, name)
+            complaint = function(*parameters).complaint(method)
+            if complaint is not None:
+                message = f"{label}: {name} {complaint}"
+                raise TopologyError(message, hint=self.advice if name == self.called else None)
+
+    def defined_by(self, given: object) -> bool:
+        """Return whether a class, or an object, has the method that is called for each record."""
+        return _method(given, self.called) is not None
+
+    def _undefined(self, given: object, label: str, name: str) -> TopologyError:
+        parameters = self.parameters[0] if name == self.called else "context" if name == "init" else ""
+        what = "" if isinstance(given, type) or _is_plain(given) else f", which makes {given!r},"
+        message = f"{label}{what} does not define {name}({parameters})"
+        others = [other for other in dir(given) if not other.startswith("_") and other not in {"init", "close", name}]
+        others = [other for other in others if callable(inspect.getattr_static(given, other))]
+        close = get_close_matches(name, others, 1, _CLOSE_ENOUGH)
+        return TopologyError(message, hint=f"Rename {close[0]} to {name}." if close else f"Define it. {self.advice}")
+
+
+PROCESSOR = Made("process", ("record", "key, value, timestamp, headers"), _FORWARD)
+"""A `Processor`, or an `Operator`."""
+FIXED_KEY_PROCESSOR = Made("process", ("record",), _FORWARD)
+"""A `FixedKeyProcessor`."""
+VALUE_TRANSFORMER = Made("transform", ("key, value",), "It returns the new value, or None.")
+"""A `ValueTransformerWithKey`."""
+
+
+def check_supplier(supplier: Callable[[], Any], made: Made) -> None:
+    """Check that a supplier returns a new instance on each call (`ApiUtils.checkSupplier`), and one that will be called.
+
+    A class is called only if it seems to lack a method, which its objects may have nevertheless.
 
     Raises:
-        TopologyError: If it returns one instance twice, which tasks would share.
+        TopologyError: If it returns one instance twice, which tasks would share; if what it returns would not be called.
     """
-    if not isinstance(supplier, type) and supplier() is supplier():
-        name = getattr(supplier, "__qualname__", type(supplier).__qualname__)
-        message = f"{name} generates single reference. Supplier#get() must return a new object each time it is called."
+    label = name_of_function(supplier)
+    if isinstance(supplier, type):
+        made.check(supplier if made.defined_by(supplier) else supplier(), label)
+        return
+    one = supplier()
+    if isinstance(one, type):
+        message = f"{label} returns the class {one.__qualname__}, not an object of it"
+        raise TopologyError(message, hint=f"Pass {one.__qualname__} itself.")
+    made.check(one, label)
+    if one is supplier():
+        message = f"{label} generates single reference. Supplier#get() must return a new object each time it is called."
         raise TopologyError(message, hint="Pass the class, or a function that creates a new one.")
+
+
+def supplied(supplier: Callable[[], T], made: Made) -> T:
+    """Return a new object of a supplier, for a task.
+
+    Raises:
+        TopologyError: If it would not be called, unlike the one that was examined when the topology was built.
+    """
+    given = supplier()
+    made.check(given, name_of_function(supplier))
+    return given
+
+
+def refuse_result(result: object, what: str) -> None:
+    """Refuse what a user's function returned, although its result means nothing.
+
+    Args:
+        result: Not None.
+        what: Names the function in the message.
+
+    Raises:
+        ProcessingError: If nothing would happen with it: it is a coroutine, a generator, or records that were not forwarded.
+    """
+    refuse_unstarted(result, what)
+    if isinstance(result, Record | FixedKeyRecord | list | tuple):
+        message = f"{what} returns {result!r}: nothing is done with it"
+        raise ProcessingError(message, hint=_FORWARD)
 
 
 def connected_stores(supplier: Callable[[], Any]) -> tuple[StoreBuilder, ...]:
@@ -30,10 +144,34 @@ def connected_stores(supplier: Callable[[], Any]) -> tuple[StoreBuilder, ...]:
 
     A supplier brings stores if it has a method `stores()` that returns their builders. If the supplier is a class, it
     must be a method of the class (`@staticmethod` or `@classmethod`), as there is no instance yet.
+
+    Raises:
+        TopologyError: If the method is async, or takes arguments.
     """
     if isinstance(supplier, type):
         declared = inspect.getattr_static(supplier, "stores", None)
         if not isinstance(declared, staticmethod | classmethod):
             return ()
     stores = getattr(supplier, "stores", None)
-    return tuple(stores()) if callable(stores) else ()
+    if not callable(stores):
+        return ()
+    complaint = function("", yields=True).complaint(stores)
+    if complaint is not None:
+        message = f"{name_of_function(supplier)}: stores {complaint}"
+        raise TopologyError(message)
+    return tuple(stores())
+
+
+def _method(given: object, name: str) -> Any:
+    """Return a method as it is called on an object; None if there is none, or only that of a protocol."""
+    found = inspect.getattr_static(given, name, None)
+    if found in _UNDEFINED or getattr(found, "__isabstractmethod__", False):
+        return None
+    if isinstance(given, type) and isinstance(found, FunctionType):
+        return MethodType(found, given)
+    return getattr(given, name, None)
+
+
+def _is_plain(given: object) -> bool:
+    """Return whether an object's class says what it is: it is no part of the language."""
+    return type(given).__module__ != "builtins"

@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from riverrun.arguments import EXTRACTOR
 from riverrun.config import load_attribute
 from riverrun.errors import ConfigError, DeserializationError
 
@@ -111,7 +112,8 @@ def timestamp_extractor(name: str) -> TimestampExtractor | None:
         return None
     found = _READY_MADE[name] if name in _READY_MADE else load_attribute(name)
     extractor = found() if isinstance(found, type) else found
-    if not callable(extractor):
-        message = f"{name} is {extractor!r}, which cannot be called as a timestamp extractor"
+    complaint = EXTRACTOR.complaint(extractor) if extractor is not None else "must be a function, not None"
+    if complaint is not None:
+        message = f"{name} cannot be called as a timestamp extractor: it {complaint}"
         raise ConfigError(message, hint="Write a function of (record, partition_time_ms) that returns a time in ms.")
     return extractor  # type: ignore[no-any-return]  # what a name stands for is not known beforehand

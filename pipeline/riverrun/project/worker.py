@@ -6,6 +6,7 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
+from riverrun.arguments import function, takes
 from riverrun.errors import StreamsError
 from riverrun.project.stores import ReadOnlyStore, Stores, place_of
 from riverrun.service.instance import new_instance
@@ -94,6 +95,7 @@ class AppWorker:
         """`host:port` where it answers over HTTP; empty if nowhere."""
         return "" if self._supervisor is None else self._supervisor.server
 
+    @takes(listener=function("new_state, old_state"))
     def set_state_listener(self, listener: Callable[[WorkerState, WorkerState], None]) -> None:
         """Set a function to call with each change of state (`KafkaStreams.setStateListener`).
 
@@ -102,6 +104,7 @@ class AppWorker:
         """
         self._listener = listener
 
+    @takes(handler=function("error"))
     def set_uncaught_exception_handler(self, handler: Callable[[StreamsError], str]) -> None:
         """Set a function that decides about the failure of a stream thread (`StreamsUncaughtExceptionHandler`).
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from traceback import walk_stack, walk_tb
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from riverrun.arguments import refuse_unstarted
 from riverrun.errors import (
     USER_ERRORS,
     BrokerError,
@@ -100,14 +101,16 @@ class Failures:
 
         return guard
 
-    def punctuate(self, punctuator: Callable[[int], None], now_ms: int, node: str) -> None:
+    def punctuate(self, punctuator: Callable[[int], object], now_ms: int, node: str) -> None:
         """Call a punctuator.
 
         Raises:
             ProcessingError: If it fails, and the handler does not continue.
         """
         try:
-            punctuator(now_ms)
+            result = punctuator(now_ms)
+            if result is not None:
+                refuse_unstarted(result, f"The punctuator of {node}")
         except _NOT_THE_USERS:
             raise
         except USER_ERRORS as error:

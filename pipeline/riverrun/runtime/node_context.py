@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from riverrun.arguments import PUNCTUATOR
 from riverrun.errors import InvalidStateStoreError, TopologyError
 from riverrun.processor.api import PunctuationType
 from riverrun.records import Change
@@ -136,6 +137,10 @@ class NodeContext:
 
         A schedule by stream time that is made while the node is initialised continues where a predecessor stopped.
         """
+        complaint = PUNCTUATOR.complaint(punctuator)
+        if complaint is not None:
+            message = f"{self.node}: the punctuator {complaint}"
+            raise TopologyError(message)
         if self.task_id == GLOBAL_TASK:
             message = f"schedule() not supported in global processor context: {self.node} fills a global store"
             raise TopologyError(message)
@@ -159,13 +164,14 @@ class NodeContext:
             self.schedules.add(schedule)
         return schedule
 
-    def _watched(self, punctuator: Callable[[int], None], watch: Watch) -> Callable[[int], None]:
+    def _watched(self, punctuator: Callable[[int], object], watch: Watch) -> Callable[[int], object]:
         """Return a punctuator that reports its calls to a watch."""
 
-        def look_on(now_ms: int) -> None:
+        def look_on(now_ms: int) -> object:
             call = watch.enter(self.node, None, None, None)
-            punctuator(now_ms)
+            result: object = punctuator(now_ms)
             watch.leave(call)
+            return result
 
         return look_on
 

@@ -70,6 +70,10 @@ class Watch(Protocol):
         """Observe the end of a call, and so of all calls within it; a call that fails does not report its end."""
         ...
 
+    def tell_of_keys(self, message: str) -> None:
+        """Observe that a serde does not reproduce the bytes of an input's keys."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Ports:

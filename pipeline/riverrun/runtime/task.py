@@ -26,7 +26,8 @@ from riverrun.runtime.context import Sources, TaskContext
 from riverrun.runtime.failures import Failures, fail_at
 from riverrun.runtime.generating.compile import compile_nodes
 from riverrun.runtime.inputs.holding import Hold, Holding
-from riverrun.runtime.inputs.packs import PackedInput
+from riverrun.runtime.inputs.key_bytes import KeyBytes, teller
+from riverrun.runtime.inputs.packs import PackedInput, unguarded_records
 from riverrun.runtime.inputs.partition_group import PartitionGroup
 from riverrun.runtime.inputs.queue import RecordQueue
 from riverrun.runtime.layout import full_name
@@ -112,6 +113,7 @@ class Task:
         }
         self._queues = PartitionGroup()
         self._packs: dict[TopicPartition, PackedInput] = {}
+        self._keys = KeyBytes(teller(ports.watch))
         self._processing = Processing(spec, self._context, self._queues)
         self._holding = Holding(self._queues, self._packs.__contains__)
         for tp in spec.inputs:
@@ -220,13 +222,11 @@ class Task:
         self._times.learn(committed.times)
 
     def add_records(self, tp: TopicPartition, records: Sequence[RawFields]) -> int:
-        """Append records of an input after those already added; return their number, with the content of packs counted.
-
-        Raises:
-            DeserializationError: If a pack that a bounded run left in a repartition topic is damaged.
-        """
+        """Append records of an input after those already added; return their number, with the content of packs counted."""
         queue, packs = self._queue(tp), self._packs.get(tp)
         opened = records if packs is None else packs.open(records)
+        if tp in self._keys.compared:
+            self._keys.look_at(tp, queue.node, opened)
         queue.add(opened)
         return len(opened)
 
@@ -241,7 +241,10 @@ class Task:
             tp: One of the task's inputs. Packs must have been taken apart.
             batches: The records that follow those already added.
         """
-        self._queue(tp).add_batches(batches)
+        queue = self._queue(tp)
+        if tp in self._keys.compared:
+            batches = self._keys.looked_at(tp, queue.node, batches)
+        queue.add_batches(map(unguarded_records, batches) if tp in self._packs else batches)
 
     def reached_end(self, tp: TopicPartition, offset: int) -> None:
         """Note that all records of an input before `offset` have been added, and there are no more at present."""
@@ -465,7 +468,9 @@ class Task:
         sub = self.spec.sub_topology
         own = {full_name(sub, self.spec.application_id, topic) for topic in sub.repartition_topics}
         if tp.topic in own:
-            self._packs[tp] = PackedInput(tp)
+            self._packs[tp] = PackedInput()
+        elif sub.stores:
+            self._keys.watch(tp, node)
         extractor = None if tp.topic in own else self.spec.timestamp_extractor
         enter = self._nodes.entries[node.name]
         has_extractor = (node.timestamp_extractor or extractor) is not None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import inspect
 
+from riverrun.arguments import function, optional, takes_fields
 from riverrun.errors import StreamsError
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class SerdePlace:
     registry: Mapping[str, Any] = field(repr=False)
 
 
+@takes_fields(serialize=function("value"), deserialize=function("data"), partition_key=optional(function("value")))
 @dataclass(frozen=True)
 class Serde(Generic[T]):
     """Converts between bytes and values (`org.apache.kafka.common.serialization.Serde`).
@@ -265,6 +267,12 @@ def needs_place(serde: Serde[Any]) -> bool:
     if function is placed:  # it has its place already
         return False
     return serde.place is not None or any(isinstance(part, Serde) and needs_place(part) for part in parts)
+
+
+def is_placed(serde: Serde[Any]) -> bool:
+    """Return whether a serde, or one inside it, depended on its place, and has it: its bytes need a schema registry."""
+    function, parts = serde.remake or (None, ())
+    return function is placed or any(isinstance(part, Serde) and is_placed(part) for part in parts)
 
 
 def _part_of(place: SerdePlace, number: int) -> SerdePlace:

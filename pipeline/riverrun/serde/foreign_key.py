@@ -87,6 +87,9 @@ def subscription_serde(primary_key: Serde[Any]) -> Serde[Subscription]:
             message = f"{len(data)} bytes are too few for a subscription"
             raise ValueError(message)
         partition = _INT.unpack_from(data, end)[0] if version > 0 else None
+        if partition is not None and partition < 0:
+            message = f"a subscription cannot ask for answers in partition {partition}"
+            raise ValueError(message)
         return Subscription(hash_, Instruction(data[1]), decode(data[start:end]), partition)
 
     return Serde(

@@ -18,12 +18,13 @@ from __future__ import annotations
 from riverrun.testing.contexts import CapturedForward, CapturedPunctuator, MockProcessorContext
 from riverrun.testing.driver import TopologyTestDriver
 from riverrun.testing.topics import TestInputTopic, TestOutputTopic
-from riverrun.testing.watching import ChangedValueWarning
+from riverrun.testing.watching import ChangedValueWarning, KeyBytesWarning
 
 __all__ = [
     "CapturedForward",
     "CapturedPunctuator",
     "ChangedValueWarning",
+    "KeyBytesWarning",
     "MockProcessorContext",
     "TestInputTopic",
     "TestOutputTopic",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from riverrun.errors import InvalidStateStoreError, StreamsError
+from riverrun.arguments import PUNCTUATOR
+from riverrun.errors import InvalidStateStoreError, StreamsError, TopologyError
 from riverrun.processor.metrics import StreamsMetrics, metric_config
 from riverrun.processor.stats import RecordingLevel
 from riverrun.records import RecordMetadata, TaskId
@@ -224,7 +225,15 @@ class MockProcessorContext:
         *,
         start_ms: int | None = None,
     ) -> CapturedPunctuator:
-        """Capture a punctuation; only the test calls it."""
+        """Capture a punctuation; only the test calls it.
+
+        Raises:
+            TopologyError: If the punctuator cannot be called with a time, or is async or a generator function.
+        """
+        complaint = PUNCTUATOR.complaint(punctuator)
+        if complaint is not None:
+            message = f"the punctuator {complaint}"
+            raise TopologyError(message)
         captured = CapturedPunctuator(interval, punctuation_type, punctuator, start_ms)
         self._punctuators.append(captured)
         return captured

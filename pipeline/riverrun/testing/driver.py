@@ -78,7 +78,15 @@ class MemoryTopics:
         headers: Headers,
         partition: int | None,  # noqa: ARG002 - there is one
     ) -> None:
-        """Append a record, and queue it for tasks that read the topic."""
+        """Append a record, and queue it for tasks that read the topic.
+
+        Raises:
+            TypeError: If key or value are not bytes, which a client refuses.
+        """
+        for data in (key, value):
+            if data is not None and not isinstance(data, bytes | bytearray | memoryview | str):
+                message = f"{data!r} ({type(data).__name__}) is written to {topic}: a serde must return bytes"
+                raise TypeError(message)
         log = self.logs.setdefault(topic, [])
         log.append(RawRecord(key, value, timestamp, len(log), headers))
         if topic in self.inputs:

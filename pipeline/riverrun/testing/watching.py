@@ -38,6 +38,10 @@ class ChangedValueWarning(UserWarning):
     """User code changed a key or value in place that it only borrowed, or that came from a store and was not put back."""
 
 
+class KeyBytesWarning(UserWarning):
+    """A serde does not reproduce the bytes of a topic's keys, so that joins and queries miss rows in other partitions."""
+
+
 @dataclass(slots=True)
 class _Seen:
     """A value that a node may read but not change: its origin, a description, and its bytes."""
@@ -58,6 +62,7 @@ class ValueWatch:
     """
 
     _found: list[str] = field(default_factory=list)
+    _keys: list[str] = field(default_factory=list)
     _known: set[tuple[str, str]] = field(default_factory=set)
     _calls: list[tuple[str, dict[int, _Seen]]] = field(default_factory=list)
     """The current calls: the node, and the values it has seen, by id."""
@@ -122,11 +127,18 @@ class ValueWatch:
         """Forget the current calls: the last one may have failed."""
         self._calls.clear()
 
+    def tell_of_keys(self, message: str) -> None:
+        """Record that a serde does not reproduce the bytes of a topic's keys."""
+        self._keys.append(message)
+
     def tell(self) -> None:
         """Warn of the findings, at the responsible line of the test."""
         found, self._found = self._found, []
+        keys, self._keys = self._keys, []
         for message in found:
             warnings.warn(message, ChangedValueWarning, stacklevel=_depth_of_test())
+        for message in keys:
+            warnings.warn(message, KeyBytesWarning, stacklevel=_depth_of_test())
 
     def _changed(self, node: str, origin: str, change: str, hint: str) -> None:
         if (node, origin) not in self._known:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.arguments import EXTRACTOR, PARTITIONER, SERDE, SINK_TOPIC, STORE, SUPPLIER, takes
 from riverrun.errors import TopologyError
-from riverrun.processor.suppliers import check_supplier, connected_stores
+from riverrun.processor.suppliers import PROCESSOR, check_supplier, connected_stores
 from riverrun.records import AutoOffsetReset, is_legal_topic
 from riverrun.topology.describing.describe import describe
 from riverrun.topology.digests.fingerprint import digests_of, fingerprint, node_fingerprints
@@ -164,7 +164,7 @@ class Topology:
             TopologyError: If the name is taken, a parent is missing or a sink, or the supplier returns one instance twice.
         """
         if functions is None:
-            check_supplier(supplier)
+            check_supplier(supplier, PROCESSOR)
         covered = (supplier,) if functions is None else functions
         self.keep_processor(ProcessorNode(name, parents, supplier, covered, lineage))
         for store in connected_stores(supplier):
@@ -294,7 +294,7 @@ class Topology:
         if global_store.source.name == global_store.processor.name:
             message = f"Source and processor of global store {global_store.store.name} must have different names"
             raise TopologyError(message)
-        check_supplier(global_store.processor.supplier)
+        check_supplier(global_store.processor.supplier, PROCESSOR)
         for topic in global_store.source.topics:
             self._check_topic(topic)
         if global_store.store.name in self._parts.users or global_store.store.name in self._parts.global_stores:

@@ -450,6 +450,7 @@ def test_counting_below_a_repartition_topic_reads_no_value_and_each_key_once() -
         assert dict(driver.get_key_value_store("counts").all()) == {"a": 3, "b": 1}
 
 
+@pytest.mark.filterwarnings("ignore::riverrun.testing.KeyBytesWarning")
 def test_what_counts_as_one_key_is_what_the_serdes_read_not_the_bytes_of_the_input() -> None:
     builder = StreamsBuilder()
     lower, swapped = (

@@ -137,10 +137,11 @@ def test_how_much_of_a_pack_is_done_stands_among_the_times_that_processors_keep(
 
 def test_a_pack_that_is_damaged_is_named() -> None:
     task = owner(Outputs(), {})
+    task.add_records(OWN, [RawRecord(None, b"no pack", 0, 4, pack_header(TaskId(0, 0)))])
     with pytest.raises(
         DeserializationError, match=r"packed cannot be read: .*app-own-repartition, partition 0, offset 4"
     ):
-        task.add_records(OWN, [RawRecord(None, b"no pack", 0, 4, pack_header(TaskId(0, 0)))])
+        task.process(1)
 
 
 OTHER = TopicPartition("other", 0)
@@ -183,7 +184,7 @@ def two_logs(draw: st.DrawFn) -> dict[TopicPartition, list[RawRecord]]:
 
 def members(log: list[RawRecord]) -> list[bytes | None]:
     """The keys of what is in a log."""
-    return [key for key, *_ in PackedInput(OWN).open(log)]
+    return [key for key, *_ in PackedInput().open(log)]
 
 
 @settings(max_examples=150)

@@ -17,7 +17,7 @@ from riverrun.kafka.producer import TransactionalProducer
 from riverrun.kafka.ranges import read_range
 from riverrun.processor.handlers import ErrorHandlerContext, dead_letter_queue_record
 from riverrun.records import OffsetRange, RawRecord, TaskId, TopicPartition
-from riverrun.runtime.inputs.packs import opened, writer_of
+from riverrun.runtime.inputs.packs import opened, unguarded, writer_of
 from riverrun.runtime.times.offset_metadata import OffsetMetadata
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ def plan_skip(connected: ConnectedApplication, tp: TopicPartition, offset: int) 
     record = _next_record(connected.admin, tp, stands)
     if record is None or record.offset != offset:
         raise _elsewhere(connected.application, task_id, tp, offset, record)
-    return _skip(task_id, tp, record, committed)
+    is_internal = tp.topic not in connected.application.topology.source_topics
+    return _skip(task_id, tp, record, committed, is_internal=is_internal)
 
 
 def carry_out(connected: ConnectedApplication, planned: Skip) -> Skip:
@@ -141,17 +142,23 @@ def _elsewhere(
     return RangeError(message, hint=hint)
 
 
-def _skip(task_id: TaskId, tp: TopicPartition, record: RawRecord, committed: CommittedOffset | None) -> Skip:
+def _skip(
+    task_id: TaskId, tp: TopicPartition, record: RawRecord, committed: CommittedOffset | None, *, is_internal: bool
+) -> Skip:
     """Return the skip of a record, or of the next record of a pack; later records of the pack stay to be processed."""
     metadata = "" if committed is None else committed.metadata
-    if writer_of(record.headers) is None or record.value is None:
+    if not is_internal:
         return Skip(task_id, tp, record, record.offset + 1, metadata)
+    if writer_of(record.headers) is None:
+        plain = record._replace(headers=unguarded(record.headers))
+        return Skip(task_id, tp, plain, record.offset + 1, metadata)
     known = OffsetMetadata.decode(metadata)
     taken = known.taken if committed is not None and committed.offset == record.offset else 0
-    keys, values, times, headers = opened(record.value, tp, record.offset)
-    given = () if headers is None else headers[taken]
-    inner = RawRecord(keys[taken], values[taken], times[taken], record.offset, given)
-    is_last = taken + 1 == len(keys)
+    members = list(opened(record.value, record.offset))
+    taken = min(taken, len(members) - 1)
+    key, value, timestamp, offset, headers = members[taken]
+    inner = RawRecord(key, value, timestamp, offset, unguarded(headers))
+    is_last = taken + 1 == len(members)
     rest = replace(known, taken=0 if is_last else taken + 1)
     return Skip(task_id, tp, inner, record.offset + is_last, rest.encode())
 

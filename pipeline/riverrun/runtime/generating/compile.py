@@ -10,10 +10,12 @@ from riverrun.errors import USER_ERRORS, BrokerError, RefusedRecordError, Serial
 from riverrun.operators.process import UserFixedKeyProcessor, UserProcessor
 from riverrun.partitioning import partition_for
 from riverrun.processor.handlers import ProducerRecord, SerializationExceptionOrigin
+from riverrun.processor.suppliers import PROCESSOR, supplied
 from riverrun.runtime.choices import ChosenPartitions, ChosenTopic
 from riverrun.runtime.failures import user_code
 from riverrun.runtime.generating.function_writer import RunningNodes
 from riverrun.runtime.generating.fusion import Fusion
+from riverrun.runtime.inputs.packs import guarded
 from riverrun.runtime.layout import full_name
 from riverrun.runtime.node_context import NodeContext
 from riverrun.serde.api import refusal
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from riverrun.processor.operator import Operator
-    from riverrun.records import Headers, TaskId
+    from riverrun.records import Headers, Send, TaskId
     from riverrun.runtime.context import TaskContext
     from riverrun.runtime.failures import Failures
     from riverrun.runtime.ports import RecordCollector, Watch
@@ -123,7 +125,8 @@ def compile_nodes(
         below = {child: inlets[child] for child in children[node.name]}
         match node:
             case SinkNode():
-                inlets[node.name] = sink(node, full_name_of(sub, application_id, node), collector, failures)
+                topic, is_internal = full_name_of(sub, application_id, node), node.topic in sub.repartition_topics
+                inlets[node.name] = sink(node, topic, collector, failures, is_internal=is_internal)
             case SourceNode():
                 inlets[node.name] = fan_out(list(below.values()))
             case ProcessorNode():
@@ -171,7 +174,7 @@ def instantiate(node: ProcessorNode, task_id: TaskId) -> Operator:
         ProcessingError: If the user's supplier fails.
     """
     with user_code(f"The supplier of {node.name}", task_id):
-        made = node.supplier()
+        made: Any = supplied(node.supplier, PROCESSOR)
     if len(inspect.signature(made.process).parameters) == OPERATOR_ARGUMENTS:
         return cast("Operator", made)
     return UserProcessor(cast("Any", made))
@@ -248,10 +251,16 @@ def full_name_of(sub: SubTopology, application_id: str, node: SinkNode) -> str |
 
 
 def sink(
-    node: SinkNode, topic: str | Callable[[Any, Any, int], str], collector: RecordCollector, failures: Failures
+    node: SinkNode,
+    topic: str | Callable[[Any, Any, int], str],
+    collector: RecordCollector,
+    failures: Failures,
+    *,
+    is_internal: bool = False,
 ) -> Forward:
     """Return the function that partitions, serialises and sends the records of a sink (`RecordCollectorImpl.send`)."""
-    write, count = writer(node, collector, failures), collector.partitions
+    send = guarding(collector.send) if is_internal else collector.send
+    write, count = writer(node, send, failures), collector.partitions
     inner = node.key_serde.partition_key
     topic_of = topic if isinstance(topic, str) else ChosenTopic(node.name, topic, count)
     partitions_of = None if node.partitioner is None else ChosenPartitions(node.name, node.partitioner, count)
@@ -282,11 +291,25 @@ def sink(
     return to_default if inner is None else by_inner_key
 
 
-def writer(
-    node: SinkNode, collector: RecordCollector, failures: Failures
-) -> Callable[[str, int | None, Any, Any, int, Headers], None]:
+def guarding(send: Send) -> Send:
+    """Return a function that sends records to a repartition topic, where no headers may make a record look like a pack."""
+
+    def send_guarded(
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        send(topic, key, value, timestamp, guarded(headers) if headers else headers, partition)
+
+    return send_guarded
+
+
+def writer(node: SinkNode, send: Send, failures: Failures) -> Callable[[str, int | None, Any, Any, int, Headers], None]:
     """Return the function that serialises a record and sends it to a partition of a topic; None is Kafka's default."""
-    key_bytes, value_bytes, send = node.key_serde.serialize, node.value_serde.serialize, collector.send
+    key_bytes, value_bytes = node.key_serde.serialize, node.value_serde.serialize
 
     def write(topic: str, partition: int | None, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         origin = SerializationExceptionOrigin.KEY

@@ -9,6 +9,7 @@ from riverrun.errors import USER_ERRORS
 from riverrun.partitioning import partition_for, partitions_for
 from riverrun.processor.fused import Fused, NotFused, Row
 from riverrun.records import Change
+from riverrun.runtime.inputs.packs import RESERVED, guarded
 from riverrun.serde.api import item_of, written_fields_of
 from riverrun.state.access import CachedFold, FoldsInParts
 from riverrun.topology.nodes import SinkNode
@@ -36,7 +37,7 @@ try:
 except user_errors:  # the plain function tries again, and asks the handler
     {name}({key}, {value}, timestamp, headers)
 else:
-    send({name}_topic, sink_key, sink_value, timestamp, headers, {where})"""
+    send({name}_topic, sink_key, sink_value, timestamp, {headers}, {where})"""
 _INNER = """
     where = None if {key} is None else partition_for({name}_inner({key}), partitions({name}_topic))"""
 
@@ -208,7 +209,13 @@ class FunctionWriter:
             else:
                 chosen, where = _INNER.format(name=name, key=key), "where"
         keyed = {"key": key, "written_key": written_key, "lacks_key": given.lacks_key or f"{key} is None"}
-        return _SINK.format(name=name, **keyed, value=value, written=written, chosen=chosen, where=where)
+        headers = "headers"
+        if node.topic in self.nodes.sub.repartition_topics:
+            self.names |= {"reserved": RESERVED, "guarded": guarded}
+            headers = "headers if not headers or headers[-1][0] not in reserved else guarded(headers)"
+        return _SINK.format(
+            name=name, **keyed, value=value, written=written, chosen=chosen, where=where, headers=headers
+        )
 
     def written(
         self, name: str, serialize: Callable[[Any], bytes], row: str, item: str, items: tuple[str, ...] | None = None

@@ -5,6 +5,12 @@ no more. It names the task that wrote it in its header, and holds its records by
 
 Readers of repartition topics take packs apart: the next level of the run, or the worker that continues an interrupted run. The
 number of records that a task has taken of an unfinished pack is stored with the committed offset (`OffsetMetadata.taken`).
+
+Headers are the user's, and may have any name. If the last one looks like that of a pack, another one guards the record. Every
+sink to a repartition topic adds it, and every reader of one removes it, so no user's record is read as a pack.
+
+What other programs write to a repartition topic is foreign input: a pack that does not hold complete records goes to the
+deserialization handler as one record.
 """
 
 from __future__ import annotations
@@ -17,22 +23,31 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from riverrun.decoders import msgpack_decoder
-from riverrun.errors import DeserializationError
-from riverrun.records import RAW_HEADERS, RAW_OFFSET, RAW_VALUE, Headers, TaskId
+from riverrun.errors import DeserializationError, ProcessingError
+from riverrun.records import RAW_HEADERS, RAW_OFFSET, RAW_VALUE, Headers, TaskId, check_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from riverrun.records import RawFields, TopicPartition
+    from riverrun.records import RawFields
 
 PACK_HEADER = "__riverrun.pack"
 """The last header of records that are packs; its value names the writer."""
+_PLAIN_HEADER = "__riverrun.plain"
+"""The last header of records that are no packs, but whose headers end like those of a pack, or with this header."""
+RESERVED = frozenset({PACK_HEADER, _PLAIN_HEADER})
+"""Names of last headers that a record of a user needs a guard for."""
+_GUARD: tuple[str, bytes | None] = (_PLAIN_HEADER, None)
+DAMAGED_MS = -1
+"""The event time of a pack that cannot be read: no record has it, so that it reaches the deserialization handler."""
+_LATEST_MS = 2**63 - 1
 _WRITER = Struct(">ii")
 _HEADERS = itemgetter(RAW_HEADERS)
 
 Columns: TypeAlias = tuple[list[bytes | None], list[bytes | None], list[int], list[Headers] | None]
 """Keys, values, event times and headers of a pack's records; headers are None if no record has any."""
 
+_UNREADABLE = (ValueError, RecursionError, ProcessingError)
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgpack_decoder(Columns).decode
 
@@ -48,14 +63,62 @@ def packed(
     return _encode((keys, values, times, headers if any(headers) else None))
 
 
-def unpacked(value: bytes) -> Columns:
-    """Return the columns of a pack.
-
-    Raises:
-        msgspec.MsgspecError: If the value is not a pack.
-    """
+def columns_of(value: bytes) -> Columns:
+    """Return the columns of what this process itself has packed, unchecked."""
     columns: Columns = _decode(value)
     return columns
+
+
+def unpacked(value: bytes) -> Columns:
+    """Return the columns of a pack, which may come from elsewhere.
+
+    Raises:
+        ValueError: If the value is not a pack of one or more complete records (msgspec's errors are `ValueError`s).
+        ProcessingError: If it holds headers that cannot be written.
+    """
+    columns = columns_of(value)
+    keys, values, times, headers = columns
+    if not len(keys) == len(values) == len(times) == (len(keys) if headers is None else len(headers)):
+        message = f"its columns are of {len(keys)} keys, {len(values)} values and {len(times)} times"
+        raise ValueError(message)
+    if not times:
+        message = "it holds no records"
+        raise ValueError(message)
+    if max(times) > _LATEST_MS:
+        message = "one of its times has more than 63 bits"
+        raise ValueError(message)
+    for held in headers or ():
+        check_headers(held)
+    return columns
+
+
+def guarded(headers: Headers) -> Headers:
+    """Return the headers under which a record is written to a repartition topic, so that it is not taken for a pack.
+
+    >>> guarded((("a", b"1"),))
+    (('a', b'1'),)
+    >>> unguarded(guarded((("__riverrun.pack", b"12345678"),)))
+    (('__riverrun.pack', b'12345678'),)
+    """
+    return (*headers, _GUARD) if headers and headers[-1][0] in RESERVED else headers
+
+
+def unguarded(headers: Headers) -> Headers:
+    """Return the headers of a record that is no pack as they were before it was written to a repartition topic."""
+    return headers[:-1] if headers and headers[-1][0] == _PLAIN_HEADER else headers
+
+
+def unguarded_records(records: Iterable[RawFields]) -> Iterable[RawFields]:
+    """Return the records of a repartition topic with their headers as they were before."""
+    records = records if isinstance(records, list) else list(records)
+    if not _has_reserved(records):
+        return records
+    return [(*record[:RAW_HEADERS], unguarded(_HEADERS(record))) for record in records]
+
+
+def _has_reserved(records: Iterable[RawFields]) -> bool:
+    """Return whether the last header of a record has a reserved name."""
+    return any(headers[-1][0] in RESERVED for headers in map(_HEADERS, records) if headers)
 
 
 def pack_header(writer: TaskId) -> Headers:
@@ -70,26 +133,40 @@ def writer_of(headers: Headers) -> TaskId | None:
     name, writer = headers[-1]
     if name != PACK_HEADER or writer is None or len(writer) != _WRITER.size:
         return None
-    return TaskId(*_WRITER.unpack(writer))
+    sub_topology, partition = _WRITER.unpack(writer)
+    return TaskId(sub_topology, partition) if sub_topology >= 0 <= partition else None
 
 
-def opened(value: bytes, tp: TopicPartition, offset: int) -> Columns:
-    """Return the columns of a pack read from a partition.
+_DAMAGED = pack_header(TaskId(0, 0))
 
-    Raises:
-        DeserializationError: If the pack is damaged.
-    """
+
+def opened(value: bytes | None, offset: int) -> Iterator[RawFields]:
+    """Return the records of a pack, with its offset; of a damaged pack a single one, which no source can decode."""
     try:
-        return unpacked(value)
-    except msgspec.MsgspecError as error:
-        message = f"The records that a run has packed cannot be read: {error}"
-        hint = "The topic is the application's own: did another program write to it?"
-        raise DeserializationError(message, topic=tp.topic, partition=tp.partition, offset=offset, hint=hint) from error
+        return records_of(unpacked(value or b""), repeat(offset))
+    except _UNREADABLE:
+        return iter([(None, value, DAMAGED_MS, offset, _DAMAGED)])
 
 
-def rest_of(columns: Columns, taken: int) -> bytes:
-    """Return a pack without its first records."""
-    keys, values, times, headers = columns
+def damage_of(value: bytes | None) -> DeserializationError:
+    """Describe why the value of a pack that does not open cannot be read."""
+    try:
+        unpacked(value or b"")
+        reason: object = "its time is negative"
+    except _UNREADABLE as error:
+        reason = error
+    message = f"The records that a run has packed cannot be read: {reason}"
+    return DeserializationError(message, hint="The topic is the application's own: did another program write to it?")
+
+
+def rest_of(value: bytes, taken: int) -> bytes:
+    """Return a pack without its first records; a damaged pack, or one of fewer records, unchanged."""
+    try:
+        keys, values, times, headers = unpacked(value)
+    except _UNREADABLE:
+        return value
+    if taken >= len(times):
+        return value
     return _encode((keys[taken:], values[taken:], times[taken:], headers and headers[taken:]))
 
 
@@ -100,15 +177,10 @@ def records_of(columns: Columns, offsets: Iterable[int]) -> Iterator[RawFields]:
 
 
 class PackedInput:
-    """Takes apart the packs of one input of a task, and tracks how much of a pack has been processed.
+    """Takes apart the packs of one input of a task, and tracks how much of a pack has been processed."""
 
-    Args:
-        tp: The input.
-    """
-
-    def __init__(self, tp: TopicPartition) -> None:
+    def __init__(self) -> None:
         """Start before any pack."""
-        self._tp = tp
         self.begun = 0
         """Number of records of the first pack that were processed before."""
         self._begun_at = -1
@@ -119,12 +191,8 @@ class PackedInput:
         self._begun_at, self.begun = offset, taken
 
     def open(self, records: Sequence[RawFields]) -> Sequence[RawFields]:
-        """Return the records, with packs replaced by their content.
-
-        Raises:
-            DeserializationError: If a pack is damaged.
-        """
-        if not any(map(_HEADERS, records)):
+        """Return the records, with packs replaced by their content."""
+        if not _has_reserved(records):
             return records
         found: list[RawFields] = []
         for record in records:
@@ -132,7 +200,7 @@ class PackedInput:
                 found.append(record)
             else:
                 found += self._open(record)
-        return found
+        return list(unguarded_records(found))
 
     def taken(self, offset: int, waiting: int) -> int:
         """Return how many records of the pack at an offset have been processed.
@@ -148,6 +216,6 @@ class PackedInput:
 
     def _open(self, record: RawFields) -> list[RawFields]:
         offset = record[RAW_OFFSET]
-        members = list(records_of(opened(record[RAW_VALUE] or b"", self._tp, offset), repeat(offset)))
+        members = list(opened(record[RAW_VALUE], offset))
         self._sizes[offset] = len(members)
         return members[self.begun :] if offset == self._begun_at else members

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from riverrun.errors import USER_ERRORS, BrokerError, DeserializationError, RecordError, StreamsError, as_exception
 from riverrun.processor.drops import DropReason
 from riverrun.processor.timestamps import NEGATIVE, USE_ANOTHER, WallclockTimestampExtractor
-from riverrun.records import RAW_OFFSET, ConsumerRecord, RawRecord
+from riverrun.records import RAW_OFFSET, RAW_VALUE, ConsumerRecord, RawRecord
 from riverrun.runtime.choices import is_time
+from riverrun.runtime.inputs.packs import damage_of, writer_of
 from riverrun.serde.api import hint_of
 
 if TYPE_CHECKING:
@@ -254,6 +255,8 @@ class RecordQueue:
         extract, (_, _, timestamp, offset, headers) = self.extractor, raw
         if extract is None:
             if timestamp < 0:
+                if writer_of(headers) is not None:
+                    raise damage_of(raw[RAW_VALUE])
                 raise DeserializationError(NEGATIVE.format(timestamp), hint=USE_ANOTHER)
             return timestamp
         record = ConsumerRecord(key, value, timestamp, headers, *self.tp, offset)

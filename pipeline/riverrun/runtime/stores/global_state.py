@@ -11,6 +11,7 @@ from riverrun.processor.handlers import ErrorHandlers
 from riverrun.runtime.context import GLOBAL_TASK, Environment, TaskContext
 from riverrun.runtime.failures import Failures, fail_at, user_code
 from riverrun.runtime.generating.compile import instantiate, watched
+from riverrun.runtime.inputs.key_bytes import KeyBytes, teller
 from riverrun.runtime.inputs.queue import RecordQueue
 from riverrun.runtime.node_context import NodeContext
 from riverrun.state.stores.opening import open_store
@@ -62,6 +63,7 @@ class GlobalState:
             for topic in declared.source.topics
         }
         self._queues: dict[TopicPartition, RecordQueue] = {}
+        self._keys = KeyBytes(teller(self._watch))
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -94,7 +96,13 @@ class GlobalState:
             ProcessingError: If its processor raises, and the record is not to be skipped.
         """
         opened = self._opened[tp.topic]
-        queue = self._queues.setdefault(tp, self._queue(tp, opened))
+        if tp not in self._queues:
+            self._queues[tp] = self._queue(tp, opened)
+            self._keys.watch(tp, opened.declared.source)
+        queue = self._queues[tp]
+        if tp in self._keys.compared:
+            records = list(records)
+            self._keys.look_at(tp, opened.declared.source, records)
         queue.add(records)
         while (record := queue.pop()) is not None:
             key, value, timestamp, offset, headers = record

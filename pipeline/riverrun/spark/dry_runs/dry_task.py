@@ -188,7 +188,7 @@ class Outbox:
 
     def _keep(self) -> None:
         for tp, batch in self._batches.items():
-            self._runs.add(tp, batch)
+            self._runs.add(tp, batch, may_be_packs=False)  # its headers are the user's
         self._batches.clear()
 
 

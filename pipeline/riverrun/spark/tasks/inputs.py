@@ -66,7 +66,6 @@ class Inputs:
 
         Raises:
             RangeError: If a range cannot be read completely.
-            DeserializationError: If a pack of this run is damaged.
             StateError: If records cannot be spilled.
             BrokerError: If the brokers do not answer.
         """
@@ -77,7 +76,7 @@ class Inputs:
             for tp, records in read_fields(self._admin, own):
                 self._writers.add(tp, records, taken=taken.pop(tp, 0))
             for tp, writer, records in handed_over:
-                self._writers.add(tp, records, writer)
+                self._writers.add(tp, records, writer, may_be_packs=False)
         for tp, batches in self._writers.merged():
             task.add_batches(tp, self._counted(batches))
         for tp in asked.keys() - own.keys():

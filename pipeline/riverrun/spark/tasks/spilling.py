@@ -24,7 +24,7 @@ from riverrun.config.directories import make_directory
 from riverrun.decoders import msgpack_decoder
 from riverrun.errors import StateError
 from riverrun.records import RAW_HEADERS, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE
-from riverrun.runtime.inputs.packs import opened, packed, records_of, rest_of, writer_of
+from riverrun.runtime.inputs.packs import columns_of, opened, packed, records_of, rest_of, writer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,12 +58,12 @@ class _Block(NamedTuple):
     offset: int | None
     data: bytes
 
-    def records(self, tp: TopicPartition) -> list[RawFields]:
+    def records(self) -> list[RawFields]:
         """Return the records with their offsets."""
         if self.offset is not None:
-            return list(records_of(opened(self.data, tp, self.offset), repeat(self.offset)))
+            return list(opened(self.data, self.offset))
         offsets, pack = _decode_singles(self.data)
-        return list(records_of(opened(pack, tp, offsets[0]), offsets))
+        return list(records_of(columns_of(pack), offsets))
 
 
 @dataclass(slots=True)
@@ -71,13 +71,11 @@ class _Writer:
     """The records of one writer, in order: first the blocks in the file, then those in memory.
 
     Args:
-        tp: The partition of its records.
         number: Its place among the writers, equal in every run.
         frames: Positions and sizes in the file of frames of several blocks.
         kept: The blocks in memory.
     """
 
-    tp: TopicPartition
     number: int
     frames: deque[tuple[int, int]] = field(default_factory=deque)
     kept: deque[_Block] = field(default_factory=deque)
@@ -95,7 +93,7 @@ class _Writer:
         """Yield its records with their places, block by block; a block is forgotten once it is read."""
         latest, count = -1, 0
         for block in self._blocks(file):
-            records = block.records(self.tp)
+            records = block.records()
             latests = accumulate(map(_TIME, records), max, initial=latest)
             next(latests)
             numbers = range(count, count + len(records))
@@ -140,26 +138,32 @@ class WriterMerge:
         self._open.close()
 
     def add(
-        self, tp: TopicPartition, records: Sequence[RawFields], writer: TaskId | None = None, *, taken: int = 0
+        self,
+        tp: TopicPartition,
+        records: Sequence[RawFields],
+        writer: TaskId | None = None,
+        *,
+        taken: int = 0,
+        may_be_packs: bool = True,
     ) -> None:
-        """Append records of a partition, in order of offsets; some of them may be packs.
+        """Append records of a partition, in order of offsets.
 
         Args:
             tp: The partition.
             records: The next records.
             writer: Writer of the records outside of packs. Live workers do not name themselves: they count as one writer.
             taken: Number of records that have been processed before within the first record, if that is a pack.
+            may_be_packs: Whether the records come from a repartition topic in Kafka, so that some of them may be packs.
 
         Raises:
-            DeserializationError: If a pack is damaged.
             StateError: If the file cannot be written.
         """
-        for packer, run in groupby(records, _writer_of):
+        for packer, run in groupby(records, _writer_of if may_be_packs else _nobody):
             if packer is None:
                 self._keep(tp, writer, _singles(list(run)))
             else:
                 for record in run:
-                    self._keep(tp, packer, _pack(record, tp, taken if record is records[0] else 0))
+                    self._keep(tp, packer, _pack(record, taken if record is records[0] else 0))
         if self._kept_bytes > self._limit_bytes:
             try:
                 self._spill()
@@ -170,7 +174,7 @@ class WriterMerge:
     def merged(self) -> Iterator[tuple[TopicPartition, Iterator[list[RawFields]]]]:
         """Yield each partition with its records, in batches; call it when all records have been added.
 
-        The batches raise a `DeserializationError` at a damaged pack.
+        A damaged pack is one record that no source can decode (`packs.opened`).
         """
         for tp, writers in sorted(self._partitions.items()):
             yield tp, _merged([writer.placed(self._file) for writer in writers.values()])
@@ -178,7 +182,7 @@ class WriterMerge:
     def _keep(self, tp: TopicPartition, writer: TaskId | None, block: _Block) -> None:
         writers = self._partitions.setdefault(tp, {})
         if writer not in writers:
-            writers[writer] = _Writer(tp, _number(writer))
+            writers[writer] = _Writer(_number(writer))
         writers[writer].kept.append(block)
         self._kept_bytes += len(block.data) + _BLOCK_OVERHEAD_BYTES
 
@@ -206,11 +210,13 @@ def _writer_of(record: RawFields) -> TaskId | None:
     return writer_of(record[RAW_HEADERS])
 
 
-def _pack(record: RawFields, tp: TopicPartition, taken: int) -> _Block:
-    data, offset = record[RAW_VALUE] or b"", record[RAW_OFFSET]
-    if taken:
-        data = rest_of(opened(data, tp, offset), taken)
-    return _Block(offset, data)
+def _nobody(_record: RawFields) -> None:
+    """Return None: the record is no pack."""
+
+
+def _pack(record: RawFields, taken: int) -> _Block:
+    data = record[RAW_VALUE] or b""
+    return _Block(record[RAW_OFFSET], rest_of(data, taken) if taken else data)
 
 
 def _singles(records: Sequence[RawFields]) -> _Block:

@@ -23,7 +23,7 @@ PACK = RawRecord(
 
 
 def skipped(committed: CommittedOffset | None) -> Skip:
-    return _skip(TaskId(1, 0), TP, PACK, committed)
+    return _skip(TaskId(1, 0), TP, PACK, committed, is_internal=True)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ class Topics:
     def read(self, partition: int) -> list[RawFields]:
         """The records that a reader of packs finds in a partition of an internal topic."""
         tp = TopicPartition(OWN, partition)
-        return list(PackedInput(tp).open(self.logs.get(tp, [])))
+        return list(PackedInput().open(self.logs.get(tp, [])))
 
 
 def packing(topics: Topics, **settings: int) -> Packing:

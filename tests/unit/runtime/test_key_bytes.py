@@ -1,0 +1,187 @@
+"""Keys whose bytes a serde does not reproduce are told of once, wherever tables depend on them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from riverrun import (
+    BYTES,
+    JSON,
+    LONG,
+    STRING,
+    Consumed,
+    Grouped,
+    Joined,
+    Materialized,
+    Processor,
+    Produced,
+    Record,
+    Serde,
+    Stores,
+    StreamsBuilder,
+)
+from riverrun.records import RawRecord, TaskId, TopicPartition
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.runtime.task_spec import TaskSpec
+from riverrun.state.backends.memory import MemoryBackend
+from riverrun.testing import KeyBytesWarning, TopologyTestDriver
+from riverrun.testing.driver import MemoryTopics, MockClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from riverrun import Topology
+
+READ: Consumed[Any, Any] = Consumed(JSON, JSON)
+SPACED, COMPACT = b'{"id": 1}', b'{"id":1}'
+INPUT = TopicPartition("in", 3)
+
+
+class Storing(Processor[Any, Any]):
+    @staticmethod
+    def stores() -> list[Any]:
+        return [Stores.key_value_store("own", JSON, JSON)]
+
+    def process(self, record: Record[Any, Any]) -> None: ...
+
+
+def of_a_global_store(builder: StreamsBuilder) -> None:
+    class Filling(Processor[Any, Any]):
+        def process(self, record: Record[Any, Any]) -> None: ...
+
+    builder.add_global_store(Stores.key_value_store("global", JSON, JSON), "in", READ, Filling)
+
+
+def of_a_join_after_select_key(builder: StreamsBuilder) -> None:
+    stream = builder.stream("others", Consumed(STRING, JSON)).select_key(lambda _k, v: v)
+    stream.join(builder.table("in", READ), lambda a, _b: a, joined=Joined(JSON, JSON)).to("out", Produced(JSON, JSON))
+
+
+def of_a_foreign_key_join(builder: StreamsBuilder) -> None:
+    left, right = builder.table("left", Consumed(STRING, JSON)), builder.table("in", READ)
+    left.join(right, lambda a, _b: a, foreign_key_extractor=lambda v: v).to_stream().to("out", Produced(STRING, JSON))
+
+
+DEPENDING: dict[str, Callable[[StreamsBuilder], Any]] = {
+    "a table": lambda b: b.table("in", READ, Materialized("rows")),
+    "a count": lambda b: b.stream("in", READ).group_by_key().count(Materialized("counts")),
+    "a global table": lambda b: b.global_table("in", READ),
+    "a global store": of_a_global_store,
+    "a processor's store": lambda b: b.stream("in", READ).process(Storing),
+    "a join after select_key": of_a_join_after_select_key,
+    "a foreign-key join": of_a_foreign_key_join,
+}
+
+
+def topology_of(build: Callable[[StreamsBuilder], Any]) -> Topology:
+    builder = StreamsBuilder()
+    build(builder)
+    return builder.build()
+
+
+def warned(topology: Topology, *keys: bytes | None) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught, TopologyTestDriver(topology) as driver:
+        warnings.simplefilter("always")
+        for key in keys:
+            driver.input_topic("in", BYTES, JSON).pipe_input(key, 1)
+    return [str(warning.message) for warning in caught if warning.category is KeyBytesWarning]
+
+
+@pytest.mark.parametrize("what", DEPENDING)
+def test_the_driver_warns_once_of_keys_that_are_not_reproduced(what: str) -> None:
+    (message,) = warned(topology_of(DEPENDING[what]), COMPACT, SPACED, SPACED)
+    assert "Serde json" in message
+    assert "topic in, as of that at partition 0, offset 1" in message
+    assert "repartition()" in message
+    assert "{" not in message, "keys are the user's data"
+
+
+@pytest.mark.parametrize("what", DEPENDING)
+def test_keys_that_are_reproduced_are_not_told_of(what: str) -> None:
+    assert warned(topology_of(DEPENDING[what]), COMPACT, b'"text"', b"17", None) == []
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda b: b.stream("in", READ).to("out", Produced(JSON, JSON)),
+        lambda b: b.stream("in", READ).group_by(lambda _k, v: v, Grouped(JSON, JSON)).count(Materialized("counts")),
+        lambda b: b.stream("in", Consumed(BYTES, JSON)).group_by_key().count(Materialized("counts")),
+    ],
+    ids=["without a store", "by another key", "bytes"],
+)
+def test_keys_on_which_no_table_depends_are_not_told_of(build: Callable[[StreamsBuilder], Any]) -> None:
+    assert warned(topology_of(build), SPACED) == []
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=4,
+)
+written = st.builds(
+    lambda value, indent, spaces, ascii_only, ordered: json.dumps(
+        value, indent=indent, separators=spaces, ensure_ascii=ascii_only, sort_keys=ordered
+    ).encode(),
+    values,
+    st.none() | st.integers(0, 2),
+    st.sampled_from([(",", ":"), (", ", ": ")]),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(written.filter(lambda key: key != b"null"), max_size=6))
+def test_any_key_is_told_of_if_and_only_if_its_bytes_differ(keys: list[bytes]) -> None:
+    differ = [n for n, key in enumerate(keys) if JSON.serialize(JSON.deserialize(key)) != key]
+    messages = warned(TABLE, *keys)
+    assert [f"offset {n}." in message for n, message in zip(differ, messages, strict=False)] == [True] * len(differ[:1])
+    assert len(messages) == len(differ[:1])
+
+
+TABLE = topology_of(DEPENDING["a table"])
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_a_worker_logs_it_once_and_looks_at_the_first_keys_only(
+    in_batches: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    looked: list[int] = []
+
+    def encode(value: Any) -> bytes:
+        looked.append(1)
+        return JSON.serialize(value)
+
+    serde: Serde[Any] = Serde("own", encode, JSON.deserialize)
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(serde, JSON)).group_by(lambda k, v: (k, v), Grouped(JSON, JSON))
+    builder.stream("in", Consumed(serde, JSON)).process(Storing)
+    sub = next(sub for sub in builder.build().sub_topologies() if "in" in sub.source_topics)
+    with caplog.at_level(logging.WARNING):
+        for keys in ([COMPACT] * 1000, [COMPACT] * 40 + [SPACED] * 960):
+            looked.clear()
+            task = Task(
+                TaskSpec(TaskId(sub.id, 3), sub, "app", (INPUT,)), Ports(MemoryTopics(), MemoryBackend(), MockClock())
+            )
+            task.start({})
+            log = [RawRecord(key, LONG.serialize(1), 0, n) for n, key in enumerate(keys)]
+            if in_batches:
+                task.add_batches(INPUT, iter([log[:10], log[10:]]))
+                assert task._queue(INPUT).has_waiting()
+                task._queue(INPUT).waiting.clear()
+                assert task._queue(INPUT).has_waiting()
+            else:
+                for at in range(0, 1000, 30):
+                    task.add_records(INPUT, log[at : at + 30])
+            assert len(looked) <= 100
+    (message,) = [r.getMessage() for r in caplog.records if "does not reproduce" in r.getMessage()]
+    assert "topic in, as of that at partition 3, offset 40" in message

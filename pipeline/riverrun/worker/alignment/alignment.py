@@ -199,6 +199,8 @@ class Alignment:
         self._asked_at_ends = False
         self._heads_asked: Mapping[TaskId, int] = {}
         self._cleared: dict[TaskId, int] = {}
+        self._answered_at = 0.0
+        self._is_answered = True
         self._asker: ThreadPoolExecutor | None = None
         self._asked: Future[Found] | None = None
         self._ask_at = self._turn_at = 0.0
@@ -219,7 +221,7 @@ class Alignment:
         self._external = frozenset(tp for group in self._groups for tp in group.external)
         self._internal = frozenset(self._owners.keys() - self._external)
         self._internal_ends = None
-        now = self._turn_at = self._clock()
+        now = self._turn_at = self._answered_at = self._clock()
         self._progress = {tp: _Progress(since=now) for tp in self._owners}
         self._seen.clear()
         self._cleared.clear()
@@ -234,6 +236,7 @@ class Alignment:
         now = self._clock()
         self._leave_out_absence(now)
         self._hear(now)
+        self._is_answered = now - self._answered_at <= self._patience_s
         if self.is_catching_up:
             self._note_own(now)
             self._align(now)
@@ -246,6 +249,7 @@ class Alignment:
         """Let time not count as a stall in which nothing could be seen to progress, or for which this process is the reason."""
         away = now - self._turn_at
         if away > _ABSENT_SECONDS:
+            self._answered_at += away
             for progress in self._progress.values():
                 progress.since += away
         starting = self._starting()
@@ -311,6 +315,7 @@ class Alignment:
             log.warning("progress of other tasks is not known: %s", error)
             self._ask_at = now + 1
             return
+        self._answered_at = now
         for tp, committed in found.committed.items():
             if tp in self._progress and (not self.is_catching_up or self._owners[tp] not in self._tasks):
                 self._progress[tp].note(committed, now)
@@ -374,7 +379,7 @@ class Alignment:
         for tasks, times in waited_for:
             for task, limit in limits(tasks, times, self._drift_ms).items():
                 bounds[task] = min(limit, bounds.get(task, MAX_TIME_MS))
-        for task_id in {self._owners[tp] for tp in self._internal}:
+        for task_id in {self._owners[tp] for tp in self._internal} if self._is_answered else ():
             bounds[task_id] = min(bounds[task_id], self._cleared.get(task_id, -1) + self._drift_ms)
         for tp, progress in self._progress.items():
             if progress.time_ms > bounds[self._owners[tp]]:
@@ -422,8 +427,9 @@ class Alignment:
         if self._hold is not None and self._stands_still(tp, self._hold):
             return False
         if tp in self._internal:  # records that the task has at hand, or has not fetched yet
-            ends = self._internal_ends
-            return progress.told_ms >= 0 or ends is None or progress.offset < ends.get(tp, 0)
+            if progress.told_ms >= 0 or self._internal_ends is None:
+                return progress.told_ms >= 0 or self._is_answered
+            return progress.offset < self._internal_ends.get(tp, 0)
         return self._ends is None or progress.offset < self._ends.get(tp, 0)
 
     def _stands_still(self, tp: TopicPartition, hold: Hold) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from riverrun.errors import BrokerError
 from riverrun.records import TaskId, TopicPartition
 from riverrun.runtime.times.offset_metadata import OffsetMetadata
 from riverrun.windows import MAX_TIME_MS
@@ -125,6 +126,7 @@ class Application:
             clock=lambda: self.now,
         )
         self.alignment.begin(groups)
+        self.answers = True
 
     def look_up(
         self,
@@ -132,6 +134,9 @@ class Application:
         external: Iterable[TopicPartition],
         internal: Iterable[TopicPartition],
     ) -> Found:
+        if not self.answers:
+            message = "no leader"
+            raise BrokerError(message, retriable=True)
         committed = {tp: found for task in self.tasks.values() for tp, found in task.last_commit.items()}
         ends = {task.tp: len(task.times) for task in self.tasks.values()}
         inner = {tp: ends[tp] for tp in internal}
@@ -161,7 +166,7 @@ class Application:
                     task.commit()
         self.alignment.run_once()
         if self.alignment._asked is not None:
-            self.alignment._asked.result()
+            self.alignment._asked.exception()
         for task_id, task in self.running.items():
             if task_id in self.resting:
                 continue
@@ -213,3 +218,14 @@ def test_no_record_is_late_below_whichever_tasks_start_over_or_commit_slowly(
     assert Counter(time for times in written for time in times) == Counter(time for times in inputs for time in times)
     for times in written:  # half of the grace is for each level, and half of that for the inputs themselves
         assert all(max(times[: n + 1]) - time <= 2 * levels * DRIFT_MS for n, time in enumerate(times))
+
+
+def test_without_answers_of_brokers_tasks_go_on_after_a_while() -> None:
+    application = Application([list(range(0, 900, 100)) for _ in range(PARTITIONS)], 2)
+    application.answers = False
+    for number in range(round(3 * PATIENCE_SECONDS / TURN_SECONDS)):
+        application.turn()
+        for task in application.tasks.values():
+            task.commits |= task.needs_commit and number % 3 == 0
+    application.alignment.close()
+    assert application.is_done

@@ -89,7 +89,7 @@ def test_a_restore_of_foreign_records_is_done_or_refused_by_name(name: str, reco
     context: Any = SimpleNamespace(stream_time=0, time=0, headers=(), timestamp=0, keeps_sources=False)
     state = ProcessorStateManager(spec, ports, context)
     try:
-        state.restore(changelog, Batch(records), 10)  # type: ignore[arg-type]
+        state.restore(changelog, Batch(records), 10)
     except CorruptStateError:
         return  # records of a buffer with another layout
     except StateError as error:

@@ -7,6 +7,7 @@ import struct
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from riverrun.hosting.restoring.lost_history import _shown
 from riverrun.records import TopicPartition
 from riverrun.runtime.times.offset_metadata import OffsetMetadata
 from riverrun.state.backends.rocksdb import _POSITION_PREFIX, RocksDbBackend
-from riverrun.worker.group.protocol import Introduction
+from riverrun.worker.group.protocol import Introduction, introduction_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,7 +84,8 @@ def test_a_damaged_id_of_an_instance_is_replaced(tmp_path: Path, content: bytes)
     assert found.isprintable()
     assert " " not in found
     assert instance_id(application) == found
-    assert Introduction(instance=found, fingerprint="", capacity=1)
+    said = msgspec.json.encode(Introduction(instance=found, fingerprint="", capacity=1))
+    assert introduction_of(said).instance == found, "the leader takes it"
 
 
 def test_directories_with_other_names_are_no_tasks(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.config.address import checked_address
 from riverrun.errors import ConfigError, StreamsError
 from riverrun.extras import require_extra
+from riverrun.records import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _ANSWER_SECONDS = 10.0
 _ASKED_AT_ONCE = 16
+_SHOWN = 1_000
+"""Characters of an answer that a message shows: another program may have given it."""
 _HINT = "Name a running instance: --server host:port."
 
 
@@ -69,10 +72,14 @@ def asked(
             message = f"Instance {address} does not answer: {error}"
             raise StreamsError(message, hint=_HINT) from error
     if answer.is_error:
-        message = f"Instance {address} refuses, with status {answer.status_code}: {answer.text}"
+        message = f"Instance {address} refuses, with status {answer.status_code}: {answer.text[:_SHOWN]}"
         is_stranger = answer.status_code == httpx.codes.UNAUTHORIZED
         raise StreamsError(message, hint="Set server.token, or RIVERRUN_TOKEN." if is_stranger else None)
-    return answer.json(parse_float=None if body is None else Decimal)
+    try:
+        return answer.json(parse_float=None if body is None else Decimal)
+    except (ValueError, RecursionError) as error:
+        message = f"{address} does not answer as an instance does, but with {shortened(answer.content)}"
+        raise StreamsError(message, hint="Does another program answer there?") from error
 
 
 def work_of(chosen: ChosenVersion, application_id: str) -> Answers:

@@ -1,0 +1,64 @@
+"""Other programs may answer at the address of an instance: commands say so."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+
+from riverrun import Riverrun
+from riverrun.errors import StreamsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[[int, bytes], str]]:
+    """Starts a program that answers every request alike; returns its address."""
+    servers: list[HTTPServer] = []
+
+    def start(status: int, body: bytes) -> str:
+        class Answers(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_POST = do_GET  # noqa: N815 - named by the library
+
+            def log_message(self, *_: object) -> None:
+                """Stay silent."""
+
+        server = HTTPServer(("127.0.0.1", 0), Answers)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"127.0.0.1:{server.server_address[1]}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"<html>", b"\xff\xfe", b"[" * 100_000, b'{"threads": ' + b"9" * 5000 + b"}", b"{", b'{"a": \x1b[2J'],
+    ids=range(7),
+)
+def test_answers_that_are_no_json_are_an_error_that_says_so(
+    answering: Callable[[int, bytes], str], tmp_path: Path, body: bytes
+) -> None:
+    app = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path).application(
+        "clicks", lambda b: b.build()
+    )
+    with pytest.raises(StreamsError, match="does not answer as an instance does") as refused:
+        app.scale(2, answering(200, body))
+    assert len(str(refused.value)) < 500
+    with pytest.raises(StreamsError, match="refuses, with status 500") as refused:
+        app.scale(2, answering(500, body))
+    assert len(str(refused.value)) < 1_500

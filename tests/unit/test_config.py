@@ -662,3 +662,19 @@ def test_properties_that_load_code_need_to_be_allowed_by_name(key: str) -> None:
     for prefix in ("consumer", "producer"):
         with pytest.raises(ConfigError, match="lets clients load code"):
             settings(**{f"{prefix}.{key}": "x"}).app("clicks")
+
+
+@pytest.mark.parametrize(
+    "number", ["9" * 400, "-" + "9" * 4000, "9" * 5000, "0x" + "f" * 20_000, "0o" + "7" * 400, "0b" + "1" * 2000]
+)
+@pytest.mark.parametrize(
+    "place", ['"commit.interval.ms" = {}', '"user.x" = [[{}]]', '"user.x" = {{ a = {} }}', '"nothing" = {}']
+)
+def test_a_number_of_any_length_is_refused(tmp_path: Path, place: str, number: str) -> None:
+    text = (
+        f'[kafka]\n"bootstrap.servers" = "b:1"\n[apps.a]\ntopology = "m:f"\n[apps.a.config]\n{place.format(number)}\n'
+    )
+    (tmp_path / "streams.toml").write_text(text)
+    with pytest.raises(ConfigError, match="more digits than are read") as raised:
+        ProjectConfig.load(tmp_path / "streams.toml", {})
+    assert len(str(raised.value)) < 1000

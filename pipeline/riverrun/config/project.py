@@ -37,6 +37,8 @@ _BOUND = "max_inputs_since_gate"
 _OF_AN_INSTANCE = ("client.tag.", "consumer.", "producer.")
 """Prefixes of what instances on one file may differ in, as in `consumer.group.instance.id`: `${NAME}` is expanded."""
 _SCHEDULES = "schedule", "quality_schedule"
+_MOST_BITS = 1000
+"""Longer numbers might not even be shown; each setting has its own limit below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,9 @@ class ProjectConfig:
         except RecursionError as error:
             message = f"{path} is nested too deeply"
             raise ConfigError(message) from error
+        except ValueError as error:  # of `int`, to which tomllib leaves numbers
+            raise ConfigError(_long_number(path)) from error
+        _check_numbers(path, content)
         return cls.read(path, content, environ)
 
     @classmethod
@@ -166,6 +171,26 @@ class ProjectConfig:
     def state_directory(self, app: AppConfig) -> Path:
         """Return the directory of an application's local state."""
         return (self.path.parent / app.streams.state_dir).resolve()
+
+
+def _check_numbers(path: Path, content: Mapping[str, Any]) -> None:
+    """Make sure that whole numbers can be shown.
+
+    Raises:
+        ConfigError: If one is too long.
+    """
+    held: list[Any] = [content]
+    for each in held:
+        if isinstance(each, dict):
+            held += each.values()
+        elif isinstance(each, list):
+            held += each
+        elif isinstance(each, int) and each.bit_length() > _MOST_BITS:
+            raise ConfigError(_long_number(path))
+
+
+def _long_number(path: Path) -> str:
+    return f"{path} has a number with more digits than are read"
 
 
 def _declared_ids(name: str, table: Any) -> tuple[str, ...]:

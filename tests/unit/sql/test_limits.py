@@ -459,3 +459,12 @@ def test_a_text_that_a_lambda_doubles_has_a_limit(plan: Plan, change: str) -> No
 def test_the_limits_leave_room_for_records() -> None:
     assert len(call("LPAD", "STRING INT STRING", "x", MOST_CHARACTERS, "x")) == MOST_CHARACTERS
     assert len(call("GENERATE_SERIES", "INT INT", 1, MOST_ITEMS)) == MOST_ITEMS
+
+
+@pytest.mark.parametrize(
+    "pattern", ["dM" * 40, "[d]" * 60, "[d'x']" * 60, "VVz" * 60, "V-V-V-V-V-V-V-V", "[[[d]M]H]" * 30, "y" * 900]
+)
+@pytest.mark.parametrize("text", ["1" * 200 + "!", "a" * 20_000 + "!", "a-" * 10_000 + "!", "1x" * 100 + "!"])
+def test_a_pattern_of_dates_takes_linear_time(pattern: str, text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        call("PARSE_TIMESTAMP", "STRING STRING", text, pattern)

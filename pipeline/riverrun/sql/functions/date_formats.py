@@ -49,7 +49,10 @@ _FULL = 4
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of one letter, with the function that writes it and the pattern that reads it."""
+    """A run of one letter, with the function that writes it and the pattern that reads it.
+
+    As in Java, reading never goes back, so that it takes linear time whatever the text is.
+    """
 
     write: Callable[[dt.datetime], str]
     pattern: str
@@ -158,7 +161,7 @@ def _piece(found: re.Match[str]) -> Piece | Literal:
         text = found["text"].replace("''", "'") or "'"
         return Literal(text, re.escape(text))
     if found["bracket"] is not None:
-        return Literal("", "(?:" if found["bracket"] == "[" else ")?")
+        return Literal("", "(?:" if found["bracket"] == "[" else ")?+")
     if found["other"] is not None:
         return Literal(found["other"], re.escape(found["other"]))
     return _LETTERS[found["letters"][0]](len(found["letters"]))
@@ -166,7 +169,7 @@ def _piece(found: re.Match[str]) -> Piece | Literal:
 
 def _number(name: str, value: Callable[[dt.datetime], int], read: Callable[[int], int] = int) -> Callable[[int], Piece]:
     def make(count: int) -> Piece:
-        digits = r"\d{1,9}" if count == 1 else rf"\d{{{count}}}"
+        digits = r"\d{1,9}+" if count == 1 else rf"\d{{{count}}}"
         return Piece(lambda moment: f"{value(moment):0{count}}", digits, lambda text: {name: read(int(text))})
 
     return make
@@ -175,7 +178,7 @@ def _number(name: str, value: Callable[[dt.datetime], int], read: Callable[[int]
 def _year(count: int) -> Piece:
     if count == 2:  # noqa: PLR2004 - two digits
         return Piece(lambda at: f"{at.year % 100:02}", r"\d{2}", lambda text: {"year": 2000 + int(text)})
-    digits = r"\d{1,9}" if count == 1 else rf"\d{{{count}}}"
+    digits = r"\d{1,9}+" if count == 1 else rf"\d{{{count}}}"
     return Piece(lambda at: f"{at.year:0{count}}", digits, lambda text: {"year": int(text)})
 
 
@@ -241,12 +244,12 @@ _ZONE_COLONS = ("", "", "", "", ":")
 
 def _zone(count: int) -> Piece:  # noqa: ARG001 - VV is the only run there is
     return Piece(
-        lambda at: str(at.tzinfo), r"[A-Za-z][A-Za-z0-9/_+:-]*|[+-]\d{2}:?\d{2}", lambda text: {"zone": zone(text)}
+        lambda at: str(at.tzinfo), r"[A-Za-z][A-Za-z0-9/_+:-]*+|[+-]\d{2}:?\d{2}", lambda text: {"zone": zone(text)}
     )
 
 
 def _zone_name(count: int) -> Piece:  # noqa: ARG001 - short names only
-    return Piece(lambda at: at.tzname() or "", r"[A-Za-z][A-Za-z0-9/_+:-]*", lambda text: {"zone": zone(text)})
+    return Piece(lambda at: at.tzname() or "", r"[A-Za-z][A-Za-z0-9/_+:-]*+", lambda text: {"zone": zone(text)})
 
 
 def _localized(count: int) -> Piece:  # noqa: ARG001 - both lengths alike

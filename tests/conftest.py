@@ -100,7 +100,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             shown = f"median {statistics.median(seconds):.1f}, maximum {max(seconds):.1f}, of {len(seconds)}"
             terminalreporter.line(f"{shown}: {test}")
     for report in ended:
-        judged: dict[str, int] | None = dict(report.user_properties).get("wrong_inputs")  # type: ignore[assignment]
+        judged: dict[str, int] | None = dict(report.user_properties).get("wrong_inputs")
         if judged:
             everything = sum(judged.values())
             share = f"{judged.get('clear', 0) / everything:.1%} of {everything} wrong inputs have a clear answer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import signal
 import sys
@@ -67,6 +68,18 @@ def mapped(b: Any, mapper: Any, value: Any = JSON) -> Any:
     return b
 
 
+def read(raw: bytes, b: Any) -> None:
+    driven(passed_on(b), raw, out="out")
+
+
+def swapped(b: Any) -> Any:
+    return b.stream(Consumed(STRING, JSON), "in")
+
+
+def named(name: Any) -> Materialized[Any, Any]:
+    return Materialized(name)
+
+
 async def awaited(value: Any) -> Any:
     return value
 
@@ -83,10 +96,10 @@ CALLS: Cases = {
     "stream('')": (lambda b: built(b, stream(b, "")), "topic"),
     "stream('a b')": (lambda b: built(b, stream(b, "a b")), "topic"),
     "classes for serdes": (lambda b: stream(b, key=str, value=str), "serde"),
-    "swapped arguments": (lambda b: b.stream(Consumed(STRING, JSON), "in"), "topics"),
+    "swapped arguments": (swapped, "topics"),
     "a store's name as text": (lambda b: stream(b).group_by_key().count("x"), r"Materialized\('x'\)"),
     "a store's name with a blank": (lambda b: stream(b).group_by_key().count(Materialized("a b")), "'a b'"),
-    "a number as name": (lambda b: stream(b).group_by_key().count(Materialized(5)), "name"),
+    "a number as name": (lambda b: stream(b).group_by_key().count(named(5)), "name"),
     "a number as window": (lambda _b: TimeWindows.of(5), "timedelta"),  # type: ignore[arg-type]
     "a window of nothing": (lambda _b: TimeWindows.of(timedelta(0)), "positive"),
     "a negative window": (lambda _b: TimeWindows.of(timedelta(-1)), "window size"),
@@ -152,7 +165,7 @@ NOT_JSON = (
 )  # fmt: skip
 RECORDS: Cases = {
     **{
-        f"JSON {raw[:20]!r}": (lambda b, raw=raw: driven(passed_on(b), raw, out="out"), "decoded|serialise|refuses")
+        f"JSON {raw[:20]!r}": (functools.partial(read, raw), "decoded|serialise|refuses")
         for raw in NOT_JSON
     },
     "a key that is not UTF-8": (lambda b: driven(passed_on(b), key=b"\xff"), "decoded"),

@@ -60,7 +60,7 @@ CONTINUE = StreamsConfig(
 )
 
 names = st.sampled_from([PACK_HEADER, "__riverrun.plain", "__riverrun.taken", "v", "a", ""]) | st.text(
-    st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=8
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8
 )
 data = st.sampled_from([WRITER, b"\0" * 8, b"\xff" * 8, b""]) | st.none() | st.binary(max_size=12)
 headers = st.lists(st.tuples(names, data), max_size=4).map(tuple)

@@ -28,7 +28,7 @@ from riverrun.sql.errors import SqlError
 from riverrun.sql.formats import key_serde, value_serde
 from riverrun.sql.planning.planner import build_sql
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct
-from riverrun.topology.nodes import SinkNode
+from riverrun.topology.nodes import SinkNode, SourceNode
 from riverrun.transfers.topics.topic_serdes import from_text, jsonable, readable
 from riverrun.windows import Window, Windowed
 from tests.presence import present
@@ -136,7 +136,7 @@ ROW = (decimal.Decimal("49867.24"), 1000, 3, {"CITY": "Köln"})
 @pytest.mark.parametrize("is_windowed", [False, True])
 def test_rows_to_be_judged_have_columns_of_keys_and_values(format_: str, keys: Columns, *, is_windowed: bool) -> None:
     inner, value = (in_place(key_serde(keys, "JSON"), is_key=True), in_place(value_serde(TABLE, format_), is_key=False))
-    key = windowed(inner) if is_windowed else inner
+    key: Any = windowed(inner) if is_windowed else inner
     of_key = (510, "ann")[: len(keys)]
     written = key.serialize(Windowed(of_key, Window(0, 60_000)) if is_windowed else of_key)
     sink, row = SinkNode("out", (), "out", key, value), Row(value.serialize(ROW), 5)
@@ -213,7 +213,7 @@ def test_columns_that_a_statement_does_not_read_are_not_shown_as_null() -> None:
         CREATE STREAM o AS SELECT a FROM s;
     """
     topology = build_sql(text, StreamsBuilder())
-    (source,) = [node for node in topology.nodes.values() if getattr(node, "topics", ()) == ("s",)]
+    (source,) = [node for node in topology.nodes.values() if isinstance(node, SourceNode) and node.topics == ("s",)]
     assert plain_reader(source.value_serde)(b'{"A": 1, "B": 2}') == {"A": 1}
 
 

@@ -104,7 +104,7 @@ def _end_of(decoder: codecs.IncrementalDecoder) -> str:
 def malformed(file: str, number: int, problem: str, text: str) -> DeserializationError:
     """Return the error of a line that cannot be read."""
     message = f"Line {number} cannot be imported: {problem}: {text.strip()[:_SHOWN]!r}"
-    return DeserializationError(message).at(file=file, line=number)
+    return DeserializationError(message, file=file, line=number)
 
 
 def texts_of(lines: Iterable[Line], options: Mapping[str, str], file: str) -> Iterator[Line]:

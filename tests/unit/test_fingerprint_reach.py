@@ -15,7 +15,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from riverrun import JSON, STRING, Consumed, StreamsBuilder
+from riverrun import (
+    JSON,
+    STRING,
+    Consumed,
+    FixedKeyProcessor,
+    FixedKeyRecord,
+    Processor,
+    Produced,
+    Record,
+    StreamsBuilder,
+    ValueTransformerWithKey,
+)
+from riverrun.testing import TopologyTestDriver
 from riverrun.topology.digests.fingerprint import code_of
 from tests.unit.reaching import HELPER, MAIN, WAYS, WHOLE_MODULES, Files, built, forget, one, two, written
 
@@ -313,3 +325,51 @@ def test_functions_of_a_script_have_one_fingerprint_in_all_processes(tmp_path: P
         subprocess.run(each, capture_output=True, text=True, check=True, cwd=ROOT).stdout for each in commands
     )
     assert there == here
+
+
+class _Beginning:
+    def __init__(self) -> None:
+        self.begun = True
+
+
+class _Plain(Processor[str, Any]):
+    def process(self, record: Record[str, Any]) -> None: ...
+
+
+class _WithABase(_Beginning, Processor[str, Any]):
+    def process(self, record: Record[str, Any]) -> None: ...
+
+
+class _OfAPlainOne(_Plain):
+    def init(self, context: Any) -> None: ...
+
+
+class _FixedKeys(FixedKeyProcessor[str, Any]):
+    def process(self, record: FixedKeyRecord[str, Any]) -> None: ...
+
+
+class _Transformer(ValueTransformerWithKey[str, Any, Any]):
+    def transform(self, key: str, value: Any) -> Any:
+        return key, value
+
+
+@pytest.mark.parametrize("made", [_Plain, _WithABase, _OfAPlainOne, _FixedKeys, _Transformer])
+def test_the_digest_of_a_class_is_the_same_before_and_after_its_first_object(made: type) -> None:
+    before = code_of(made)
+    made()
+    assert code_of(made) == before
+
+
+def test_what_functions_keep_while_they_process_leaves_the_fingerprint() -> None:
+    kept: dict[str, int] = {}
+    builder = StreamsBuilder()
+    stream = builder.stream("in", Consumed(STRING, JSON))
+    stream.map_values(lambda v: kept.setdefault(str(v), len(kept))).to("out", Produced(STRING, JSON))
+    topology = builder.build()
+    before = topology.fingerprint()
+    with TopologyTestDriver(topology) as driver:
+        driver.input_topic("in", STRING, JSON).pipe_input("a", 5)
+    assert kept
+    assert topology.fingerprint() == before
+    topology.add_sink("another", "more", "KSTREAM-SOURCE-0000000000", key_serde=STRING, value_serde=JSON)
+    assert topology.fingerprint() != before

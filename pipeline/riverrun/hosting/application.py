@@ -49,6 +49,10 @@ class Application:
     published: Mapping[str, str] | None = None
     dead_letters: str | None = None
 
+    def __post_init__(self) -> None:
+        """Compute the fingerprint before the first record, which may change what functions refer to."""
+        self.topology.fingerprint()
+
     @property
     def id(self) -> str:
         """Return the application id: `<name>-<version>`."""

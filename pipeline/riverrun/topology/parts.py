@@ -34,6 +34,13 @@ class Parts:
     repartition_topics: dict[str, RepartitionTopic] = field(default_factory=dict)
     copartitioned: list[frozenset[str]] = field(default_factory=list)
 
+    @property
+    def size(self) -> int:
+        """Return the number of parts and of connections between them, which grows with each step of building."""
+        connections = sum(map(len, self.users.values()))
+        topics = len(self.repartition_topics) + len(self.copartitioned)
+        return len(self.order) + len(self.nodes) + len(self.stores) + len(self.global_stores) + connections + topics
+
     def copy(self) -> Parts:
         """Return a copy that may be changed."""
         return Parts(

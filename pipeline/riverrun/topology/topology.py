@@ -66,6 +66,7 @@ class Topology:
     def __init__(self) -> None:
         """Start with an empty topology."""
         self._parts = Parts()
+        self._fingerprint: tuple[int, str] | None = None
 
     @takes(key_serde=SERDE, value_serde=SERDE, timestamp_extractor=EXTRACTOR)
     def add_source(
@@ -444,9 +445,13 @@ class Topology:
     def fingerprint(self) -> str:
         """Return a digest of the structure and of the user's functions. Equal digests mean equal results for equal inputs.
 
-        The topics that a pattern currently matches are not part of it.
+        The topics that a pattern currently matches are not part of it. It is computed once for each state of the graph: later,
+        functions may have changed what they refer to, such as a dict in which they keep what they have looked up.
         """
-        return fingerprint(self.resolved(()).parts())
+        size = self._parts.size
+        if self._fingerprint is None or self._fingerprint[0] != size:
+            self._fingerprint = size, fingerprint(self.resolved(()).parts())
+        return self._fingerprint[1]
 
     def node_fingerprints(self) -> dict[str, str]:
         """Return the digest of each node and store by name, which releases compare to list changes."""

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 
+_EQUAL: set[tuple[str, str]] = set()
+"""Applications whose topology was the driver's when this process built it first. Spark keeps processes for further tasks, and
+the user's modules in them may have changed what they hold since.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """The facts that all tasks of a run share. Executors build the topology again, and refuse one that differs.
@@ -89,9 +95,15 @@ def connected_here(job: Job, build: Callable[[Job], Topology]) -> ConnectedAppli
         TopologyError: If that topology is not the driver's.
     """
     topology = build(job).resolved(job.partitions)
-    if topology.fingerprint() != job.fingerprint:
+    known = job.config.application_id(job.version), job.fingerprint
+    if known not in _EQUAL and topology.fingerprint() != job.fingerprint:
         message = f"The topology of {job.config.name} here is not the driver's"
-        raise TopologyError(message, hint="Driver and executors must run the same release of the application.")
+        hint = (
+            "Driver and executors must run the same release of the application, with equal constants: what differs between"
+            " machines or moments belongs inside of functions."
+        )
+        raise TopologyError(message, hint=hint)
+    _EQUAL.add(known)
     application = Application(
         config=job.config,
         version=job.version,

@@ -351,6 +351,11 @@ def is_users_attribute(name: str, value: Any, *, is_enum: bool) -> bool:
     return not is_enum and not is_a(inner, BuiltinFunctionType)
 
 
+def is_copied(owner: type, name: str, value: Any) -> bool:
+    """Return whether an attribute was copied from a base, as `typing` does at the first call of a class of a protocol."""
+    return name == "__init__" and any(vars(base).get(name) is value for base in owner.__mro__[1:])
+
+
 def annotations_of(own: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the annotations of a class by name, in their order, from its attributes."""
     found = own.get("__annotations__", {})

@@ -48,6 +48,7 @@ from riverrun.topology.digests.contents import (
     holds_more,
     imported,
     is_a,
+    is_copied,
     is_msgspecs,
     is_own,
     is_users_attribute,
@@ -419,7 +420,7 @@ class Digester:
         for name, member in members.items():
             parts += [name, (yield member.value)]
         for name, value in sorted(item for item in own.items() if item[0] not in members):
-            if is_users_attribute(name, value, is_enum=is_enum):
+            if is_users_attribute(name, value, is_enum=is_enum) and not is_copied(owner, name, value):
                 parts += [name, (yield _Named(value, f"{owner.__qualname__}.{name}"))]
         parts.append((yield from self._fields(owner, own)))
         return parts

@@ -45,7 +45,7 @@ def test_one_page_shows_workers_lag_runs_and_releases_of_a_project(group: Group)
     group.start("--server", "127.0.0.1:0", settings=settings)
     group.write(100)
     admin = group.broker.admin()
-    RunLog(admin)._put(RunRecord("r1", group.name, "v1", "ann", 1_000, "all", DONE, 2_000, records_in=7))
+    RunLog(admin)._put(RunRecord("r1", group.name, "v1", "ann", 1_000, "orders-0@0..7", DONE, 2_000, records_in=7))
     Registry.at(admin, "bob").write(Release(group.name, "v1", Step.PLANNED, "v2"))
     console, address = started(group.directory / "0.toml", group)
     try:

@@ -12,6 +12,7 @@ DELETES = re.compile(r"riverrun reset|--reset|\bdelete (it|the|its)\b|or start o
 ALLOWED = {
     "cli": "commands say what they do",
     "hosting/inputs/offset_reset.py": "without committed offsets there is no state to lose; reset --from sets where to begin",
+    "hosting/inputs/recreated_topics.py": "the topic is gone whose records the state and the offsets are of",
     "kafka/embedded/broker.py": "the data is damaged",
     "spark/ranges.py": "records are to be processed once more, which is what a reset is for; a release comes first",
     "state/stores/buffer.py": "local state is a copy of the changelogs",

@@ -60,7 +60,7 @@ def test_a_file_that_lacks_a_necessary_key_is_refused_with_an_example(
 ) -> None:
     (tmp_path / "streams.toml").write_text(content)
     with pytest.raises(ConfigError) as refused:
-        Riverrun(tmp_path / "streams.toml")
+        Riverrun(tmp_path / "streams.toml").app("clicks")
     assert refused.value.message.endswith(complaint)
     assert hint in (refused.value.hint or "")
 

@@ -121,7 +121,6 @@ def test_sessions_are_kept_for_the_gap_and_the_grace() -> None:
         lambda: SessionWindows.of(ms(1), grace=ms(-1)),
         lambda: SessionWindows.of(timedelta(microseconds=1)),
         lambda: UnlimitedWindows.of(start=datetime(1969, 12, 31, tzinfo=UTC)),
-        lambda: UnlimitedWindows.of(start=datetime(2024, 1, 1)),  # noqa: DTZ001 - this is what is refused
     ],
 )
 def test_windows_that_make_no_sense_are_refused(windows: object) -> None:

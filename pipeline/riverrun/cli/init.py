@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _LONGEST = 100
-_FOLDERS = frozenset({"test", "tests", "dags"})
+_FOLDERS = frozenset({"riverrun", "test", "tests", "dags"})
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 
 _FILES: Mapping[str, str] = {

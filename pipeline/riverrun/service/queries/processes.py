@@ -362,14 +362,14 @@ class _Computer:
         if builder.kind is not StoreKind.SESSION and builder.key_serde.name == "string":
             lower, upper = (None if each is None else serialize((each,)) for each in (sought.lower, sought.upper))
         return Planned(
-            tuple((name, str(type_)) for name, type_ in pulled.columns),
-            pulled.table.store,
-            None if keys is None or is_windowed else tuple(map(serialize, keys)),
-            lower,
-            upper,
-            sought.time_from,
-            sought.time_to,
-            pulled.limit,
+            columns=tuple((name, str(type_)) for name, type_ in pulled.columns),
+            store=pulled.table.store,
+            keys=None if keys is None or is_windowed else tuple(map(serialize, keys)),
+            lower=lower,
+            upper=upper,
+            time_from=sought.time_from,
+            time_to=sought.time_to,
+            limit=pulled.limit,
         )
 
     def _rows(self, found: Sequence[Any], most: int | None, most_bytes: int) -> Any:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from riverrun.decoders import json_decoder
 from riverrun.errors import ConfigError, DeserializationError
 
 if TYPE_CHECKING:
@@ -295,9 +296,9 @@ def _written_cell(cell: str) -> str:
 
 Raw = dict[str, msgspec.Raw]
 """The fields of an object of JSON, as they are written."""
-_fields = msgspec.json.Decoder(Raw).decode
-_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_texts = msgspec.json.Decoder(str).decode
+_fields = json_decoder(Raw).decode
+_list = json_decoder(list[msgspec.Raw]).decode
+_texts = json_decoder(str).decode
 
 
 def objects_of(lines: Iterable[Line], refused: Callable[[int, str, str], None]) -> Iterator[tuple[int, str, Raw]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from riverrun.decoders import json_decoder
 from riverrun.errors import ConfigError
 from riverrun.serde.json import JSON, without_odd_numbers
 from riverrun.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING, UUID
@@ -30,7 +31,7 @@ NAMES = f"{', '.join(_SIMPLE)}, {_WINDOWED}NAME or {_SESSION}NAME"
 _NO_SIZE = 0
 """End of windows of unknown size: only their start is shown."""
 _ODD_NUMBERS = ("NaN", "Infinity", "-Infinity")
-_exact = msgspec.json.Decoder(Any, float_hook=decimal.Decimal).decode
+_exact = json_decoder(Any, float_hook=decimal.Decimal).decode
 _UNITS = {"ms": timedelta(milliseconds=1), "s": timedelta(seconds=1), "m": timedelta(minutes=1)}
 _UNITS |= {"h": timedelta(hours=1), "d": timedelta(days=1)}
 _SIZE = re.compile(r"(\d+)(ms|s|m|h|d)")

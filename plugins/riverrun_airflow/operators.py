@@ -188,7 +188,7 @@ class BoundedRunOperator(BaseOperator):
 
     def _author(self, context: Context) -> str:
         """Return the name that the record of runs has for all attempts of this task, and for no other task."""
-        index = getattr(context["ti"], "map_index", -1)
+        index = getattr(context.get("ti"), "map_index", -1)
         mapped = "" if index in {None, -1} else f"/{index}"
         return author_of(f"{self.dag_id}.{self.task_id}/{context['run_id']}{mapped}")
 

@@ -11,13 +11,13 @@ import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
 _ENDING_SECONDS = 60
 _HANGING_SECONDS = 240
@@ -84,6 +84,8 @@ def running_command_line(environ: Mapping[str, str], log: Path) -> Iterator[Comm
     """
     reading, writing = os.pipe()
     command = [sys.executable, __file__, str(writing)]
+    paths = (str(Path(__file__).parents[2]), environ.get("PYTHONPATH"))
+    environ = {**environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     with (
         log.open("wb") as shown,
         subprocess.Popen(

@@ -117,10 +117,10 @@ def test_an_export_that_died_after_the_tables_transaction_writes_nothing_twice(
     spec = export(database, unique)
     noted = ControlTopic.write
 
-    def dies(topic: ControlTopic, values: Any, *check: Any) -> None:
+    def dies(topic: ControlTopic, writer: str, values: Any, *check: Any) -> None:
         if b'"is_done":true' in values[unique]:
             raise KeyboardInterrupt
-        noted(topic, values, *check)
+        noted(topic, writer, values, *check)
 
     with monkeypatch.context() as patched:
         patched.setattr(ControlTopic, "write", dies)

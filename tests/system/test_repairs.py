@@ -250,7 +250,7 @@ def test_other_code_than_that_which_was_released_repairs_nothing(project: Projec
     project.view(*VIEWS)
     project.run()
     registry = Registry.at(project.broker.admin())
-    registry.write(replace(registry.read(project.unique, "v1"), digests={"v1": "of other code"}))
+    registry.write(replace(registry.read(project.unique, "v1"), digests={"v1": "0123456789abcdef"}))
     with pytest.raises(ReleaseError, match="the code of v1 has changed since it was released"):
         project.repairer().plan(scope(2, 6))
 

@@ -373,3 +373,18 @@ def test_what_functions_keep_while_they_process_leaves_the_fingerprint() -> None
     assert topology.fingerprint() == before
     topology.add_sink("another", "more", "KSTREAM-SOURCE-0000000000", key_serde=STRING, value_serde=JSON)
     assert topology.fingerprint() != before
+
+
+def test_the_fingerprint_of_code_leaves_out_what_functions_hold() -> None:
+    def topology_of(mapper: Any) -> Any:
+        builder = StreamsBuilder()
+        builder.stream("in", Consumed(STRING, JSON)).map_values(mapper).to("out", Produced(STRING, JSON))
+        return builder.build()
+
+    def holding(held: Any) -> Any:
+        return topology_of(lambda v: (held, v))
+
+    one_, other = holding({"a": 1}), holding({"a": 2})
+    assert one_.fingerprint() != other.fingerprint()
+    assert one_.code_fingerprint() == other.code_fingerprint()
+    assert one_.code_fingerprint() != topology_of(lambda v: v).code_fingerprint()

@@ -51,6 +51,7 @@ _PURGED = frozenset({librdkafka.PURGE_QUEUE, librdkafka.PURGE_INFLIGHT})
 _TOO_LARGE = (
     "Raise producer.message.max.bytes in [apps.NAME.config], and the topic's max.message.bytes (of internal topics:"
     " topic.max.message.bytes)."
+    " Or let production.exception.handler decide: it is asked about records of sinks, not about those of changelogs."
 )
 _ANY_PARTITION = -1
 _EARLIEST_TIME_MS = 1

@@ -186,7 +186,6 @@ class Failures:
             BrokerError: The error itself, if the handler does not continue.
         """
         if not self._production_goes_on(node, record, error):
-            error.hint = " ".join(filter(None, (error.hint, "Or let production.exception.handler decide.")))
             raise error
 
     def _processing(self, node: str, record: tuple[Any, Any, int, Headers] | None, error: Exception) -> None:

@@ -453,6 +453,13 @@ class Topology:
             self._fingerprint = size, fingerprint(self.resolved(()).parts())
         return self._fingerprint[1]
 
+    def code_fingerprint(self) -> str:
+        """Return a digest of the structure and of the code of functions, without the values that they capture or refer to.
+
+        Processes that run one release compare it: values may change while they process, or differ between machines.
+        """
+        return digests_of(self.resolved(()).parts(), only_code=True).whole
+
     def node_fingerprints(self) -> dict[str, str]:
         """Return the digest of each node and store by name, which releases compare to list changes."""
         return node_fingerprints(self._parts)

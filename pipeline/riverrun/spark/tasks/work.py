@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 
-_EQUAL: set[tuple[str, str]] = set()
-"""Applications whose topology was the driver's when this process built it first. Spark keeps processes for further tasks, and
-the user's modules in them may have changed what they hold since.
-"""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """The facts that all tasks of a run share. Executors build the topology again, and refuse one that differs.
@@ -39,7 +33,7 @@ class Job:
         version: The application's version.
         kafka: Client properties.
         state_directory: Directory of local state on executors.
-        fingerprint: Fingerprint of the driver's topology.
+        fingerprint: Fingerprint of the code of the driver's topology.
         published: Replacement topics for outputs; None if the version publishes.
         dead_letters: Replacement topic for dead letters; None leaves the topic to the handlers.
         progress: The group in which tasks report their progress; empty if they do not report.
@@ -74,7 +68,7 @@ def job_of(connected: ConnectedApplication, progress: str = "") -> Job:
         version=application.version,
         kafka=application.kafka,
         state_directory=application.state_directory,
-        fingerprint=application.topology.fingerprint(),
+        fingerprint=application.topology.code_fingerprint(),
         published=application.published,
         partitions=connected.partitions,
         global_ends=connected.admin.end_offsets(global_partitions(connected)),
@@ -95,15 +89,9 @@ def connected_here(job: Job, build: Callable[[Job], Topology]) -> ConnectedAppli
         TopologyError: If that topology is not the driver's.
     """
     topology = build(job).resolved(job.partitions)
-    known = job.config.application_id(job.version), job.fingerprint
-    if known not in _EQUAL and topology.fingerprint() != job.fingerprint:
+    if topology.code_fingerprint() != job.fingerprint:
         message = f"The topology of {job.config.name} here is not the driver's"
-        hint = (
-            "Driver and executors must run the same release of the application, with equal constants: what differs between"
-            " machines or moments belongs inside of functions."
-        )
-        raise TopologyError(message, hint=hint)
-    _EQUAL.add(known)
+        raise TopologyError(message, hint="Driver and executors must run the same release of the application.")
     application = Application(
         config=job.config,
         version=job.version,

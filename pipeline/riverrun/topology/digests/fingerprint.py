@@ -35,9 +35,9 @@ class TopologyDigests:
         return _digest(sorted(self.nodes.items()), self.groups)
 
 
-def digests_of(parts: Parts) -> TopologyDigests:
-    """Return the digests of a topology."""
-    work = _Work()
+def digests_of(parts: Parts, *, only_code: bool = False) -> TopologyDigests:
+    """Return the digests of a topology; with `only_code`, without the values that its functions refer to."""
+    work = _Work(only_code=only_code)
     users = parts.users
     for name, node in parts.nodes.items():
         work.note(name, *_node(work, node, tuple(sorted(s for s in users if name in users[s]))))
@@ -68,10 +68,10 @@ def code_of(function: Any) -> str:
 class _Work:
     """Digests of one topology while they are computed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, only_code: bool) -> None:
         self.nodes: dict[str, str] = {}
         self.unseen: dict[str, tuple[str, ...]] = {}
-        self._digester = Digester()
+        self._digester = Digester(only_code=only_code)
         self._unseen: set[str] = set()
 
     def code(self, value: Any) -> str:

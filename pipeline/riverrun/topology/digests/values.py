@@ -126,9 +126,14 @@ class _Frame:
 
 
 class Digester:
-    """Computes digests. Values behind several others are digested once."""
+    """Computes digests. Values behind several others are digested once.
 
-    def __init__(self) -> None:
+    Args:
+        only_code: Whether to leave out what functions capture and refer to, and what objects hold.
+    """
+
+    def __init__(self, *, only_code: bool = False) -> None:
+        self._only_code = only_code
         self._left = _MOST_VALUES
         self._kept: list[Any] = []  # addresses stay those of their values
         self._count = 0
@@ -345,6 +350,8 @@ class Digester:
         parts: list[object] = ["function", body, (yield function.__defaults__ or ())]
         for name, value in sorted((function.__kwdefaults__ or {}).items()):
             parts += [name, (yield value)]
+        if self._only_code:
+            return parts
         where = function.__qualname__.rpartition(".<locals>.")[2]
         for name, value in captured(function):
             if is_a(value, ModuleType):
@@ -469,6 +476,8 @@ class Digester:
     def _object(self, value: Any, kind: type) -> Steps:
         """Describe an object by its class and its content, without calling its own code."""
         parts: list[object] = ["object", (yield kind)]
+        if self._only_code:
+            return parts
         for builtin, content in CONTENTS.items():
             if issubclass(kind, builtin):
                 parts.append((yield content(value)))
@@ -517,6 +526,8 @@ class Digester:
     def _foreign(self, value: Any, frame: _Frame) -> Steps:
         """Describe an object of Python's or of a library by how it would be pickled."""
         kind = type(value)
+        if self._only_code:
+            return [name_of(kind)]
         name = f"{kind.__module__}.{kind.__qualname__}"
         made = reduced_parts(value, kind)
         if isinstance(made, str):

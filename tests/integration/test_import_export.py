@@ -590,7 +590,7 @@ def test_a_bad_line_is_named_and_nothing_is_written_twice_after_it_is_mended(
     assert f"(file {source / f'bad.{format_}'}, line {line})" in caught.value.message
     assert broker.read(unique) == []
     (source / f"bad.{format_}").write_text(f"{before}{after}")
-    assert run_import(spec, broker.admin(), spark).written == len(broker.read(unique)) > 3
+    assert run_import(spec, broker.admin(), spark).written == len(broker.read(unique)) >= 3
     assert run_import(spec, broker.admin(), spark).written == 0
 
 

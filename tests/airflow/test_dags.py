@@ -300,7 +300,7 @@ def events_of(home: Path, topic: str) -> list[dict[str, str]]:
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_events_of_named_templated_and_mapped_runs_have_what_they_wrote(shop: Shop, home: Path) -> None:
+def test_events_of_named_and_templated_runs_have_what_they_wrote(shop: Shop, home: Path) -> None:
     (home / "dags" / f"{shop.name}_events.py").write_text(
         f"""# airflow dag
 from airflow.sdk import DAG
@@ -308,15 +308,13 @@ from riverrun_airflow.operators import BoundedRunOperator
 
 with DAG("{shop.name}__templated", schedule=None, params={{"app": "{shop.name}"}}):
     BoundedRunOperator(task_id="run", app="{{{{ params.app }}}}", config={str(shop.path)!r})
-with DAG("{shop.name}__mapped", schedule=None):
-    BoundedRunOperator.partial(task_id="run", config={str(shop.path)!r}).expand(app=["{shop.name}"])
 with DAG("{shop.name}__silent", schedule=None):
     BoundedRunOperator(task_id="run", app="{shop.name}", config={str(shop.path)!r}, outlets=[])
 """
     )
     sums, admin = f"{shop.name}.sums", shop.broker.admin()
     tps = [TopicPartition(sums, number) for number in range(2)]
-    for number, kind in enumerate(("run", "templated", "mapped")):
+    for number, kind in enumerate(("run", "templated")):
         shop.broker.write(sums, [(b"foreign", LONG.serialize(0), 1)] * 3)
         before = admin.end_offsets(tps)
         shop.pay()
@@ -333,7 +331,7 @@ with DAG("{shop.name}__silent", schedule=None):
         assert len(events_of(home, sums)) == number + 1, kind
     shop.pay()
     shop.dag("silent")
-    assert len(events_of(home, sums)) == 3, "an empty list of outlets means no events"
+    assert len(events_of(home, sums)) == 2, "an empty list of outlets means no events"
 
 
 @pytest.mark.broker

@@ -403,7 +403,7 @@ with DAG("{shop.name}__transfers", schedule=None):
     (tmp_path / "in" / "a.json").write_text('{"id": 1}\n{"id": 2}\n')
     for _ in range(2):
         shop.dag("transfers")
-        assert sorted(present(r.value) for r in shop.broker.read(f"{shop.name}.copied")) == [b'{"id":1}', b'{"id":2}']
+        assert sorted(present(r.value) for r in shop.broker.read(f"{shop.name}.copied")) == [b'{"id": 1}', b'{"id": 2}']
         lines = [line for file in (tmp_path / "out").glob("*/*.json") for line in file.read_text().splitlines()]
         assert sorted(json.loads(line)["value"] for line in lines) == ['{"id":1}', '{"id":2}']
 

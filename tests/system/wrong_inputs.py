@@ -83,7 +83,7 @@ def build(builder: StreamsBuilder) -> Topology:
     return builder.build()
 """,
 }
-"""What lies in the directory of each case."""
+"""Files in the directory of each case."""
 
 TOML = [
     described("utf-16", BASE.encode("utf-16"), "UTF-16"),

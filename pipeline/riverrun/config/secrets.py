@@ -95,7 +95,7 @@ _OPENINGS = (
 """Ways in which a name comes before its value: `name=`, a pair, a name and a value by name, XML, an option."""
 _QUOTE = re.compile(r"\\*[\"']")
 _ENDS = r"(?=\s|$|[;&,)(}\]\"'`|\\]|/|[\w.-]+\\*[\"']?[ \t]*=)"
-"""What comes behind a delimiter that ends a value; otherwise it is a part of the value."""
+"""Characters behind a delimiter that ends a value; before any other, the delimiter is a part of the value."""
 _VALUE = re.compile(
     rf"""
     [bru]{{0,2}}(?:

@@ -405,7 +405,7 @@ with DAG("{shop.name}__transfers", schedule=None):
         shop.dag("transfers")
         assert sorted(present(r.value) for r in shop.broker.read(f"{shop.name}.copied")) == [b'{"id": 1}', b'{"id": 2}']
         lines = [line for file in (tmp_path / "out").glob("*/*.json") for line in file.read_text().splitlines()]
-        assert sorted(json.loads(line)["value"] for line in lines) == ['{"id":1}', '{"id":2}']
+        assert sorted(json.loads(line)["value"] for line in lines) == ['{"id": 1}', '{"id": 2}']
 
 
 @pytest.mark.broker

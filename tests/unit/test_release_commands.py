@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import linecache
 import sys
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,8 +37,10 @@ from riverrun.releases.steps.readiness import Readiness
 from riverrun.releases.steps.release_plan import ReleasePlan
 from riverrun.releases.steps.releaser import Releaser
 from riverrun.releases.steps.statements import statement_digests_of
+from riverrun.releases.versions.versions import Versions, processing_application
 from riverrun.spark.bounded_runs.summary import RunSummary
 from riverrun.spark.ranges import RunRange
+from tests.presence import present
 from tests.unit.releases.control_topic.notes import MemoryNotes
 
 if TYPE_CHECKING:
@@ -83,6 +88,21 @@ class Shell:
         release = Release("clicks", "v1", step, "v2", verdict=verdict, digests=digests)
         return self.registry().write(replace(release, **changes))
 
+    def module(self, text: str) -> None:
+        """Change the code of the application, as for a process that starts now."""
+        (self.path.parent / f"{self.path.stem}_shop.py").write_text(text)
+        sys.modules.pop(f"{self.path.stem}_shop", None)
+        importlib.invalidate_caches()
+        linecache.clearcache()
+
+    def processing(self) -> ReleaseError | None:
+        """Load version 2 for a worker; return why that is refused."""
+        try:
+            processing_application(ProjectConfig.load(self.path, {}), Admin({}), "clicks", "v2")
+        except ReleaseError as error:
+            return error
+        return None
+
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
         self.monkeypatch.setattr(sys, "argv", ["riverrun", "--config", str(self.path), "release", *arguments])
         with pytest.raises(SystemExit) as ended:
@@ -106,6 +126,10 @@ def shell(
     # These ask brokers whether anybody is at work.
     for looking in ("steps.step_checks.require_nobody", "switching.switch.Switch.check"):
         monkeypatch.setattr(f"riverrun.releases.{looking}", lambda *_: None)
+    monkeypatch.setattr(Versions, "staged", lambda _versions, _version: SimpleNamespace(application=None))
+    monkeypatch.setattr(
+        "riverrun.releases.versions.versions.release_of", lambda *_: made.registry().read("clicks", "v1")
+    )
     monkeypatch.setattr(Admin, "group", lambda *_: GroupState("Dead", ()))
     made.declare("v2", "v3")
     return made
@@ -307,6 +331,59 @@ def test_a_version_that_was_removed_from_the_file_is_asked_for_again(
     assert 'Declare it again: [apps.clicks.versions] v3 = "module:function"' in err
     assert shell.notes.read() == before
     assert shell("status", "clicks")[0] == DONE, "where it stands can be seen"
+
+
+CHANGES = {
+    "a call": ("str.upper", "str.lower"),
+    "another operator": (".map_values(str.upper)", ".filter(lambda _key, word: word)"),
+    "another function": ("map_values(str.upper)", "map_values(shout)"),
+    "a constant": ('return word + "!"', 'return word + "?"'),
+}
+"""Changes of version 2 after a release was planned: old and new text of its module."""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    ("step", "at", "hint"),
+    [
+        ("reprocess", {"step": Step.PLANNED, "live": "v1", "candidate": "v2"}, "--to v2 begins it again"),
+        ("gate", {"step": Step.REPROCESSED, "live": "v1", "candidate": "v2"}, "--to v2 begins it again"),
+        ("cut", {"step": Step.GATED, "live": "v1", "candidate": "v2"}, "--to v2 begins the release again"),
+        ("rollback", {"step": Step.LIVE, "live": "v3", "candidate": "v3", "previous": "v2"}, "Put its code back"),
+        ("work", {"step": Step.GATED, "live": "v1", "candidate": "v2"}, "--to v2 begins it again"),
+        ("work", {"step": Step.LIVE, "live": "v3", "candidate": "v3", "previous": "v2"}, "Put its code back"),
+        ("work", {"step": Step.ROLLED_BACK, "live": "v1", "candidate": "v2"}, "Put its code back"),
+        ("work", {"step": Step.ABORTED, "live": "v1", "candidate": "v2"}, None),
+    ],
+)  # fmt: skip
+def test_no_version_goes_on_with_other_code_than_was_planned(
+    shell: Shell, change: str, step: str, at: dict[str, Any], hint: str | None
+) -> None:
+    module = shell.path.parent / f"{shell.path.stem}_shop.py"
+    text = module.read_text() + '\ndef shout(word):\n    return word + "!"\n'
+    if change == "a constant":
+        text = text.replace("str.upper", "shout")
+    shell.module(text)
+    verdict = replace(present(shell.at(Step.GATED).verdict), approved_by="ann@desk")
+    shell.notes.values.clear()
+    shell.at(**{"verdict": verdict, **at})
+    before = shell.notes.read()
+    if step == "work":
+        assert shell.processing() is None
+    else:
+        assert shell(step, "clicks", "--dry-run")[0] == DONE
+    shell.module(text.replace(*CHANGES[change]))
+    if step == "work":
+        refusal = shell.processing()
+        assert (refusal is None) == (hint is None)
+        assert refusal is None or ("the code of v2 has changed" in str(refusal) and str(hint) in str(refusal))
+    else:
+        for more in ((), ("--dry-run",)):
+            code, _, err = shell(step, "clicks", *more)
+            assert code == REFUSED
+            assert "the code of v2 has changed since" in err
+            assert str(hint) in err
+    assert shell.notes.read() == before
 
 
 @pytest.mark.parametrize("command", ["status", "reprocess", "gate", "cut", "rollback", "abort"])

@@ -11,7 +11,7 @@ from riverrun.records import OffsetVector
 from riverrun.releases.control_topic.registry import SETTLED, Release, Step, known_release
 from riverrun.releases.control_topic.verdicts import Now, inputs_since, require_approvable, require_valid, suite_digest
 from riverrun.releases.versions.outputs import require_known, require_same_keys, require_same_kinds
-from riverrun.releases.versions.versions import require_declared
+from riverrun.releases.versions.versions import hint_of_other_code, is_planned_code, require_declared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -110,6 +110,7 @@ class StepChecks:
             self._switch.check(release, candidate_of(release), Step.CUTTING)
         elif step == "rollback" and release.step is Step.LIVE:
             self._require_way_back(release)
+            self._require_same_code(release, self._versions.releasable(release.previous or ""))
             self._switch.check(release, release.previous or "", Step.ROLLING_BACK)
         return release
 
@@ -196,17 +197,16 @@ class StepChecks:
         require_declared(self._config, release.live, "live")
         require_declared(self._config, release.previous, "the version to go back to")
 
-    def _require_same_code(self, release: Release, candidate: ConnectedApplication) -> None:
-        """Make sure that the candidate's code is the code that was planned.
+    @staticmethod
+    def _require_same_code(release: Release, version: ConnectedApplication) -> None:
+        """Make sure that the code of a version that goes on is the code that was planned.
 
         Raises:
-            ReleaseError: If it is not: the candidate would be computed half by one, half by the other.
+            ReleaseError: If it is not: the version would be computed half by one, half by the other.
         """
-        if release.digests.get(candidate.version, candidate.topology.fingerprint()) != candidate.topology.fingerprint():
-            message = f"{release.app}: the code of {candidate.version} has changed since the release was planned"
-            raise ReleaseError(
-                message, hint=f"riverrun release start {release.app} --to {candidate.version} begins it again."
-            )
+        if not is_planned_code(release, version):
+            message = f"{release.app}: the code of {version.version} has changed since the release was planned"
+            raise ReleaseError(message, hint=hint_of_other_code(release, version))
 
     def _require_valid_verdict(self, release: Release) -> None:
         """Make sure that the last gate's verdict lets the candidate go live.

@@ -14,7 +14,7 @@ from riverrun.hosting.control.publication import staging_name
 from riverrun.hosting.restoring.local_state import locked
 from riverrun.processor.handlers import may_keep_letters
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition
-from riverrun.releases.control_topic.registry import SETTLED, Registry, release_of
+from riverrun.releases.control_topic.registry import Registry, Step, release_of
 from riverrun.releases.versions.build import build_topology
 from riverrun.releases.versions.tables import create_letters, create_staging
 from riverrun.runtime.layout import own_topics
@@ -41,8 +41,8 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
 
     Raises:
         ConfigError: If there is no such application or version.
-        ReleaseError: If the version is not live, and chooses topics per record; if it is being released, and its code has
-            changed since; if the control topic is lost.
+        ReleaseError: If the version is not live, and chooses topics per record; if it is being released, or may be gone back
+            to, and its code has changed since; if the control topic is lost.
         TopicError: If a public topic does not exist.
         BrokerError: If brokers do not answer.
     """
@@ -60,18 +60,34 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
     return versions.staged(staged.version).application
 
 
-def _require_planned_code(release: Release, candidate: ConnectedApplication) -> None:
-    """Make sure that a candidate is not computed half by the code with which its release began, half by other code.
+def _require_planned_code(release: Release, version: ConnectedApplication) -> None:
+    """Make sure that a version whose results are needed is not computed half by the planned code, half by other code.
 
     Raises:
         ReleaseError: If its code is another now.
     """
-    known = release.digests.get(candidate.version)
-    is_candidate = release.candidate == candidate.version and release.step not in SETTLED
-    if is_candidate and known and known != candidate.fingerprint:
-        message = f"{release.app}: the code of {candidate.version} has changed since its release began"
-        hint = f"riverrun release start {release.app} --to {candidate.version} begins it again. Then start this again."
+    needed = release.previous if release.step is Step.LIVE else release.candidate
+    is_needed = needed == version.version and release.step not in {Step.NONE, Step.ABORTED}
+    if is_needed and not is_planned_code(release, version):
+        message = f"{release.app}: the code of {version.version} has changed since the release was planned"
+        hint = f"{hint_of_other_code(release, version)} Then start this again."
         raise ReleaseError(message, hint=hint)
+
+
+def is_planned_code(release: Release, version: ConnectedApplication) -> bool:
+    """Return whether the code of a version is the code that a release has noted for it, as far as that is known."""
+    known = release.digests.get(version.version)
+    return not known or known == version.fingerprint
+
+
+def hint_of_other_code(release: Release, version: ConnectedApplication) -> str:
+    """Return what to do about a version whose code has changed since the release was planned."""
+    again = f"riverrun release start {release.app} --to {version.version}"
+    if version.version == release.candidate and release.step is not Step.ROLLED_BACK:
+        return f"{again} begins it again."
+    return (
+        f"Put its code back as it was then, or release {version.version} again: {again} computes it from scratch."
+    )
 
 
 def require_declared(config: AppConfig, version: str, role: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import signal
 import statistics
@@ -16,7 +17,7 @@ from tests.brokers import Broker, embedded_broker, free_port
 from tests.presence import present
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
     from xdist.workermanage import WorkerController
@@ -49,6 +50,20 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def unique() -> str:
     """A name for the topics and the application of one test."""
     return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector away from modules and tests, which last as long as the process.
+
+    It would visit thousands of tests and their parameters again and again, and take longer than most of them.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -89,10 +90,9 @@ def commit(task: Task) -> None:
     task.post_commit({})
 
 
-def results(
-    build: Callable[[Tables], KTable[str, str]], commits: Sequence[Sequence[Update]], *, cached: bool
-) -> tuple[dict[str, str], dict[str, int]]:
-    """The last results by key; and how many keys have each result, as a table below counts them."""
+@cache
+def parts(build: Callable[[Tables], KTable[str, str]], *, cached: bool) -> tuple[SubTopology, SubTopology]:
+    """The part of a topology that joins tables, and the one that counts how many keys have each result."""
     builder = StreamsBuilder()
     tables: Tables = {
         topic: builder.table(topic, Consumed(STRING, STRING), Materialized(f"store-{topic}", caching=cached))
@@ -104,7 +104,14 @@ def results(
     counts.to_stream().to("counts", Produced(STRING, LONG))
     subs = {each.id: each for each in builder.build().sub_topologies()}
     below = next(each for each in subs.values() if each.repartition_topics.issuperset(each.source_topics))
-    above = next(each for each in subs.values() if "a" in each.source_topics)
+    return next(each for each in subs.values() if "a" in each.source_topics), below
+
+
+def results(
+    build: Callable[[Tables], KTable[str, str]], commits: Sequence[Sequence[Update]], *, cached: bool
+) -> tuple[dict[str, str], dict[str, int]]:
+    """The last results by key; and how many keys have each result, as a table below counts them."""
+    above, below = parts(build, cached=cached)
     sent, counted = Sent(), Sent()
     (task, tps), (counting, (repartition,)) = started(above, sent), started(below, counted)
     updates = ((number, each) for number, part in enumerate(commits) for each in part)

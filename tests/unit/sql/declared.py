@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import math
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -60,11 +61,13 @@ def same(one: Any, other: Any) -> bool:
     return repr(one) == repr(other)
 
 
+@cache  # a strategy is examined when it is first drawn from, for longer than a draw takes
 def edges(type_: SqlType) -> st.SearchStrategy[Any]:
     """Values of a type, many at its edges, and NULL."""
     return st.none() | values(type_)
 
 
+@cache
 def values(type_: SqlType) -> st.SearchStrategy[Any]:
     match type_:
         case Array():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -122,6 +123,11 @@ def failing(*_failure: Any) -> Response:
     return Response.fail()
 
 
+@cache
+def built(statement: str) -> Topology:
+    return build_sql(SOURCES + statement, StreamsBuilder())
+
+
 def outcome(topology: Topology, inputs: Mapping[str, Sequence[RawRecord]], batch: int, *, fused: bool) -> list[Any]:
     """The records, drops and errors of the first sub-topology's task."""
     sub = topology.sub_topologies()[0]
@@ -156,7 +162,7 @@ def outcome(topology: Topology, inputs: Mapping[str, Sequence[RawRecord]], batch
 def test_generated_functions_do_what_plain_ones_do(
     statement: str, views: list[RawRecord], users: list[RawRecord], batch: int
 ) -> None:
-    topology = build_sql(SOURCES + statement, StreamsBuilder())
+    topology = built(statement)
     inputs = {"s": views, "v": views, "w": views, "u": users}
     assert repr(outcome(topology, inputs, batch, fused=True)) == repr(outcome(topology, inputs, batch, fused=False))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from riverrun.sql.functions.registry import Overload
-    from riverrun.sql.functions.signatures import Pattern
+    from riverrun.sql.functions.signatures import Pattern, Signature
 
 NUMBERS: list[SqlType] = [Primitive.INTEGER, Primitive.BIGINT, Primitive.DOUBLE, Decimal(4, 2)]
 CHOICES: dict[str, list[SqlType]] = {
@@ -44,9 +45,10 @@ OWN = {
 }
 
 
-def bindings(draw: Any) -> dict[str, SqlType]:
+def bindings(draw: Any, signature: Signature) -> dict[str, SqlType]:
     """Types for the variables of a signature, which may differ where they stand."""
-    return {letter: draw(st.sampled_from(CHOICES.get(letter, ANY))) for letter in "NDCTUKVSX"}
+    letters = sorted(set(re.findall(r"\b[NDCTUKVSX]\b", str(signature))))
+    return {letter: draw(st.sampled_from(CHOICES.get(letter, ANY))) for letter in letters}
 
 
 def argument(draw: Any, pattern: Pattern, bound: dict[str, SqlType], name: str) -> tuple[Any, st.SearchStrategy[Any]]:
@@ -68,7 +70,7 @@ def argument(draw: Any, pattern: Pattern, bound: dict[str, SqlType], name: str) 
 
 
 def arguments(draw: Any, overload: Overload) -> tuple[list[Any], list[st.SearchStrategy[Any]]]:
-    signature, bound = overload.signature, bindings(draw)
+    signature, bound = overload.signature, bindings(draw, overload.signature)
     most = len(signature.parameters) + (2 if signature.repeated is not None else 0)
     count = draw(st.integers(signature.required, most))
     patterns, names = signature.patterns(count), signature.names(count)

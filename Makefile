@@ -47,7 +47,6 @@ check: setup
 	$(BIN)/codespell
 	$(BIN)/hadolint docker/Dockerfile
 	$(BIN)/mypy
-	$(BIN)/mypy tests/benchmarks/bench.py tests/benchmarks/processes/*.py
 	$(BIN)/mypy --config-file tests/mypy.toml tests
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/architecture/test_words.py
@@ -58,9 +57,10 @@ unit: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline/riverrun
 	$(IN_MEMORY_PYTEST) $(IN_MEMORY) tests/conformance -m "not broker and not slow"
 
-# What runs in memory keeps both cores busy. The rest waits more, for brokers that die and sessions that end: files are taken
-# in turn, long ones first, and those that one of the processes takes share its broker and its Spark session. Two cores and ten
-# JVMs can be too slow for a deadline: failed tests run once more, alone. Both reports are printed; a second failure is final.
+# What runs in memory keeps both cores busy; of the conformance tests, `driver` marks it. The rest waits more, for brokers that die
+# and sessions that end: files are taken in turn, long ones first, and those that one of the processes takes share its broker and
+# its Spark session. Two cores and ten JVMs can be too slow for a deadline: failed tests run once more, alone. Both reports are
+# printed; a second failure is final.
 # A process that crashes is reported with its trace and replaced, three times at most, and its test runs again: pytest ends with 5 if
 # that was all. Clients can crash where a topic is deleted under them (docs/pitfalls.md).
 # Brokers and Spark make Java load thousands of classes at each start: with archives of these they need half of the time.
@@ -69,13 +69,13 @@ test: setup
 	$(MAKE) coverage
 	$(IN_MEMORY_PYTEST) tests/oracle tests/architecture
 	$(BIN)/riverrun prepare-spark
-	$(PYTEST) --numprocesses $(BROKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 3 --durations 20 $(ON_BROKERS) \
+	$(PYTEST) --numprocesses $(BROKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 3 --durations 20 -m "not driver" $(ON_BROKERS) \
 		|| { test $$? = 1 && { $(PYTEST) --last-failed --last-failed-no-failures none --maxfail 1 $(ON_BROKERS) || test $$? = 5; }; }
 
-# The everyday tests without the oracle, and the lines that they reach; tests with brokers reach most of the others. Tracing lines
-# adds a third to their time, so `make unit` does without.
+# All tests in memory but the oracle's, slow ones as well, and the lines that they reach; tests with brokers reach most of the
+# others. Tracing lines adds a third to their time, so `make unit` does without.
 coverage: setup
-	$(IN_MEMORY_PYTEST) tests/unit tests/conformance -m "not broker and not slow" \
+	$(IN_MEMORY_PYTEST) tests/unit tests/conformance -m "not broker" \
 		--cov=riverrun --cov-report=term:skip-covered --cov-report=html:site/coverage --cov-fail-under=$(COVERED)
 
 bench: setup

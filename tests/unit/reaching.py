@@ -503,9 +503,11 @@ def built(directory: Path) -> Any:
 
 
 def forget() -> None:
-    """Forget the modules of the last project."""
+    """Forget the modules of the last project, and the directories of all: a search for a module looks at each."""
+    for path in [path for path in sys.path_importer_cache if path not in sys.path]:
+        del sys.path_importer_cache[path]
     importlib.invalidate_caches()
-    for name in [name for name in sys.modules if name.partition(".")[0] in {MAIN, HELPER, PACKAGE}]:
+    for name in [name for name in sys.modules if name.startswith((MAIN, HELPER, PACKAGE))]:
         del sys.modules[name]
 
 

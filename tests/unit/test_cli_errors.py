@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +16,39 @@ from riverrun.errors import BrokerError, EngineError
 from riverrun.hosting.restoring.local_state import locked
 from riverrun.spark.engine.executor_errors import describe_error, rebuilt_error
 from riverrun.spark.engine.failures import ExecutorError, translated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Riverrun = Callable[..., tuple[int, str]]
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def forking() -> Iterator[subprocess.Popen[str]]:
+    """A process that has loaded the command line, since that takes longer than most commands."""
+    program = [sys.executable, str(ROOT / "tests/system/forked_commands.py")]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@pytest.fixture
+def riverrun(forking: subprocess.Popen[str], tmp_path: Path) -> Riverrun:
+    """Runs a command in this directory; returns its exit code, and what it has printed."""
+
+    def run(*arguments: str, **environment: str) -> tuple[int, str]:
+        job = {"arguments": arguments, "environment": environment, "directory": os.getcwd()}  # noqa: PTH109 - as text
+        assert forking.stdin is not None
+        assert forking.stdout is not None
+        forking.stdin.write(f"{json.dumps(job | {'output': str(tmp_path / 'output'), 'seconds': 300})}\n")
+        forking.stdin.flush()
+        answer: dict[str, Any] = json.loads(forking.stdout.readline())
+        return answer["code"], answer["output"]
+
+    return run
 
 
 def test_a_full_disk_is_said_and_ends_with_an_error(
@@ -31,27 +65,17 @@ def test_a_full_disk_is_said_and_ends_with_an_error(
     assert "Traceback" not in said
 
 
-def test_with_json_logs_the_last_word_is_json_as_well(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "riverrun.cli",
-        "--log-json",
-        "--config",
-        str(tmp_path / "none.toml"),
-        "worker",
-        "delays",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    (line,) = map(json.loads, done.stderr.splitlines())
+def test_with_json_logs_the_last_word_is_json_as_well(riverrun: Riverrun, tmp_path: Path) -> None:
+    code, said = riverrun("--log-json", "--config", str(tmp_path / "none.toml"), "worker", "delays")
+    assert code == 1
+    (line,) = map(json.loads, said.splitlines())
     assert line["level"] == "ERROR"
     assert "There is no" in line["message"]
     assert "Hint: Name another file" in line["message"]
 
 
 @pytest.mark.parametrize("setting", ["", '"application.server" = "127.0.0.1:0"'])
-def test_scaling_without_an_address_asks_for_one(tmp_path: Path, setting: str) -> None:
+def test_scaling_without_an_address_asks_for_one(riverrun: Riverrun, tmp_path: Path, setting: str) -> None:
     config = tmp_path / "streams.toml"
     config.write_text(f"""
 [kafka]
@@ -61,11 +85,10 @@ topology = "clicks:build"
 [apps.clicks.config]
 {setting}
 """)
-    command = [sys.executable, "-m", "riverrun.cli", "--config", str(config), "scale", "clicks", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "No address of an instance of clicks is known" in done.stderr
-    assert "--server host:port" in done.stderr
+    code, said = riverrun("--config", str(config), "scale", "clicks", "2")
+    assert code == 1
+    assert "No address of an instance of clicks is known" in said
+    assert "--server host:port" in said
 
 
 CLICKS = """
@@ -77,50 +100,26 @@ topology = "clicks:build"
 
 
 @pytest.mark.parametrize("server", ["127.0.0.1", "127.0.0.1:99999", "http://127.0.0.1:8080", "127.0.0.1:8080/x"])
-def test_where_an_instance_is_asked_is_a_host_and_a_port(tmp_path: Path, server: str) -> None:
+def test_where_an_instance_is_asked_is_a_host_and_a_port(riverrun: Riverrun, tmp_path: Path, server: str) -> None:
     config = tmp_path / "streams.toml"
     config.write_text(CLICKS)
-    command = [
-        sys.executable,
-        "-m",
-        "riverrun.cli",
-        "--config",
-        str(config),
-        "scale",
-        "clicks",
-        "2",
-        "--server",
-        server,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "not host:port" in done.stderr
-    assert "For example 127.0.0.1:8080" in done.stderr
+    code, said = riverrun("--config", str(config), "scale", "clicks", "2", "--server", server)
+    assert code == 1
+    assert "not host:port" in said
+    assert "For example 127.0.0.1:8080" in said
 
 
 @pytest.mark.parametrize("token", ["s3cr\u00e9t", "s3c\nret", "s3cret-of-20-letters\n"])
-def test_no_token_is_shown_in_an_error(tmp_path: Path, token: str) -> None:
+def test_no_token_is_shown_in_an_error(riverrun: Riverrun, tmp_path: Path, token: str) -> None:
     config = tmp_path / "streams.toml"
     config.write_text(CLICKS)
-    command = [
-        sys.executable,
-        "-m",
-        "riverrun.cli",
-        "--config",
-        str(config),
-        "scale",
-        "clicks",
-        "2",
-        "--server",
-        "127.0.0.1:9",
-    ]
-    given = os.environ | {"RIVERRUN_TOKEN": token, "HTTP_PROXY": "http://127.0.0.1:1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=given)
-    assert done.returncode == 1
+    given = {"RIVERRUN_TOKEN": token, "HTTP_PROXY": "http://127.0.0.1:1"}
+    code, said = riverrun("--config", str(config), "scale", "clicks", "2", "--server", "127.0.0.1:9", **given)
+    assert code == 1
     expected = "does not answer" if token.endswith("\n") else "RIVERRUN_TOKEN has characters that a token cannot have"
-    assert expected in done.stderr
-    assert "s3c" not in done.stderr
-    assert "Traceback" not in done.stderr
+    assert expected in said
+    assert "s3c" not in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(
@@ -133,13 +132,14 @@ def test_no_token_is_shown_in_an_error(tmp_path: Path, token: str) -> None:
         (["--until-caught-up", "--server", "127.0.0.1:0"], "--server does not go with --until-caught-up"),
     ],
 )
-def test_options_of_a_worker_that_would_do_nothing_are_refused(options: list[str], refused: str) -> None:
-    command = [sys.executable, "-m", "riverrun.cli", "worker", "clicks", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert refused in done.stderr
-    assert "Hint:" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_options_of_a_worker_that_would_do_nothing_are_refused(
+    riverrun: Riverrun, options: list[str], refused: str
+) -> None:
+    code, said = riverrun("worker", "clicks", *options)
+    assert code == 1
+    assert refused in said
+    assert "Hint:" in said
+    assert "Traceback" not in said
 
 
 def test_other_errors_of_the_system_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_of_sparks_own_errors_the_cause_is_told(text: str, told: str) -> None:
     assert found.message == f"Spark cannot write batch 3: {told}"
 
 
-def test_local_state_is_deleted_without_a_broker_unless_a_worker_uses_it(tmp_path: Path) -> None:
+def test_local_state_is_deleted_without_a_broker_unless_a_worker_uses_it(riverrun: Riverrun, tmp_path: Path) -> None:
     config = tmp_path / "streams.toml"
     config.write_text("""
 [kafka]
@@ -192,27 +192,23 @@ topology = "clicks:build"
     (state / "0_0").mkdir(parents=True)
     (on_spark / "0_1").mkdir(parents=True)
 
-    def clean_up(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "riverrun.cli", "--config", str(config), "clean-up", "clicks", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+    def clean_up(*arguments: str) -> tuple[int, str]:
+        return riverrun("--config", str(config), "clean-up", "clicks", *arguments)
 
     with locked(state):
-        refused = clean_up("--version", "v1", "--yes")
-    assert refused.returncode == 1
-    assert "Another worker uses the state directory" in refused.stderr
+        refused, said = clean_up("--version", "v1", "--yes")
+    assert refused == 1
+    assert "Another worker uses the state directory" in said
     assert (state / "0_0").exists()
-    unasked = clean_up("--version", "v1")
-    assert unasked.returncode == 1
-    assert "Hint: Confirm with --yes." in unasked.stderr
+    unasked, said = clean_up("--version", "v1")
+    assert unasked == 1
+    assert "Hint: Confirm with --yes." in said
     assert state.exists()
-    assert (
-        clean_up("--version", "v1", "--yes").stdout == f"Deleted local state {state}\nDeleted local state {on_spark}\n"
-    )
+    deleted = f"Deleted local state {state}\nDeleted local state {on_spark}\n"
+    assert clean_up("--version", "v1", "--yes") == (0, deleted)
     assert not state.exists()
     assert not on_spark.exists()
-    elsewhere = clean_up("--version", "v1", "--state-dir", str(tmp_path / "other"))
-    assert (elsewhere.returncode, elsewhere.stdout) == (
-        0,
-        f"There is no local state of clicks-v1 in {tmp_path / 'other'}\n",
-    )
-    assert "has no version 'v3'" in clean_up("--version", "v3").stderr
+    elsewhere = str(tmp_path / "other")
+    none_there = f"There is no local state of clicks-v1 in {elsewhere}\n"
+    assert clean_up("--version", "v1", "--state-dir", elsewhere) == (0, none_there)
+    assert "has no version 'v3'" in clean_up("--version", "v3")[1]

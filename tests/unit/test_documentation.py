@@ -6,6 +6,7 @@ import doctest
 import re
 import shlex
 from dataclasses import MISSING, fields
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,9 +107,14 @@ def test_the_commands_of_a_page_can_be_parsed(page: Path) -> None:
             parse(words)
 
 
+@cache
+def command_line() -> Any:
+    return typer.main.get_command(app)
+
+
 def parse(words: list[str]) -> None:
     """Let the command line read the words, and do nothing; raises what it would complain about."""
-    command: Any = typer.main.get_command(app)
+    command: Any = command_line()
     context = None
     while isinstance(command, TyperGroup):
         context = command.make_context(command.name, list(words), parent=context)

@@ -237,11 +237,17 @@ WIDE = f"CREATE STREAM o (k STRING KEY, {COLUMNS}) WITH (KAFKA_TOPIC='in', VALUE
     "statement",
     [
         "CREATE STREAM y AS SELECT * FROM o;",
-        f"CREATE STREAM y AS SELECT k, {NAMES} FROM o;",
-        f"CREATE STREAM y AS SELECT k, {', '.join(f'c{number} + 1' for number in range(2000))} FROM o;",
-        f"CREATE STREAM y AS SELECT * FROM o PARTITION BY {NAMES};",
-        f"CREATE TABLE y AS SELECT {NAMES}, COUNT(*) AS n FROM o GROUP BY {NAMES};",
+        pytest.param(f"CREATE STREAM y AS SELECT k, {NAMES} FROM o;", marks=pytest.mark.slow),
+        pytest.param(
+            f"CREATE STREAM y AS SELECT k, {', '.join(f'c{number} + 1' for number in range(2000))} FROM o;",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(f"CREATE STREAM y AS SELECT * FROM o PARTITION BY {NAMES};", marks=pytest.mark.slow),
+        pytest.param(
+            f"CREATE TABLE y AS SELECT {NAMES}, COUNT(*) AS n FROM o GROUP BY {NAMES};", marks=pytest.mark.slow
+        ),
     ],
+    ids=["all", "names", "sums", "keys", "groups"],
 )
 @pytest.mark.timeout(60)
 def test_thousands_of_columns_are_planned(statement: str) -> None:

@@ -44,13 +44,23 @@ def show_errors(api: FastAPI) -> None:
     @api.exception_handler(HTTPException)
     def send_away(request: Request, error: HTTPException) -> Response:
         reason = _AWAY.get(error.status_code, "bad-request")
-        message = redacted(f"{request.method} {request.url.path[:_SHOWN]}: {error.detail}")
+        cause = "" if error.__cause__ is None else f": {_reason(error.__cause__)}"
+        message = redacted(f"{request.method} {request.url.path[:_SHOWN]}: {error.detail}{cause}")
         return as_json({"error": reason, "message": message}, error.status_code, dict(error.headers or {}))
 
     @api.exception_handler(RequestValidationError)
     def correct(_request: Request, error: RequestValidationError) -> Response:
         wrong = [f"{each['loc'][-1]}: {each['msg']}" for each in error.errors()]
         return as_json({"error": "bad-request", "message": redacted("; ".join(wrong)[:_SHOWN])}, 422)
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a body cannot be read as JSON, without the body."""
+    if isinstance(error, RecursionError):
+        return "its JSON is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 (byte {error.start + 1})"
+    return "it is not JSON"
 
 
 def serve_files(api: FastAPI, files: Mapping[str, tuple[str, str]]) -> None:

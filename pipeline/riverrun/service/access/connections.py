@@ -31,8 +31,22 @@ _SHARE_OF_FILES = 4
 stream threads.
 """
 _WARNING_SECONDS = 30.0
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_HEADERS_END = b"\r\n\r\n"
+
+
+def _refusal(status: str, error: str, message: str) -> bytes:
+    """Return a whole answer, as the interface above shows errors."""
+    body = f'{{"error":"{error}","message":"{message}"}}'
+    headers = f"connection: close\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    return f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n{body}".encode()
+
+
+_TOO_LARGE = _refusal(
+    "431 Request Header Fields Too Large",
+    "too-large",
+    f"The path and the headers have more than {HEADER_BYTES} bytes",
+)
+_BUSY = _refusal("503 Service Unavailable", "busy", "There are too many connections: ask again")
 
 
 def connection_limit() -> int:
@@ -102,6 +116,7 @@ class LimitedConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._slow: asyncio.TimerHandle | None = None
         self._header_bytes = 0
+        self._last = b""
         self._is_passed_on = False
         self._early: list[bytes] = []
         self._handshake: asyncio.Task[None] | None = None
@@ -162,7 +177,7 @@ class LimitedConnection(asyncio.Protocol):
             self._early.append(data)
             return
         if self.is_waited_for:
-            self._header_bytes += len(data)
+            self._header_bytes += self._in_headers(data)
             if self._header_bytes > HEADER_BYTES:
                 self._transport.write(_TOO_LARGE)
                 self._transport.close()
@@ -171,9 +186,15 @@ class LimitedConnection(asyncio.Protocol):
         before = self._inner.cycle
         self._inner.data_received(data)
         if self._inner.cycle is not before:  # its headers are complete
-            self._header_bytes = 0
+            self._header_bytes, self._last = 0, b""
             self._limits.heard(self)
             self._stop_waiting()
+
+    def _in_headers(self, data: bytes) -> int:
+        """Return how many bytes of some data belong to headers; a body may come with them at once."""
+        ends_at = (self._last + data).find(_HEADERS_END)
+        self._last = data[1 - len(_HEADERS_END) :]
+        return len(data) if ends_at < 0 else ends_at
 
     def eof_received(self) -> None:
         """Handle the end of the other side's data."""

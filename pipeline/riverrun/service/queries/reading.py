@@ -13,7 +13,7 @@ from riverrun.decoders import json_decoder
 from riverrun.records import OffsetVector
 from riverrun.service.access.signatures import POSITION, ROLE
 from riverrun.service.queries.peers import NoAnswerError
-from riverrun.service.queries.rendering import row_object
+from riverrun.service.queries.rendering import row_object, shortened
 from riverrun.service.queries.routing import Here, key_query_metadata, route, store_places
 from riverrun.worker.queries.queries import Place, Question, Reason, Refusal
 
@@ -110,7 +110,7 @@ class Bookmark:
             data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
             partition, after = json_decoder(tuple[int, Place | None]).decode(data)
         except (ValueError, msgspec.MsgspecError) as error:
-            message = f"{text!r} is not the `next` of a page"
+            message = f"{shortened(text)} is not the `next` of a page"
             raise ValueError(message) from error
         return cls(partition, after)
 

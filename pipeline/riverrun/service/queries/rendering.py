@@ -66,7 +66,7 @@ def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
             return serde.serialize(serde.deserialize(text.encode()))  # as the store would write it
         return serde.serialize(read(text))
     except Exception as error:
-        message = f"{_shortened(text)} is no key of serde {serde.name}: {_shortened(str(error))}"
+        message = f"{shortened(text)} is no key of serde {serde.name}: {shortened(str(error))}"
         raise ValueError(message) from error
 
 
@@ -79,12 +79,13 @@ def _checked(data: bytes, text: str, serde: Serde[Any]) -> bytes:
     try:
         serde.deserialize(data)
     except Exception as error:
-        message = f"{_shortened(text)} is not the base64url of a key of serde {serde.name}: {_shortened(str(error))}"
+        message = f"{shortened(text)} is not the base64url of a key of serde {serde.name}: {shortened(str(error))}"
         raise ValueError(message) from error
     return data
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """Return a text for a message: quoted, and cut if it is long."""
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
 
 
@@ -97,7 +98,7 @@ def from_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except ValueError as error:  # also of a character beyond ASCII
-        message = f"{_shortened(text)} is not base64url: {error}"
+        message = f"{shortened(text)} is not base64url: {error}"
         raise ValueError(message) from error
 
 

@@ -16,7 +16,7 @@ from riverrun.service.access.admission import QUERY_PATH, refused
 from riverrun.service.access.signatures import POSITION, ROLE
 from riverrun.service.queries.processes import Planned, QueryProcesses, QueryRefusedError
 from riverrun.service.queries.reading import Bookmark, Rows, Wanted
-from riverrun.service.queries.rendering import from_base64, to_base64
+from riverrun.service.queries.rendering import from_base64, shortened, to_base64
 from riverrun.state.api import StoreKind
 from riverrun.windows import MAX_TIME_MS
 from riverrun.worker.queries.answers import MAX_ROWS
@@ -100,7 +100,7 @@ class _Mark:
         try:
             found = cls(*json_decoder(tuple[_Count, _Count | None, str | None]).decode(from_base64(text)))
         except (ValueError, msgspec.MsgspecError) as error:
-            message = f"{text!r} is not the `next` of a page"
+            message = f"{shortened(text)} is not the `next` of a page"
             raise ValueError(message) from error
         return found
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +21,8 @@ from riverrun.errors import UnderWayError
 from riverrun.releases.control_topic.registry import Step
 from riverrun.releases.steps.releaser import Releaser
 from riverrun.worker.group.servers import servers_of
+from riverrun.worker.states import WorkerState
+from riverrun.worker.stream_thread.stream_thread import StreamThread
 from tests.system.groups import tasks_taken
 from tests.system.platforms import (
     FAULTS,
@@ -35,6 +41,7 @@ from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from riverrun.releases.control_topic.registry import Release
@@ -131,6 +138,111 @@ def test_a_switch_whose_coordinator_died_is_completed_by_a_worker(
             assert cuts[-1].held_since_ms == 0
     platform.rest()
     platform.until_complete("v1")
+    platform.check_alerts(cuts)
+
+
+KILLED = """
+import os, signal, sys
+from functools import partial
+from riverrun.project import release
+moment = sys.argv.pop(1)
+def told(done):
+    if done == moment:
+        os.kill(os.getpid(), signal.SIGKILL)
+release.Releaser = partial(release.Releaser, on_step=told)
+from riverrun.cli.main import main
+main()
+"""
+"""`riverrun`, killed after a step of a switch."""
+
+
+def kill_command(platform: Platform, step: str, at: str) -> None:
+    """Run `riverrun release cut` or `rollback` until it is killed at a moment; workers may be on their way back."""
+    command = [sys.executable, "-c", KILLED, at, "--config", str(platform.path), "release", step, platform.name]
+
+    def is_killed() -> bool:
+        done = subprocess.run(
+            command, cwd=platform.directory, env=platform.environ, check=False, capture_output=True, text=True
+        )
+        assert done.returncode in {-signal.SIGKILL, 1, 5}, done.stdout + done.stderr
+        return done.returncode == -signal.SIGKILL
+
+    platform.until(is_killed, f"was killed at {at}")
+
+
+@contextmanager
+def as_instance(platform: Platform, state: Path) -> Iterator[Callable[[], None]]:
+    with Riverrun(platform.path).app(platform.name, "v1").worker(state_dir=state):
+        yield lambda: None
+
+
+@contextmanager
+def as_deployment(platform: Platform, state: Path) -> Iterator[Callable[[], None]]:
+    """An instance as a task of Spark, in the place of the process."""
+    end(platform, "v1")
+    deployment = Riverrun(platform.path).app(platform.name, "v1").deployment(1, state_dir=state)
+    thread = threading.Thread(target=deployment.run)
+    thread.start()
+    try:
+        yield lambda: None
+    finally:
+        deployment.stop()
+        thread.join()
+
+
+@contextmanager
+def as_sole_worker(platform: Platform, state: Path) -> Iterator[Callable[[], None]]:
+    """All tasks in one process, in the place of a group. It ends when all is processed, but not before it is allowed to."""
+    end(platform, "v1")
+    sole, may_end = Riverrun(platform.path).app(platform.name, "v1").sole_worker(state_dir=state), threading.Event()
+    has_finished = StreamThread.has_finished
+    thread = threading.Thread(target=sole.run, kwargs={"until_caught_up": True})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StreamThread, "has_finished", lambda tasks: may_end.is_set() and has_finished(tasks))
+        thread.start()
+        try:
+            yield may_end.set
+            thread.join(DEADLINE_S)
+            assert sole.state is WorkerState.NOT_RUNNING
+        finally:
+            sole.stop()
+            thread.join()
+
+
+def end(platform: Platform, version: str) -> None:
+    """End the worker process of a version; it hands its tasks over."""
+    worker = platform.workers[("v1", "v2").index(version)]
+    worker.terminate()
+    worker.wait(DEADLINE_S)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("host", [as_instance, as_deployment, as_sole_worker])
+def test_a_switch_whose_command_was_killed_ends_without_anybody(
+    platform: Platform,
+    host: Callable[[Platform, Path], AbstractContextManager[Callable[[], None]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Hosts of the old version complete it, or take it back if nothing was published yet; then both versions go on."""
+    gated(platform)
+    monkeypatch.setattr(control_tail_module, "ORPHANED_SECONDS", 3.0)
+    cuts = []
+    with host(platform, tmp_path / "third") as let_it_end:
+        kill_command(platform, "cut", "marked")
+        platform.until(lambda: platform.releaser().status().mark is None, "gave the mark up")
+        assert platform.releaser().status().step is Step.GATED
+        kill_command(platform, "cut", "cutting")
+        platform.until(partial(is_live, platform, "v2"), "made v2 live")
+        cuts.append(platform.releaser().status())
+        reached = platform.written
+        platform.until(lambda: platform.written > reached + 100, "went on")
+        platform.rest()
+        kill_command(platform, "rollback", "corrected")
+        let_it_end()
+        platform.until(partial(is_live, platform, "v1"), "made v1 live")
+        cuts.append(platform.releaser().status())
+        platform.until_complete("v1")
     platform.check_alerts(cuts)
 
 

@@ -22,6 +22,7 @@ from riverrun.cluster.instance import InstanceEnd, InstanceWork, host_instance
 from riverrun.config.checks import check_number
 from riverrun.config.sections.streams import MOST_INSTANCES
 from riverrun.errors import EngineError, ProcessingError, StreamsError
+from riverrun.hosting.control.control_tail import ControlTail
 from riverrun.hosting.logs import current_style
 from riverrun.spark.engine.executor_errors import rebuilt_error
 from riverrun.spark.engine.failures import cause_of, missing_module
@@ -71,6 +72,8 @@ class Deployment:
         instances: Number of instances; each takes one core.
         token: Token that callers of an instance must present.
         on_report: Called with each report of an instance.
+        complete: Completes a switch of versions whose coordinator has died, in this process, which has the whole project;
+            None to leave that to others.
 
     Raises:
         ConfigError: If the number of instances is impossible.
@@ -85,6 +88,7 @@ class Deployment:
         instances: int = 1,
         token: str = "",
         on_report: Callable[[InstanceReport], None] = lambda _report: None,
+        complete: Callable[[], None] | None = None,
     ) -> None:
         check_number("instances", instances, 1, MOST_INSTANCES)
         self.id = f"{connected.id}-{uuid.uuid4().hex[:8]}"
@@ -95,6 +99,7 @@ class Deployment:
         self._instances = instances
         self._token = token
         self._on_report = on_report
+        self._tail = ControlTail(self._admin, self.application.config.name, lambda _record: None, complete)
         self._fingerprint = self.application.topology.fingerprint()
         self._running: dict[int, float] = {}
         self._heard: set[int] = set()
@@ -120,6 +125,7 @@ class Deployment:
             StreamsError: The error of the first instance that failed, after all have ended; `EngineError` if Spark failed.
         """
         channel = Channel(self._admin, self.id)
+        self._tail.start()
         for number in range(self._instances):
             self._start(number)
         try:
@@ -134,6 +140,7 @@ class Deployment:
         finally:
             with suppress(Exception):  # Java may be gone, and its jobs with it
                 self.spark.interruptAll()
+            self._tail.close()
             channel.close()
         if self._failure is not None:
             raise self._failure

@@ -34,6 +34,7 @@ class Worker:
         application: The application to run.
         on_state: Called with every change of state.
         on_restore: Called with changelog, records restored and records expected.
+        complete: Completes a switch of versions whose coordinator has died; None to leave that to others.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Worker:
         *,
         on_state: Callable[[WorkerState], None] = lambda _state: None,
         on_restore: Callable[[TopicPartition, int, int], None] | None = None,
+        complete: Callable[[], None] | None = None,
     ) -> None:
         self.state = WorkerState.CREATED
         self.has_begun = False
@@ -51,7 +53,8 @@ class Worker:
         self._on_state = on_state
         self._thread = StreamThread(application, on_restore=on_restore)
         self._news: SimpleQueue[LiveVersion] = SimpleQueue()
-        self._tail = ControlTail(self._connected.admin, application.config.name, self._news.put)
+        self._completes = complete is not None
+        self._tail = ControlTail(self._connected.admin, application.config.name, self._news.put, complete)
         self._stopping = False
 
     @property
@@ -109,7 +112,7 @@ class Worker:
         self._tail.start()
         self.has_begun = True
         self._thread.assign_all()
-        while not self._stopping and not (until_caught_up and self._thread.has_finished()):
+        while not self._stopping and not (until_caught_up and self._has_finished()):
             while not self._news.empty():
                 self._thread.learn(self._news.get())
             self._thread.run_once()
@@ -119,6 +122,10 @@ class Worker:
         self._move_to(WorkerState.PENDING_SHUTDOWN)
         self._thread.commit_all()
         return self.summary()
+
+    def _has_finished(self) -> bool:
+        """Return whether nothing is left to do, a switch that may have lost its coordinator included."""
+        return self._thread.has_finished() and not (self._completes and self._tail.is_switching)
 
     def _move_to(self, state: WorkerState) -> None:
         self.state = moved(self.state, state)

@@ -66,13 +66,7 @@ def new_worker(chosen: ChosenVersion, options: LiveOptions, token: str | None) -
     from riverrun.project.worker import AppWorker
 
     application = _to_run(chosen, options)
-
-    def complete() -> None:
-        from riverrun.project.release import AppRelease
-
-        AppRelease(chosen.cluster, chosen.project, chosen.name, None).releaser.complete()
-
-    return AppWorker(application, build_topology, chosen.token if token is None else token, complete)
+    return AppWorker(application, build_topology, chosen.token if token is None else token, _completing(chosen))
 
 
 def new_sole_worker(
@@ -91,7 +85,8 @@ def new_sole_worker(
     """
     from riverrun.worker.worker import Worker
 
-    return Worker(_to_run(chosen, options), on_state=on_state, on_restore=on_restore)
+    application = _to_run(chosen, options)
+    return Worker(application, on_state=on_state, on_restore=on_restore, complete=_completing(chosen))
 
 
 def new_deployment(
@@ -110,7 +105,26 @@ def new_deployment(
     application = _to_run(chosen, options)
     spark = chosen.cluster.sessions.session(defaults=DEPLOYMENT_SETTINGS)
     connected, token = chosen.on_brokers(application), chosen.token
-    return Deployment(connected, spark, build_topology, instances=instances, token=token, on_report=on_report)
+    return Deployment(
+        connected,
+        spark,
+        build_topology,
+        instances=instances,
+        token=token,
+        on_report=on_report,
+        complete=_completing(chosen),
+    )
+
+
+def _completing(chosen: ChosenVersion) -> Callable[[], None]:
+    """Return the function that completes a switch of the application's versions."""
+
+    def complete() -> None:
+        from riverrun.project.release import AppRelease
+
+        AppRelease(chosen.cluster, chosen.project, chosen.name, None).releaser.complete()
+
+    return complete
 
 
 def _to_run(chosen: ChosenVersion, options: LiveOptions) -> Application:

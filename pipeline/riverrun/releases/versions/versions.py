@@ -85,9 +85,7 @@ def hint_of_other_code(release: Release, version: ConnectedApplication) -> str:
     again = f"riverrun release start {release.app} --to {version.version}"
     if version.version == release.candidate and release.step is not Step.ROLLED_BACK:
         return f"{again} begins it again."
-    return (
-        f"Put its code back as it was then, or release {version.version} again: {again} computes it from scratch."
-    )
+    return f"Put its code back as it was then, or release {version.version} again: {again} computes it from scratch."
 
 
 def require_declared(config: AppConfig, version: str, role: str) -> None:

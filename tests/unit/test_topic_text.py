@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
-from datetime import timedelta
+from datetime import date, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import uuid4
 
+import msgspec
 import pytest
-from hypothesis import given
+from confluent_kafka.schema_registry import Schema
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riverrun import (
@@ -15,9 +20,12 @@ from riverrun import (
     JSON,
     LONG,
     STRING,
+    Avro,
     Consumed,
     Materialized,
     Produced,
+    Protobuf,
+    Serde,
     StreamsBuilder,
     TimeWindows,
     Topology,
@@ -26,8 +34,12 @@ from riverrun import (
     windowed,
 )
 from riverrun.errors import ConfigError
+from riverrun.schemas.registry import registry_of
+from riverrun.serde.api import SerdePlace, placed, shown_reader
 from riverrun.transfers.topics.topic_serdes import from_text, jsonable, readable, serde_named, serdes_of
 from riverrun.transfers.topics.topic_writing import LineFormat
+from tests.unit.schemas import tickets
+from tests.unit.schemas.avro_schemas import HEAD, encoded, schemas
 
 NOW = 7_000
 
@@ -171,3 +183,92 @@ def test_a_line_that_does_not_fit_is_told_why(form: LineFormat, line: str, compl
 def test_a_format_that_makes_no_sense_is_refused(form: LineFormat, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         form.check()
+
+
+def shown_again(serde: Serde[Any], data: bytes, *, is_union: bool = False) -> bytes:
+    """The bytes that `topic write` makes of a value as `topic read --json` shows it."""
+    shown = jsonable(shown_reader(serde)(data))
+    line = shown if isinstance(shown, str) and not is_union else msgspec.json.encode(shown).decode()
+    return serde.serialize(from_text(serde, line))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_values_of_avro_can_be_written_as_they_are_shown(data: Any) -> None:
+    schema = {"type": "record", "name": "Top", "fields": [{"name": "u", "type": data.draw(schemas())}]}
+    place = SerdePlace("t", is_key=False, registry={"url": f"mock://{uuid4()}"})
+    serde = placed(Avro(schema=schema), place)
+    head = b"\0" + registry_of(place.registry).registered(
+        "t-value", Schema(json.dumps(schema), "AVRO"), normalize=False
+    ).to_bytes(4)
+    raw = head + encoded(data.draw, schema)[len(HEAD) :]
+    assert shown_again(serde, raw) == raw
+
+
+ALIKE = ["string", "bytes", "double", {"type": "array", "items": "string"}, "null"]
+UUID_ = {"type": "string", "logicalType": "uuid"}
+DATE_ = {"type": "int", "logicalType": "date"}
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 2}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (ALIKE, "YWI="),
+        (ALIKE, b"ab"),
+        (ALIKE, "NaN"),
+        (ALIKE, float("inf")),
+        (ALIKE, ["string", "x"]),
+        (ALIKE, ["bytes", "x"]),
+        (["bytes", UUID_], uuid4()),
+        (["string", DATE_], "2026-01-01"),
+        (["string", DATE_], date(2026, 1, 1)),
+        (["string", MONEY], Decimal("1234567890123456789.10")),
+        (["string", MONEY], "1234567890123456789.10"),
+        (["double", "long"], 5),
+        (["double", "long"], 5.0),
+        ([MONEY, "double"], 0.5),
+        ([MONEY, "double", "long"], 5),
+        ("string", "5"),
+        ("bytes", b"\0"),
+        ("double", float("nan")),
+        (DATE_, date(2026, 1, 1)),
+    ],
+    ids=str,
+)
+def test_values_that_json_takes_for_another_branch_name_their_own(schema: Any, value: Any) -> None:
+    inside = {"type": "record", "name": "Top", "fields": [{"name": "u", "type": schema}]}
+    for each, whole in ((inside, {"u": value}), (schema, value)):
+        serde = placed(Avro(schema=each), SerdePlace("t", is_key=False, registry={"url": f"mock://{uuid4()}"}))
+        data = serde.serialize(whole)
+        assert shown_again(serde, data, is_union=isinstance(each, list)) == data
+
+
+def test_numbers_of_avro_keep_their_digits() -> None:
+    serde = placed(Avro(schema=["null", MONEY]), SerdePlace("t", is_key=False, registry={"url": f"mock://{uuid4()}"}))
+    data = serde.serialize(Decimal("1234567890123456789.10"))
+    assert serde.serialize(from_text(serde, "1234567890123456789.10")) == data
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+@pytest.mark.parametrize("end", [b"", b"\xa2\x06\x02ab"])
+def test_messages_can_be_written_as_they_are_shown(end: bytes, is_plain: bool) -> None:
+    place = SerdePlace("t", is_key=False, registry={"url": f"mock://{uuid4()}"})
+    serde: Serde[Any] = placed(Protobuf(tickets.Ticket, dicts=is_plain), place)
+    precise = tickets.Ticket(at={"seconds": 5, "nanos": 123_456_789}, photos=[{"value": b"\xff"}], code=b"\0")
+    for message in (tickets.ticket(), precise, tickets.Ticket()):
+        message.MergeFromString(end)
+        data = placed(Protobuf(tickets.Ticket), place).serialize(message)
+        assert serde.deserialize(shown_again(serde, data)) == serde.deserialize(data)
+        assert shown_again(serde, data) == serde.serialize(serde.deserialize(data))
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [('{"u": 5}', "5 is none of"), ('{"u": ["long", 5]}', "none of"), ("{", "truncated"), ('{"u": {}}', "none of")],
+)
+def test_lines_that_fit_no_branch_are_refused(line: str, why: str) -> None:
+    schema = {"type": "record", "name": "Top", "fields": [{"name": "u", "type": ["string", MONEY][:1]}]}
+    serde = placed(Avro(schema=schema), SerdePlace("t", is_key=False, registry={"url": f"mock://{uuid4()}"}))
+    with pytest.raises(ValueError, match=why):
+        serde.serialize(from_text(serde, line))

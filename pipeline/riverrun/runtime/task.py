@@ -470,7 +470,7 @@ class Task:
         if tp.topic in own:
             self._packs[tp] = PackedInput()
         elif sub.stores:
-            self._keys.watch(tp, node)
+            self._keys.watch(tp)
         extractor = None if tp.topic in own else self.spec.timestamp_extractor
         enter = self._nodes.entries[node.name]
         has_extractor = (node.timestamp_extractor or extractor) is not None

@@ -7,7 +7,8 @@ first record of a schema asks the registry; all further records need a dict look
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from riverrun.errors import ConfigError, SchemaError
@@ -41,6 +42,19 @@ class Payload:
 
     read: Read
     begins_at: Callable[[bytes], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Values as people see and write them.
+
+    Args:
+        shown: Converts a value to what JSON has.
+        of_text: Reads a value from text.
+    """
+
+    shown: Callable[[Any], Any]
+    of_text: Callable[[str], Any]
 
 
 class SchemaFormat(Protocol):
@@ -80,6 +94,9 @@ def framed(
     remake: tuple[Callable[..., Any], tuple[Any, ...]],
     value_type: Any,
     plain: Callable[[Any], Any] | None = None,
+    *,
+    is_same: Callable[[Any, Any, Registry], bool],
+    texts: Callable[[Registry], Texts] | None = None,
 ) -> Serde[Any]:
     """Return a serde for a topology, which gets its registry when an application starts.
 
@@ -90,6 +107,8 @@ def framed(
         remake: Creates it again in another process.
         value_type: Type of the values, for columns.
         plain: Converts a value to `value_type`, if values have another type.
+        is_same: Returns whether a registry has one id for two schemas, which may differ in the form of their text.
+        texts: Returns how values are shown to people and read from text; None if JSON alone does that.
 
     Raises:
         ConfigError: If a setting is unknown.
@@ -111,7 +130,11 @@ def framed(
         return somewhere().deserialize(data)
 
     def place(at: SerdePlace) -> Serde[Any]:
-        use = _Use(made_of, at, {**at.registry, **settings})
+        use = _Use(made_of, at, {**at.registry, **settings}, is_same)
+        as_text = None if texts is None else cache(partial(_texts_at, texts, at))
+        if not at.registers:
+            read, write = use.comparing()
+            return Serde(name=name, serialize=write, deserialize=read)
         own = (placed, (unplaced, at))
         made: Serde[Any] = Serde(
             name=name,
@@ -123,6 +146,8 @@ def framed(
             immutable_types=immutable,
             exact=True,
             plain=plain,
+            of_text=None if as_text is None else lambda text: as_text().of_text(text),
+            shown=None if as_text is None else lambda value: as_text().shown(value),
         )
         latest[:] = [made]  # bytes outside topics, such as a join's hash, are written for the latest place
         return made
@@ -140,6 +165,10 @@ def framed(
         plain=plain,
     )
     return unplaced
+
+
+def _texts_at(texts: Callable[[Registry], Texts], place: SerdePlace) -> Texts:
+    return texts(registry_of(place.registry))
 
 
 class _Frame:
@@ -184,7 +213,14 @@ class _Frame:
 class _Use:
     """A serde in one place, with its registry and its caches."""
 
-    def __init__(self, made_of: SchemaFormat, place: SerdePlace, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        made_of: SchemaFormat,
+        place: SerdePlace,
+        settings: Mapping[str, Any],
+        is_same: Callable[[Any, Any, Registry], bool],
+    ) -> None:
+        self._is_same = is_same
         self._format = made_of
         self._place = place
         self._settings = settings
@@ -216,6 +252,32 @@ class _Use:
 
         frame = _Frame(self._format, (_NO_HEAD, deserialize))
         return reading_framed(deserialize, frame)
+
+    def comparing(self) -> tuple[Read, Write]:
+        """Return functions that read a value, and write it again as its bytes would be in a topic of the application."""
+        deserialize, last = self.deserializer(), b""
+        writers: dict[bytes, Write] = {}
+
+        def read(data: bytes) -> Any:
+            nonlocal last
+            last = data[:HEAD_BYTES]
+            return deserialize(data)
+
+        def write(value: Any) -> bytes:
+            if last not in writers:
+                writers[last] = self._writer_after(last)
+            return writers[last](value)
+
+        return read, write
+
+    def _writer_after(self, head: bytes) -> Write:
+        """Return the function that writes values with the schema of a head; nothing, if that is not the serde's own."""
+        registry, registration = registry_of(self._place.registry), Registration.of(self._settings)
+        written = registry.schema(_HEAD.unpack(head)[1], self._format.form)
+        own = self._format.prepared(registry, self._place, replace(registration, auto_register=False))
+        if own is not None and not self._is_same(own, written, registry):
+            return lambda _: b""
+        return self._format.writer(written, head, registry)
 
     def _writer(self) -> Write:
         registry, registration = registry_of(self._place.registry), Registration.of(self._settings)

@@ -12,9 +12,9 @@ import msgspec
 from riverrun.decoders import json_decoder
 from riverrun.errors import SchemaError
 from riverrun.extras import require_extra
-from riverrun.schemas.framed import HEAD_BYTES, Payload, framed
+from riverrun.schemas.framed import HEAD_BYTES, Payload, Texts, framed
 from riverrun.schemas.json_types import schema_of, type_of
-from riverrun.schemas.schema_text import check_depth, client_schema, json_text
+from riverrun.schemas.schema_text import check_depth, client_schema, is_same_json, json_text
 from riverrun.schemas.subjects import Reference
 from riverrun.serde.json import JSON
 
@@ -93,7 +93,7 @@ def JsonSchema(  # noqa: N802 - as JSON
         value_type: Any = type_
     else:
         value_type = Any if text is None else type_of(json.loads(text))
-    return framed(made_of.name, made_of, settings, remake, value_type)
+    return framed(made_of.name, made_of, settings, remake, value_type, is_same=is_same_json, texts=made_of.texts)
 
 
 def _again(
@@ -169,6 +169,14 @@ class JsonFormat:
     def payload(self) -> Payload | None:
         """Return the decoder of the type; None without one, as values are checked against their schema."""
         return None if self.type_ is None else Payload(json_decoder(self.type_).decode, lambda _: HEAD_BYTES)
+
+    def texts(self, registry: Registry) -> Texts:  # noqa: ARG002 - JSON is text already
+        """Return how values are shown to people: they are JSON."""
+        return Texts(_same, json_decoder(Any if self.type_ is None else self.type_).decode)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _checker(schema: Any, registry: Registry, *, is_own: bool) -> Callable[[Any, int], None]:

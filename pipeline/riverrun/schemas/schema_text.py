@@ -49,6 +49,11 @@ def client_schema(text: str | None, type_: str, references: Sequence[Reference])
     return None if text is None else Schema(text, type_, [SchemaReference(*each) for each in references])
 
 
+def is_same_json(one: Any, other: Any, _registry: object = None) -> bool:
+    """Return whether a registry has one id for two schemas in JSON: they differ at most in spaces and the order of fields."""
+    return one.schema_type == other.schema_type and bool(json.loads(one.schema_str) == json.loads(other.schema_str))
+
+
 def check_depth(schema: Any) -> None:
     """Check that JSON is not nested too deeply for the recursion of those that read it.
 

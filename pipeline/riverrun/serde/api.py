@@ -83,11 +83,14 @@ class SerdePlace:
         topic: The topic, or the changelog of a store, with the application's prefix; None if topics are chosen per record.
         is_key: Whether the serde is for keys.
         registry: Settings of the schema registry (`[schema_registry]`). Never printed: they may hold secrets.
+        registers: Whether the serde registers its schema. If not, it writes only what it has read last, with that
+            schema's id if it is its own schema.
     """
 
     topic: str | None
     is_key: bool
     registry: Mapping[str, Any] = field(repr=False)
+    registers: bool = True
 
 
 @takes_fields(serialize=function("value"), deserialize=function("data"), partition_key=optional(function("value")))
@@ -117,7 +120,8 @@ class Serde(Generic[T]):
         exact: Whether stores refuse values that a round trip would change, such as a tuple that becomes a list.
         plain: Converts a value to `value_type`, if values have another type, such as a message of Protobuf.
         place: Returns the serde for one place, for serdes that depend on it; None for all others. See `placed`.
-        of_text: Reads a value from text, as `plain` shows it in JSON; None if it is read as JSON alone.
+        of_text: Reads a value from text, as `shown` or `plain` shows it in JSON; None if it is read as JSON alone.
+        shown: Converts a value for people to what JSON has, so that `of_text` reads it as it was; None if `plain` does.
     """
 
     name: str
@@ -131,6 +135,7 @@ class Serde(Generic[T]):
     plain: Callable[[T], Any] | None = field(default=None, repr=False, compare=False)
     place: Callable[[SerdePlace], Serde[T]] | None = field(default=None, repr=False, compare=False)
     of_text: Callable[[str], T] | None = field(default=None, repr=False, compare=False)
+    shown: Callable[[T], Any] | None = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Pickle by `remake`, or by the functions if they can be pickled."""
@@ -148,6 +153,7 @@ class Serde(Generic[T]):
                 self.plain,
                 self.place,
                 self.of_text,
+                self.shown,
             ),
         )
 
@@ -198,6 +204,12 @@ def plain_reader(serde: Serde[Any]) -> Callable[[bytes], Any]:
     """Return the function that deserializes bytes to a value of `Serde.value_type`, for columns and for display."""
     read, plain = serde.deserialize, serde.plain
     return read if plain is None else lambda data: plain(read(data))
+
+
+def shown_reader(serde: Serde[Any]) -> Callable[[bytes], Any]:
+    """Return the function that deserializes bytes to a value for people, which `Serde.of_text` reads as it was."""
+    read, show = serde.deserialize, serde.shown
+    return plain_reader(serde) if show is None else lambda data: show(read(data))
 
 
 def field_names(value_type: Any) -> tuple[str, ...] | None:
@@ -273,6 +285,19 @@ def is_placed(serde: Serde[Any]) -> bool:
     """Return whether a serde, or one inside it, depended on its place, and has it: its bytes need a schema registry."""
     function, parts = serde.remake or (None, ())
     return function is placed or any(isinstance(part, Serde) and is_placed(part) for part in parts)
+
+
+def comparing(serde: Serde[Any]) -> Serde[Any]:
+    """Return a serde that writes a value, which it has just read, as the given one does, and changes nothing in a registry."""
+    function, arguments = serde.remake or (None, ())
+    if function is placed:
+        unplaced, place = arguments
+        unregistered: Serde[Any] = placed(unplaced, replace(place, registers=False))
+        return unregistered
+    if function is None or not is_placed(serde):
+        return serde
+    made: Serde[Any] = function(*(comparing(part) if isinstance(part, Serde) else part for part in arguments))
+    return made
 
 
 def _part_of(place: SerdePlace, number: int) -> SerdePlace:

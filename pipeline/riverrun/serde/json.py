@@ -56,6 +56,10 @@ def _refuse_numbers(value: Any, path: str) -> None:
             _refuse_numbers(part, f"{path}.{number}")
 
 
+ODD_NUMBERS = ("NaN", "Infinity", "-Infinity")
+"""Texts in place of the numbers that JSON does not have."""
+
+
 def without_odd_numbers(value: Any) -> Any:
     """Return a value with texts in place of the numbers that JSON does not have: `NaN`, `Infinity`, `-Infinity`."""
     if isinstance(value, float) and not math.isfinite(value):

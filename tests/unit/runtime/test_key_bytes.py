@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import uuid
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,21 +20,30 @@ from riverrun import (
     JSON,
     LONG,
     STRING,
+    Avro,
     Consumed,
     Grouped,
     Joined,
+    JsonSchema,
     Materialized,
     Processor,
     Produced,
+    Protobuf,
     Record,
     Serde,
     Stores,
     StreamsBuilder,
+    Window,
+    Windowed,
+    session_windowed,
 )
 from riverrun.records import RawRecord, TaskId, TopicPartition
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
 from riverrun.runtime.task_spec import TaskSpec
+from riverrun.schemas.protobuf.files import add_file, file_of
+from riverrun.schemas.registry import registry_of
+from riverrun.serde.api import SerdePlace, placed
 from riverrun.state.backends.memory import MemoryBackend
 from riverrun.testing import KeyBytesWarning, TopologyTestDriver
 from riverrun.testing.driver import MemoryTopics, MockClock
@@ -185,3 +198,88 @@ def test_a_worker_logs_it_once_and_looks_at_the_first_keys_only(
             assert len(looked) <= 100
     (message,) = [r.getMessage() for r in caplog.records if "does not reproduce" in r.getMessage()]
     assert "topic in, as of that at partition 3, offset 40" in message
+
+
+def record_of(name: str, kind: Any = "long", **more: Any) -> Any:
+    return {"type": "record", "name": name, "fields": [{"name": "id", "type": kind}], **more}
+
+
+AVRO_SCHEMAS = {
+    "equal": record_of("Key"),
+    "equal, ordered otherwise": dict(reversed(record_of("Key").items())),
+    "with a comment": record_of("Key", doc="Keys"),
+    "of another namespace": record_of("Key", namespace="n"),
+    "of a shorter number": record_of("Key", "int"),
+    "that may be null": record_of("Key", ["null", "long"]),
+    "with another field": {
+        **record_of("Key"),
+        "fields": [*record_of("Key")["fields"], {"name": "b", "type": "string"}],
+    },
+}
+JSON_SCHEMAS = {
+    "equal": {"title": "Key", "type": "object", "properties": {"id": {"type": "integer"}}},
+    "with a comment": {"title": "Key", "type": "object", "properties": {"id": {"type": "integer", "description": "x"}}},
+}
+VALUES: dict[str, dict[str, Any]] = {"with another field": {"id": 7, "b": ""}}
+
+
+class KeyOf(msgspec.Struct):
+    id: int
+
+
+MESSAGES = {
+    "equal": 'syntax = "proto3"; package p; message Key { int64 id = 1; }',
+    "with another field": 'syntax = "proto3"; package p; message Key { int64 id = 1; string b = 2; }',
+    "of a shorter number": 'syntax = "proto3"; package p; message Key { int32 id = 1; }',
+    "behind another": 'syntax = "proto3"; package p; message First { } message Key { int64 id = 1; }',
+}
+
+
+def message_class(what: str) -> Any:
+    pool = DescriptorPool()
+    add_file(pool, file_of(MESSAGES[what], "keys.proto"))
+    return GetMessageClass(pool.FindMessageTypeByName("p.Key"))
+
+
+OF_AVRO, OF_JSON = AVRO_SCHEMAS["equal"], JSON_SCHEMAS["equal"]
+KEYS: dict[str, tuple[Serde[Any], Serde[Any]]] = {
+    **{f"avro {each}": (Avro(schema=OF_AVRO), Avro(schema=made)) for each, made in AVRO_SCHEMAS.items()},
+    **{f"type {each}": (Avro(KeyOf, schema=OF_AVRO), Avro(schema=made)) for each, made in AVRO_SCHEMAS.items()},
+    **{f"json {each}": (JsonSchema(schema=OF_JSON), JsonSchema(schema=made)) for each, made in JSON_SCHEMAS.items()},
+    **{
+        f"message {each}": (Protobuf(message_class("equal"), dicts=True), Protobuf(message_class(each), dicts=True))
+        for each in MESSAGES
+    },
+}
+"""The application's serde of keys, and that of producers."""
+
+
+@pytest.mark.parametrize("windows", [False, True])
+@pytest.mark.parametrize("what", KEYS)
+def test_keys_with_a_schema_are_told_of_if_the_application_writes_others(what: str, *, windows: bool) -> None:
+    own, producers = (session_windowed(each) if windows else each for each in KEYS[what])
+    builder = StreamsBuilder()
+    counts = (
+        builder.stream("in", Consumed(own, JSON)).group_by_key(Grouped(own, JSON)).count(Materialized("counts", own))
+    )
+    counts.to_stream().to("out", Produced(own, LONG))
+    registry = {"url": f"mock://{uuid.uuid4()}"}
+    place = SerdePlace("in", is_key=True, registry=registry)
+    value: Any = VALUES.get(what.partition(" ")[2], {"id": 7})
+    raw = placed(producers, place).serialize(Windowed(value, Window(0, 5)) if windows else value)
+    client = registry_of(registry)
+    before = client.latest("in-key").version
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        TopologyTestDriver(builder.build(), schema_registry=registry) as driver,
+    ):
+        warnings.simplefilter("always")
+        for _ in range(3):
+            driver.input_topic("in", BYTES, JSON).pipe_input(raw, 1)
+        (written,) = {record.key for record in driver.read_raw("out")}
+    messages = [str(warning.message) for warning in caught if warning.category is KeyBytesWarning]
+    is_ordered_otherwise = "otherwise" in what  # the registry in memory has two ids for them, others have one
+    assert len(messages) == (written != raw and not is_ordered_otherwise)
+    assert not messages or "with its schema, or repartition" in messages[0]
+    assert client.latest("in-key").version == before, "nothing is registered for a topic that is only read"
+    assert is_ordered_otherwise or (written == raw) == what.endswith(" equal")

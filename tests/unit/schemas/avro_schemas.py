@@ -61,6 +61,13 @@ def schemas(draw: Any, depth: int = 3) -> Any:
     return _schema(draw, depth, [0], [])
 
 
+@st.composite
+def schemas_together(draw: Any, count: int, depth: int = 3) -> list[Any]:
+    """Several schemas for one record; a name that one defines may be used by the next ones."""
+    numbers, named = [0], list[str]()
+    return [_schema(draw, depth, numbers, named) for _ in range(count)]
+
+
 def _schema(  # noqa: C901, PLR0911, PLR0912 - one case per type
     draw: Any, depth: int, numbers: list[int], named: list[str], *, in_union: bool = False
 ) -> Any:

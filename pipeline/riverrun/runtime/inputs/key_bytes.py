@@ -1,7 +1,8 @@
 """Compares the first keys of an input with the bytes that its serde writes for them.
 
 Kafka places records by the bytes of their keys, and stores find rows by them. Sources hand on values, so from then on a key is
-what its serde writes. This may differ from what was read: JSON with spaces, or with fields in another order. Then the rows of a
+what its serde writes. This may differ from what was read: JSON with spaces, or with fields in another order, or the id of the
+producer's schema where that is not the serde's. Then the rows of a
 table are not in the partition in which joins and queries look for them. No single record is wrong.
 """
 
@@ -9,16 +10,17 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from riverrun.records import RAW_KEY, RAW_OFFSET
-from riverrun.serde.api import is_placed
+from riverrun.serde.api import comparing, is_placed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from riverrun.records import RawFields, TopicPartition
     from riverrun.runtime.ports import Watch
+    from riverrun.serde.api import Serde
     from riverrun.topology.nodes import SourceNode
 
 log = logging.getLogger(__name__)
@@ -39,15 +41,18 @@ class KeyBytes:
         self.compared: dict[TopicPartition, int] = {}
         """Number of keys that are still to be compared, by input."""
         self._told: set[str] = set()
+        self._serdes: dict[str, Serde[Any]] = {}
 
-    def watch(self, tp: TopicPartition, source: SourceNode) -> None:
-        """Compare the first keys of an input, unless a schema registry decides about their bytes."""
-        if not is_placed(source.key_serde):
-            self.compared[tp] = _FIRST
+    def watch(self, tp: TopicPartition) -> None:
+        """Compare the first keys of an input."""
+        self.compared[tp] = _FIRST
 
     def look_at(self, tp: TopicPartition, source: SourceNode, records: Sequence[RawFields]) -> None:
         """Compare the keys of the next records of an input in `compared`."""
-        serde, first = source.key_serde, records[: self.compared[tp]]
+        serde = self._serdes.get(tp.topic)
+        if serde is None:
+            serde = self._serdes[tp.topic] = comparing(source.key_serde)
+        first = records[: self.compared[tp]]
         for record in first:
             raw = record[RAW_KEY]
             if raw is None:
@@ -59,7 +64,7 @@ class KeyBytes:
                 self._told.add(tp.topic)
                 for known in [known for known in self.compared if known.topic == tp.topic]:
                     del self.compared[known]
-                self._tell(_message(tp, record[RAW_OFFSET], serde.name))
+                self._tell(_message(tp, record[RAW_OFFSET], source.key_serde))
                 return
         self.compared[tp] -= len(first)
         if not self.compared[tp]:
@@ -87,12 +92,13 @@ def _log(message: str) -> None:
     log.warning("%s", message)
 
 
-def _message(tp: TopicPartition, offset: int, serde: str) -> str:
+def _message(tp: TopicPartition, offset: int, serde: Serde[Any]) -> str:
     """Describe a key without showing it: keys are the user's data."""
+    how = "as the serde does, with its schema" if is_placed(serde) else "as the serde does"
     return (
-        f"Serde {serde} does not reproduce the bytes of keys of topic {tp.topic}, as of that at partition {tp.partition}, "
+        f"Serde {serde.name} does not reproduce the bytes of keys of topic {tp.topic}, as of that at partition {tp.partition}, "
         f"offset {offset}. With several partitions, foreign-key joins, joins of repartitioned records, and queries by key "
         "miss its rows.\n"
-        "Hint: Let producers write keys as the serde does, or repartition the topic first: "
+        f"Hint: Let producers write keys {how}, or repartition the topic first: "
         "builder.stream(...).repartition().to_table()."
     )

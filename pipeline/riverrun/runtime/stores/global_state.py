@@ -98,7 +98,7 @@ class GlobalState:
         opened = self._opened[tp.topic]
         if tp not in self._queues:
             self._queues[tp] = self._queue(tp, opened)
-            self._keys.watch(tp, opened.declared.source)
+            self._keys.watch(tp)
         queue = self._queues[tp]
         if tp in self._keys.compared:
             records = list(records)

@@ -74,6 +74,12 @@ def parsed_text(text: str, named: Callable[[], dict[str, Any]] = dict, changed: 
     raise ConfigError(message, hint=hint) from why
 
 
+def is_same_schema(one: Any, other: Any, registry: Registry) -> bool:
+    """Return whether a registry has one id for two schemas: they differ at most in spaces, and in how names are written."""
+    is_avro = {one.schema_type, other.schema_type} <= {None, "AVRO"}
+    return is_avro and bool(parsed(one, registry) == parsed(other, registry))
+
+
 def kind_of(schema: Any) -> str:
     """Return the type of a definition that is no union: the name of a primitive or complex type."""
     return str(schema if isinstance(schema, str) else schema["type"])

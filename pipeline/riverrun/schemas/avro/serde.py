@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
-from riverrun.decoders import converter
+from riverrun.decoders import converter, json_decoder
 from riverrun.errors import SchemaError
 from riverrun.extras import require_extra
 from riverrun.schemas.avro.lines import NotGenerated
-from riverrun.schemas.avro.parsing import parsed, parsed_text
+from riverrun.schemas.avro.parsing import is_same_schema, parsed, parsed_text
 from riverrun.schemas.avro.plain_reading import plain_reader
 from riverrun.schemas.avro.reading import generated_reader
 from riverrun.schemas.avro.structs import struct_of, tags_of
 from riverrun.schemas.avro.types import schema_of, type_of
-from riverrun.schemas.avro.values import Tags
+from riverrun.schemas.avro.values import JsonForm, Tags
 from riverrun.schemas.avro.writing import generated_writer, writer_of
-from riverrun.schemas.framed import framed
+from riverrun.schemas.framed import Texts, framed
 from riverrun.schemas.schema_text import client_schema, json_text
 from riverrun.schemas.subjects import Reference
 
@@ -113,7 +113,7 @@ def Avro(  # noqa: N802
         value_type: Any = type_
     else:
         value_type = Any if text is None or references else type_of(json.loads(text))
-    return framed(made_of.name, made_of, settings, remake, value_type)
+    return framed(made_of.name, made_of, settings, remake, value_type, is_same=is_same_schema, texts=made_of.texts)
 
 
 def _again(type_: Any, text: str | None, references: tuple[Reference, ...], settings: Mapping[str, Any]) -> Serde[Any]:
@@ -198,6 +198,18 @@ class AvroFormat:
         tags = self.tags(written if wanted is None else wanted)
         read = _fastest(written, wanted, tags)
         return read if self.type_ is None else _typed(self.type_, written, wanted, read)
+
+    def texts(self, registry: Registry) -> Texts:
+        """Return how values are shown to people; plain ones by the schema, as JSON alone does not tell branches apart."""
+        own = self.own()
+        if self.type_ is not None or own is None:
+            return Texts(_same, json_decoder(Any if self.type_ is None else self.type_).decode)
+        form = JsonForm.of(parsed(own, registry))
+        return Texts(form.shown, form.of_text)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _parsed(schema: Any, registry: Registry) -> Any:

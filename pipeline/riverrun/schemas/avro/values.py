@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import decimal
 import math
@@ -9,8 +10,12 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
+
+from riverrun.decoders import json_decoder
 from riverrun.records import EPOCH, moment
-from riverrun.schemas.avro.parsing import NAMED, definition_of, kind_of
+from riverrun.schemas.avro.parsing import NAMED, definition_of, definitions, kind_of
+from riverrun.serde.json import ODD_NUMBERS, without_odd_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -315,6 +320,169 @@ class Tags:
     def of(self, record: str) -> tuple[str, Any]:
         """Return the key and the value that name a record."""
         return self.keys.get(record, (TAG, record))
+
+
+# Texts
+
+
+@dataclass(frozen=True, slots=True)
+class JsonForm:
+    """Plain values in JSON: bytes in base64, times and decimals as text.
+
+    In a union, a list of a branch's name and a value stands for a value that JSON alone would take for another branch's.
+
+    Args:
+        schema: The schema, as the library parses it.
+        defined: Its named schemas.
+    """
+
+    schema: Any
+    defined: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, schema: Any) -> JsonForm:
+        """Return the form of values of a schema."""
+        defined = definitions(schema)
+        return cls(definition_of(schema, defined), defined)
+
+    @property
+    def _kind(self) -> str:
+        return "union" if isinstance(self.schema, list) else kind_of(self.schema)
+
+    def shown(self, value: Any) -> Any:
+        """Return a value as JSON has it; bytes that are a whole value remain bytes."""
+        is_whole = isinstance(value, bytes) and self._kind != "union"
+        return value if is_whole else self._shown(self.schema, value)
+
+    def of_text(self, text: str) -> Any:
+        """Return the value of a text: JSON, or the value itself if all values are texts or bytes.
+
+        Raises:
+            ValueError: If it does not fit the schema.
+        """
+        if self._kind != "union" and class_of(self.schema) is bytes:
+            return bytes.fromhex(text.removeprefix("0x"))
+        shown: Any = text
+        if self._kind == "union" or class_of(self.schema) in {bool, dict, float, int, list, type(None)}:
+            try:
+                shown = _exact(text)
+            except ValueError:
+                if text[:1] in {"{", "["}:
+                    raise
+        return self._value(self.schema, shown)
+
+    def _shown(self, schema: Any, value: Any) -> Any:
+        schema = definition_of(schema, self.defined)
+        if isinstance(schema, list):
+            branches = branches_of(schema, self.defined)
+            branch, own = _branch_of(branches, value)
+            found = self._shown(branch.schema, own)
+            if branch.is_record and branch.is_tagged:
+                return {TAG: branch.name, **found}
+            return found if self._chosen(branches, found) is branch else [branch.name, found]
+        kind = kind_of(schema)
+        if kind == "record":
+            return {each["name"]: self._shown(each["type"], value[each["name"]]) for each in schema["fields"]}
+        if kind == "array":
+            return [self._shown(schema["items"], each) for each in value]
+        if kind == "map":
+            return {name: self._shown(schema["values"], each) for name, each in value.items()}
+        return without_odd_numbers(msgspec.to_builtins(value))
+
+    def _value(self, schema: Any, shown: Any) -> Any:
+        schema = definition_of(schema, self.defined)
+        if isinstance(schema, list):
+            return self._value_in_union(branches_of(schema, self.defined), shown)
+        kind = kind_of(schema)
+        if kind == "record" and isinstance(shown, dict):
+            fields = {each["name"]: each["type"] for each in schema["fields"]}
+            return {name: self._value(fields[name], each) if name in fields else each for name, each in shown.items()}
+        if kind == "array" and isinstance(shown, list):
+            return [self._value(schema["items"], each) for each in shown]
+        if kind == "map" and isinstance(shown, dict):
+            return {name: self._value(schema["values"], each) for name, each in shown.items()}
+        return _of_json(schema, shown)
+
+    def _value_in_union(self, branches: tuple[Branch, ...], shown: Any) -> Any:
+        branch = self._chosen(branches, shown)
+        if branch is None:
+            return shown  # the writer says why
+        own = shown[1] if _is_pair(branches, shown) else shown
+        value = self._value(branch.schema, own)
+        if branch.is_record and branch.is_tagged and isinstance(value, dict):
+            return {TAG: branch.name, **value}
+        return (branch.name, value)
+
+    def _chosen(self, branches: tuple[Branch, ...], shown: Any) -> Branch | None:
+        """Return the branch to which JSON belongs; None if there is none, or several records."""
+        if _is_pair(branches, shown):
+            return next(each for each in branches if each.name == shown[0])
+        if isinstance(shown, dict):
+            dicts = [each for each in branches if each.cls is dict]
+            named = [each for each in dicts if each.is_record and shown.get(TAG) == each.name]
+            return named[0] if named else dicts[0] if len(dicts) == 1 else None
+        read = [(each, found) for each in branches if (found := _read_as(each.schema, shown)) is not _NOTHING]
+        exact = [each for each, found in read if found.__class__ is each.cls]
+        return next(iter([*exact, *(each for each, _ in read)]), None)
+
+
+_NOTHING = object()
+_exact = json_decoder(Any, float_hook=decimal.Decimal).decode
+
+
+def _is_pair(branches: tuple[Branch, ...], shown: Any) -> bool:
+    """Return whether JSON names its branch."""
+    is_pair = isinstance(shown, list) and len(shown) == 2 and isinstance(shown[0], str)  # noqa: PLR2004 - name and value
+    return is_pair and any(each.name == shown[0] for each in branches)
+
+
+def _branch_of(branches: tuple[Branch, ...], value: Any) -> tuple[Branch, Any]:
+    """Return the branch of a value that was read, and the value without its name."""
+    if isinstance(value, tuple):
+        return next(each for each in branches if each.name == value[0]), value[1]
+    if isinstance(value, dict):
+        dicts = [each for each in branches if each.cls is dict]
+        return next((each for each in dicts if each.is_record and value.get(TAG) == each.name), dicts[0]), value
+    return next(each for each in branches if each.cls is value.__class__), value
+
+
+def _read_as(schema: Any, shown: Any) -> Any:
+    """Return the value of a definition that JSON stands for; `_NOTHING` if it cannot be its."""
+    try:
+        value = _of_json(schema, shown)
+    except (ArithmeticError, TypeError, ValueError):
+        return _NOTHING
+    return value if accepts(schema, value) else _NOTHING
+
+
+def _of_json(schema: Any, shown: Any) -> Any:
+    """Return a value without parts from JSON; what does not fit is left to the writer, which says why.
+
+    Raises:
+        ValueError: If a text is no value of the definition's class.
+    """
+    cls = class_of(schema)
+    if isinstance(shown, float):  # not read from text yet, which has a decimal in its place
+        shown = decimal.Decimal(repr(shown))
+    if isinstance(shown, decimal.Decimal):
+        return shown if cls is decimal.Decimal else float(shown)
+    if cls is decimal.Decimal and isinstance(shown, str | int):
+        return decimal.Decimal(shown)
+    if not isinstance(shown, str):
+        return shown
+    if cls is float and shown in ODD_NUMBERS:
+        return float(shown)
+    read = _OF_TEXT.get(cls)
+    return shown if read is None else read(shown)
+
+
+_OF_TEXT: Mapping[type, Callable[[str], Any]] = {
+    bytes: lambda text: base64.b64decode(text, validate=True),
+    dt.date: dt.date.fromisoformat,
+    dt.datetime: dt.datetime.fromisoformat,
+    dt.time: dt.time.fromisoformat,
+    uuid.UUID: uuid.UUID,
+}
 
 
 # Resolution

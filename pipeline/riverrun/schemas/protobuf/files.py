@@ -21,6 +21,12 @@ def is_built_in(name: str) -> bool:
     return name.startswith(_BUILT_IN)
 
 
+def is_same_file(one: Any, other: Any, _registry: object = None) -> bool:
+    """Return whether a registry has one id for two schemas of Protobuf, which may be text or serialized."""
+    is_protobuf = one.schema_type == other.schema_type == "PROTOBUF"
+    return is_protobuf and bool(file_of(one.schema_str, "file") == file_of(other.schema_str, "file"))
+
+
 def file_of(text: str, name: str) -> Any:
     """Return the descriptor of a file (`FileDescriptorProto`).
 

@@ -6,11 +6,13 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+import msgspec
+
 from riverrun.errors import ConfigError, SchemaError
 from riverrun.extras import require_extra
-from riverrun.schemas.framed import HEAD_BYTES, Payload, framed
-from riverrun.schemas.protobuf.files import add_file, file_of, is_built_in
-from riverrun.schemas.protobuf.types import filler_of, plain_of, type_of
+from riverrun.schemas.framed import HEAD_BYTES, Payload, Texts, framed
+from riverrun.schemas.protobuf.files import add_file, file_of, is_built_in, is_same_file
+from riverrun.schemas.protobuf.types import filler_of, plain_of, reader_of_json, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +76,10 @@ def Protobuf(  # noqa: N802 - as JSON
     settings = dict(config or {})
     value_type = Any if descriptor is None else type_of(descriptor)
     as_plain = None if made_of.is_plain else plain_of(descriptor)
-    return framed(made_of.name, made_of, settings, (_again, (message, dicts, settings)), value_type, as_plain)
+    remake = (_again, (message, dicts, settings))
+    return framed(
+        made_of.name, made_of, settings, remake, value_type, as_plain, is_same=is_same_file, texts=made_of.texts
+    )
 
 
 def _again(message: type[Any] | None, dicts: bool, settings: Mapping[str, Any]) -> Serde[Any]:  # noqa: FBT001 - pickled
@@ -149,6 +154,25 @@ class ProtobufFormat:
         """Return the parser of the message; None if values are dicts. A zero byte begins no field, so it is refused."""
         kind: Any = self.message
         return None if self.is_plain else Payload(kind.FromString, lambda data: _read_indexes(data)[1])
+
+    def texts(self, registry: Registry) -> Texts:  # noqa: ARG002 - the class has the descriptor
+        """Return how values are shown to people: as dicts, whose bytes are base64."""
+        if self.message is None:
+            return Texts(_same, msgspec.json.decode)
+        kind: Any = self.message
+        plain, read = plain_of(kind.DESCRIPTOR), reader_of_json(kind.DESCRIPTOR)
+        fill = filler_of(kind.DESCRIPTOR)
+
+        def of_text(text: str) -> Any:
+            value = read(msgspec.json.decode(text))
+            message = fill(kind(), value)
+            return plain(message) if self.is_plain else message
+
+        return Texts(_same if self.is_plain else plain, of_text)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 class _ReaderOfAll:

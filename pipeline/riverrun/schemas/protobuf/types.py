@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 import msgspec
 
 from riverrun.records import EPOCH, moment
+from riverrun.serde.json import ODD_NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -63,6 +65,19 @@ def filler_of(descriptor: Any) -> Fill:
         return message
 
     return filled
+
+
+def reader_of_json(descriptor: Any) -> Plain:
+    """Return the function that makes a value as `plain_of` returns it from its JSON, in which bytes are base64.
+
+    Args:
+        descriptor: Of the messages.
+    """
+
+    def read(value: Any) -> Any:
+        return _of_json(descriptor, value)
+
+    return read
 
 
 def type_of(descriptor: Any) -> Any:
@@ -302,6 +317,46 @@ def _fill_json(message: Any, value: Any) -> None:
         ParseDict(value, message)
     except ParseError as error:
         raise ValueError(str(error)) from error
+
+
+# From JSON
+
+
+def _of_json(descriptor: Any, value: Any) -> Any:
+    name = descriptor.full_name
+    if name in WRAPPERS:
+        return _single_of_json(descriptor.fields_by_name["value"], value)
+    if name in _JSON or name == _TIMESTAMP or not isinstance(value, dict):
+        return value
+    fields = descriptor.fields_by_name
+    found = {key: _field_of_json(fields[key], each) if key in fields else each for key, each in value.items()}
+    return {**found, UNKNOWN: _bytes_of_json(found[UNKNOWN])} if UNKNOWN in found else found
+
+
+def _field_of_json(field: Any, value: Any) -> Any:
+    if _is_map(field) and isinstance(value, dict):
+        return {key: _single_of_json(field.message_type.fields_by_name["value"], each) for key, each in value.items()}
+    if field.is_repeated and isinstance(value, list):
+        return [_single_of_json(field, each) for each in value]
+    return _single_of_json(field, value)
+
+
+def _single_of_json(field: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    if field.message_type is not None:
+        return _of_json(field.message_type, value)
+    if field.type == field.TYPE_BYTES:
+        return _bytes_of_json(value)
+    is_fraction = field.cpp_type in {field.CPPTYPE_DOUBLE, field.CPPTYPE_FLOAT}
+    return float(value) if is_fraction and value in ODD_NUMBERS else value
+
+
+def _bytes_of_json(value: Any) -> bytes:
+    if not isinstance(value, str):
+        message = f"{value!r} is no base64"
+        raise ValueError(message)  # noqa: TRY004 - what a text says
+    return base64.b64decode(value, validate=True)
 
 
 # Types

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.errors import SchemaError
 from riverrun.extras import require_extra
 from riverrun.schemas.framed import HEAD_BYTES, Payload, framed
+from riverrun.schemas.schema_text import is_same_json
 from riverrun.sql.columns.written_schemas import as_registered
 from riverrun.sql.formats.json_rows import json_functions
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct, columns_text
@@ -53,7 +54,14 @@ def json_schema_serde(columns: Columns, *, wrapped: bool, schema: WrittenSchema 
     """
     require_extra("schemas")
     name = f"sql-json-sr[{columns_text(columns)}]"
-    return framed(name, JsonSchemaRows(columns, wrapped, schema), {}, (_again, (columns, wrapped, schema)), None)
+    return framed(
+        name,
+        JsonSchemaRows(columns, wrapped, schema),
+        {},
+        (_again, (columns, wrapped, schema)),
+        None,
+        is_same=is_same_json,
+    )
 
 
 def _again(columns: Columns, wrapped: bool, schema: WrittenSchema | None) -> Serde[Any]:  # noqa: FBT001 - pickled

@@ -9,7 +9,7 @@ from riverrun.errors import DeserializationError, RangeError
 from riverrun.kafka.consumer import RecordConsumer
 from riverrun.kafka.ranges import offsets_at_time, read_fields
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition
-from riverrun.serde.api import plain_reader
+from riverrun.serde.api import shown_reader
 from riverrun.spark.ranges import time_ms
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class TopicReader:
         if data is None:
             return None
         try:
-            return plain_reader(serde)(data)
+            return shown_reader(serde)(data)
         except Exception as error:  # a serde may raise anything
             message = f"{part} cannot be read with serde {serde.name}: {type(error).__name__}: {error}"
             hint = "Choose others with --key-serde, --value-serde (bytes reads anything), or --app."

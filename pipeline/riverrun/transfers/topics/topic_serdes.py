@@ -12,7 +12,7 @@ import msgspec
 
 from riverrun.decoders import json_decoder
 from riverrun.errors import ConfigError
-from riverrun.serde.json import JSON, without_odd_numbers
+from riverrun.serde.json import JSON, ODD_NUMBERS, without_odd_numbers
 from riverrun.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING, UUID
 from riverrun.serde.windowed import session_windowed, windowed_of_size_ms
 from riverrun.topology.nodes import SourceNode
@@ -30,7 +30,6 @@ NAMES = f"{', '.join(_SIMPLE)}, {_WINDOWED}NAME or {_SESSION}NAME"
 """Names of serdes, for a help text."""
 _NO_SIZE = 0
 """End of windows of unknown size: only their start is shown."""
-_ODD_NUMBERS = ("NaN", "Infinity", "-Infinity")
 _exact = json_decoder(Any, float_hook=decimal.Decimal).decode
 _UNITS = {"ms": timedelta(milliseconds=1), "s": timedelta(seconds=1), "m": timedelta(minutes=1)}
 _UNITS |= {"h": timedelta(hours=1), "d": timedelta(days=1)}
@@ -169,4 +168,4 @@ def from_text(serde: Serde[Any], text: str) -> Any:
     if serde.of_text is not None:
         return serde.of_text(text)
     value = msgspec.json.decode(text)
-    return float(value) if serde in {DOUBLE, FLOAT} and value in _ODD_NUMBERS else value
+    return float(value) if serde in {DOUBLE, FLOAT} and value in ODD_NUMBERS else value

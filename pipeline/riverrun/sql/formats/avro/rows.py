@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.errors import ConfigError, SchemaError
 from riverrun.extras import require_extra
 from riverrun.schemas.avro.lines import NotGenerated
-from riverrun.schemas.avro.parsing import parsed
+from riverrun.schemas.avro.parsing import is_same_schema, parsed
 from riverrun.schemas.avro.plain_reading import plain_reader
 from riverrun.schemas.avro.reading import generated_reader
 from riverrun.schemas.avro.values import Tags
@@ -79,7 +79,7 @@ def avro_serde(
         check_written(schema.text, only.fields if isinstance(only, Struct) and not wrapped else columns)
     made_of = AvroRows(columns, full_name or _FULL_NAME, wrapped, schema)
     name = f"sql-avro[{columns_text(columns)}]"
-    return framed(name, made_of, {}, (_again, (columns, full_name, wrapped, schema)), None)
+    return framed(name, made_of, {}, (_again, (columns, full_name, wrapped, schema)), None, is_same=is_same_schema)
 
 
 def _again(columns: Columns, full_name: str | None, wrapped: bool, schema: WrittenSchema | None) -> Serde[Any]:  # noqa: FBT001 - pickled

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.extras import require_extra
 from riverrun.schemas.framed import framed
-from riverrun.schemas.protobuf.files import DECIMAL_FILE, add_file
+from riverrun.schemas.protobuf.files import DECIMAL_FILE, add_file, is_same_file
 from riverrun.schemas.protobuf.serde import ProtobufFormat
 from riverrun.schemas.protobuf.types import plain_of
 from riverrun.serde.api import Serde
@@ -91,7 +91,7 @@ def protobuf_serde(
     made_of = ProtobufRows(columns, full_name if schema else full_name or _FULL_NAME, nullable, schema)
     remake = (_again, (columns, full_name, nullable, has_registry, schema))
     if has_registry:
-        return framed(f"sql-protobuf[{columns_text(columns)}]", made_of, {}, remake, None)
+        return framed(f"sql-protobuf[{columns_text(columns)}]", made_of, {}, remake, None, is_same=is_same_file)
     kind, fill, read = made_of.kind, _filler(columns, nullable), _fields_of(columns)
     plain = plain_of(kind.DESCRIPTOR)
     return Serde(

@@ -21,8 +21,6 @@ from riverrun.errors import UnderWayError
 from riverrun.releases.control_topic.registry import Step
 from riverrun.releases.steps.releaser import Releaser
 from riverrun.worker.group.servers import servers_of
-from riverrun.worker.states import WorkerState
-from riverrun.worker.stream_thread.stream_thread import StreamThread
 from tests.system.groups import tasks_taken
 from tests.system.platforms import (
     FAULTS,
@@ -190,25 +188,6 @@ def as_deployment(platform: Platform, state: Path) -> Iterator[Callable[[], None
         thread.join()
 
 
-@contextmanager
-def as_sole_worker(platform: Platform, state: Path) -> Iterator[Callable[[], None]]:
-    """All tasks in one process, in the place of a group. It ends when all is processed, but not before it is allowed to."""
-    end(platform, "v1")
-    sole, may_end = Riverrun(platform.path).app(platform.name, "v1").sole_worker(state_dir=state), threading.Event()
-    has_finished = StreamThread.has_finished
-    thread = threading.Thread(target=sole.run, kwargs={"until_caught_up": True})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(StreamThread, "has_finished", lambda tasks: may_end.is_set() and has_finished(tasks))
-        thread.start()
-        try:
-            yield may_end.set
-            thread.join(DEADLINE_S)
-            assert sole.state is WorkerState.NOT_RUNNING
-        finally:
-            sole.stop()
-            thread.join()
-
-
 def end(platform: Platform, version: str) -> None:
     """End the worker process of a version; it hands its tasks over."""
     worker = platform.workers[("v1", "v2").index(version)]
@@ -217,7 +196,7 @@ def end(platform: Platform, version: str) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("host", [as_instance, as_deployment, as_sole_worker])
+@pytest.mark.parametrize("host", [as_instance, as_deployment])
 def test_a_switch_whose_command_was_killed_ends_without_anybody(
     platform: Platform,
     host: Callable[[Platform, Path], AbstractContextManager[Callable[[], None]]],

@@ -122,6 +122,18 @@ def test_columns_are_those_of_the_message(url: str) -> None:
     assert msgspec.convert(AS_DICT, serde.value_type) == AS_DICT
 
 
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_columns_have_enums_whose_numbers_have_no_name(url: str, *, is_plain: bool) -> None:
+    """A later version of the class may know the number: `cabins` has a 7, as proto3 allows."""
+    serde: Serde[Any] = placed(Protobuf(Ticket, dicts=is_plain), at(url))
+    data = placed(Protobuf(Ticket), at(url)).serialize(tickets.ticket())
+    (rows,) = columns_of("value", serde).arrays([data], lambda _: {})
+    (row,) = rows.to_pylist()
+    assert row["cabins"] == ["FIRST", "ECONOMY", "7"]
+    assert (row["gate"], row["took"], row["photos"]) == (0, {"seconds": 3, "nanos": 5}, [b"\0\xff", b""])
+    assert serde.serialize(serde.deserialize(data)) == data
+
+
 def test_what_is_no_message_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="protoc"):
         Protobuf(dict)

@@ -12,10 +12,10 @@ from riverrun.errors import ConfigError, SchemaError
 from riverrun.extras import require_extra
 from riverrun.schemas.framed import HEAD_BYTES, Payload, Texts, framed
 from riverrun.schemas.protobuf.files import add_file, file_of, is_built_in, is_same_file
-from riverrun.schemas.protobuf.types import filler_of, plain_of, reader_of_json, type_of
+from riverrun.schemas.protobuf.types import filler_of, plain_of, reader_of_json, type_of, typed_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from riverrun.schemas.framed import Read, Write
     from riverrun.schemas.registry import Registry
@@ -75,11 +75,17 @@ def Protobuf(  # noqa: N802 - as JSON
     made_of = ProtobufFormat(message, is_plain=dicts or message is None)
     settings = dict(config or {})
     value_type = Any if descriptor is None else type_of(descriptor)
-    as_plain = None if made_of.is_plain else plain_of(descriptor)
+    as_plain = None if descriptor is None else _typed(descriptor, is_plain=made_of.is_plain)
     remake = (_again, (message, dicts, settings))
     return framed(
         made_of.name, made_of, settings, remake, value_type, as_plain, is_same=is_same_file, texts=made_of.texts
     )
+
+
+def _typed(descriptor: Any, *, is_plain: bool) -> Callable[[Any], Any]:
+    """Return the function that makes a value for columns, of a dict or of a message."""
+    typed, plain = typed_of(descriptor), plain_of(descriptor)
+    return typed if is_plain else lambda message: typed(plain(message))
 
 
 def _again(message: type[Any] | None, dicts: bool, settings: Mapping[str, Any]) -> Serde[Any]:  # noqa: FBT001 - pickled

@@ -75,9 +75,22 @@ def reader_of_json(descriptor: Any) -> Plain:
     """
 
     def read(value: Any) -> Any:
-        return _of_json(descriptor, value)
+        return _changed(descriptor, _with_unknown(value), _of_json)
 
     return read
+
+
+def typed_of(descriptor: Any) -> Plain:
+    """Return the function that makes a value of `type_of` of a value of `plain_of`: numbers of unknown enums become text.
+
+    Args:
+        descriptor: Of the messages.
+    """
+
+    def typed(value: Any) -> Any:
+        return _changed(descriptor, value, _as_text)
+
+    return typed
 
 
 def type_of(descriptor: Any) -> Any:
@@ -319,37 +332,53 @@ def _fill_json(message: Any, value: Any) -> None:
         raise ValueError(str(error)) from error
 
 
-# From JSON
+# Other forms of values
 
 
-def _of_json(descriptor: Any, value: Any) -> Any:
+def _changed(descriptor: Any, value: Any, change: Callable[[Any, Any], Any]) -> Any:
+    """Return a value of a message in which `change` has replaced each value of a field that is no message."""
     name = descriptor.full_name
     if name in WRAPPERS:
-        return _single_of_json(descriptor.fields_by_name["value"], value)
+        return _changed_single(descriptor.fields_by_name["value"], value, change)
     if name in _JSON or name == _TIMESTAMP or not isinstance(value, dict):
         return value
     fields = descriptor.fields_by_name
-    found = {key: _field_of_json(fields[key], each) if key in fields else each for key, each in value.items()}
-    return {**found, UNKNOWN: _bytes_of_json(found[UNKNOWN])} if UNKNOWN in found else found
+    return {key: _changed_field(fields[key], each, change) if key in fields else each for key, each in value.items()}
 
 
-def _field_of_json(field: Any, value: Any) -> Any:
+def _changed_field(field: Any, value: Any, change: Callable[[Any, Any], Any]) -> Any:
     if _is_map(field) and isinstance(value, dict):
-        return {key: _single_of_json(field.message_type.fields_by_name["value"], each) for key, each in value.items()}
+        of_value = field.message_type.fields_by_name["value"]
+        return {key: _changed_single(of_value, each, change) for key, each in value.items()}
     if field.is_repeated and isinstance(value, list):
-        return [_single_of_json(field, each) for each in value]
-    return _single_of_json(field, value)
+        return [_changed_single(field, each, change) for each in value]
+    return _changed_single(field, value, change)
 
 
-def _single_of_json(field: Any, value: Any) -> Any:
+def _changed_single(field: Any, value: Any, change: Callable[[Any, Any], Any]) -> Any:
     if value is None:
         return None
-    if field.message_type is not None:
-        return _of_json(field.message_type, value)
+    return change(field, value) if field.message_type is None else _changed(field.message_type, value, change)
+
+
+def _as_text(field: Any, value: Any) -> Any:
+    return str(value) if field.enum_type is not None else value
+
+
+def _of_json(field: Any, value: Any) -> Any:
     if field.type == field.TYPE_BYTES:
         return _bytes_of_json(value)
     is_fraction = field.cpp_type in {field.CPPTYPE_DOUBLE, field.CPPTYPE_FLOAT}
     return float(value) if is_fraction and value in ODD_NUMBERS else value
+
+
+def _with_unknown(value: Any) -> Any:
+    """Return JSON with the bytes of unknown fields, of all messages in it."""
+    if isinstance(value, list):
+        return [_with_unknown(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _bytes_of_json(each) if key == UNKNOWN else _with_unknown(each) for key, each in value.items()}
 
 
 def _bytes_of_json(value: Any) -> bytes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from riverrun.serde.api import plain_reader
+from riverrun.serde.api import shown_reader
 from riverrun.serde.json import without_odd_numbers
 from riverrun.state.api import StoreKind
 
@@ -130,7 +130,7 @@ def _plain_key(data: bytes, serde: Serde[Any]) -> Any:
 
 def _plain(data: bytes, serde: Serde[Any]) -> Any:
     """Return a value as JSON can show it; otherwise base64url of its bytes."""
-    value = plain_reader(serde)(data)
+    value = shown_reader(serde)(data)
     if isinstance(value, bytes):
         return _encoded(data)
     try:

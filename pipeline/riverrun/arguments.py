@@ -12,7 +12,7 @@ from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from riverrun.errors import ProcessingError, StreamsError, TopologyError
@@ -245,12 +245,18 @@ def _is(given: Any, test: Callable[[Any], bool]) -> bool:
     """Test a function, the function that a partial calls, or the method that makes an object callable."""
     while isinstance(given, functools.partial):
         given = given.func
+    if isinstance(given, FunctionType):
+        return test(given)
     called = None if isinstance(given, type) else inspect.getattr_static(type(given), "__call__", None)
     return test(given) or test(getattr(called, "__func__", called))
 
 
 def _can_take(given: Callable[..., Any], arity: int) -> bool:
     """Check that a function accepts this number of arguments; a function without a known signature passes."""
+    if type(given) is FunctionType and not given.__dict__:  # else it may have the signature of another one
+        code = given.__code__
+        if not code.co_flags & inspect.CO_VARARGS and not code.co_kwonlyargcount:
+            return code.co_argcount - len(given.__defaults__ or ()) <= arity <= code.co_argcount
     try:
         signature = inspect.signature(given)
     except (TypeError, ValueError):

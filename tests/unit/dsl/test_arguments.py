@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import operator
 import re
 from datetime import timedelta
@@ -36,6 +37,7 @@ from riverrun import (
     session_windowed,
     windowed,
 )
+from riverrun.arguments import function
 from riverrun.dsl.kinds import BY_NAME
 
 if TYPE_CHECKING:
@@ -266,3 +268,26 @@ def test_every_class_that_parameters_take_exists() -> None:
 def test_the_options_of_an_operator_pass() -> None:
     counted = stream().group_by_key(Grouped(STRING, JSON)).count(Materialized("s", STRING, LONG), named=Named("count"))
     assert counted.queryable_store_name == "s"
+
+
+def signatures() -> Iterator[str]:
+    """Parameters of all kinds: with and without defaults, by position only, by name only, and any number of them."""
+    others = ("", "*rest", "*, named=1", "*, named", "*rest, named", "**names", "*rest, **names", "*, named, **names")
+    for count, rest in itertools.product(range(4), others):
+        for defaults, first in itertools.product(range(count + 1), ("", "/")):
+            plain = [f"p{at}" + ("=1" if at >= count - defaults else "") for at in range(count)]
+            plain[1:1] = [first] if first and plain else []
+            yield ", ".join(filter(None, [*plain, rest]))
+
+
+def test_a_function_passes_exactly_where_its_call_would() -> None:
+    kinds = [function(", ".join("abcde"[:count])) for count in range(6)]
+    for parameters in signatures():
+        made = eval(f"lambda {parameters}: None")  # noqa: S307 - signatures differ by case
+        for given, (count, kind) in itertools.product((made, functools.wraps(made)(lambda *_: None)), enumerate(kinds)):
+            try:
+                inspect.signature(given).bind(*range(count))
+            except TypeError:
+                assert kind.complaint(given), f"{count} arguments for ({parameters})"
+            else:
+                assert kind.complaint(given) is None, f"{count} arguments for ({parameters})"

@@ -192,6 +192,13 @@ RETURNING = {"returns_async", "returns_generator", "returns_async_generator"}
 """Ways that show only in what a function returns."""
 
 
+@pytest.fixture(autouse=True, scope="module")
+def nothing_of_earlier_tests_is_collected() -> None:
+    """Each case ends with a complete collection, which takes long where tests before it have left much."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def no_warnings() -> Iterator[None]:
     with warnings.catch_warnings():

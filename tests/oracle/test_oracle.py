@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NAMES = [name for names in TOPICS.values() for name in names]
 DIGEST = 8
-EVERYDAY = range(COMPLETE, COMPLETE + 40)
+EVERYDAY = range(COMPLETE, COMPLETE + 10)
 THE_OTHERS = range(EVERYDAY.stop, SCENARIOS)
 EXPLAINED = {
     "session_count": {62, 89, 158, 174},

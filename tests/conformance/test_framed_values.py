@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -30,14 +32,28 @@ from riverrun.runtime.stores.serde_places import with_places
 from riverrun.schemas.protobuf.files import add_file, file_of
 from riverrun.schemas.registry import registry_of
 from riverrun.serde.api import SerdePlace, placed
+from riverrun.spark.columns import columns_of, with_variants
+from riverrun.spark.dry_runs.outputs import dry_run
+from riverrun.spark.ranges import resolve
+from riverrun.spark.session import spark_session
+from riverrun.transfers.exporting.exports import ExportSpec, run_export
+from riverrun.transfers.importing.imports import ImportSpec, run_import
+from riverrun.transfers.topics.topic_reading import TopicReader
+from riverrun.transfers.topics.topic_serdes import jsonable
+from riverrun.transfers.topics.topic_writing import LineFormat, write_lines
+from tests.conformance.hosts import SparkHost, on_executor
 from tests.registries import running_registry
 from tests.unit.schemas.avro_schemas import HEAD, encoded, schemas_together
 from tests.unit.schemas.tickets import TEXT, ticket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
 
     from riverrun import Topology
+    from tests.brokers import Broker
     from tests.conformance.hosts import Host
 
 _SCHEMAS = 4
@@ -160,3 +176,49 @@ def test_values_pass_every_host_with_equal_bytes(host: Host, unique: str, url: s
     for name in run.outputs:
         wanted = {key: value for key, value, _ in run.inputs[f"{name.partition('-')[0]}-in"]}
         assert {record.key: record.value for record in found[name]} == wanted, name
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_dry_runs_and_transfers_keep_values_as_they_are(broker: Broker, unique: str, url: str, tmp_path: Path) -> None:
+    host = SparkHost(broker, unique, tmp_path / "state")
+    run, spark = run_on(host, unique, url), spark_session()
+    topics = {name: host.topic(name) for name in (*run.inputs, *run.outputs)}
+    broker.create(1, *topics.values())
+    for name, records in run.inputs.items():
+        broker.write(topics[name], records)
+    connected = broker.connected(host.application(run.build(StreamsBuilder())))
+    frames = dry_run(connected, resolve(connected), spark, on_executor(run.build))
+    for name in run.outputs:
+        case, records = run.cases[name.partition("-")[0]], run.inputs[f"{name.partition('-')[0]}-in"]
+        serde = placed(case.serde(), SerdePlace(topics[name], is_key=False, registry={"url": url}))
+        columns = columns_of("value", serde)
+        (values,) = columns.arrays([value for _, value, _ in records], lambda _: {})
+        table = pa.table({"key": [key.decode() for key, _, _ in records], "value": values})
+        wanted = with_variants(spark.createDataFrame(table), columns.columns)
+        assert as_json(frames[topics[name]]) == as_json(wanted), name
+
+    for name, records in run.inputs.items():
+        copy = f"{topics[name]}-copy"
+        again = f"{topics[name]}-again"
+        broker.create(1, copy, again)
+        run_export(ExportSpec(topics[name], str(tmp_path / name), "parquet", is_binary=True), broker.admin(), spark)
+        spec = ImportSpec(copy, str(tmp_path / name), "parquet", key=("_key",), value="value", timestamp="_timestamp")
+        run_import(spec, broker.admin(), spark)
+        assert [record[:3] for record in broker.read(copy)] == records
+
+        serde = placed(
+            run.cases[name.partition("-")[0]].serde(), SerdePlace(again, is_key=False, registry={"url": url})
+        )
+        place = TopicReader(broker.admin(), topics[name], STRING, serde)
+        lines = [
+            f"{record.key}:{msgspec.json.encode(jsonable(record.value)).decode()}\n".encode()
+            for record in place.read("earliest", "latest")
+        ]
+        assert write_lines(broker.admin(), again, lines, LineFormat(STRING, serde, separator=":")) == len(records)
+        assert [(record.key, record.value) for record in broker.read(again)] == [each[:2] for each in records]
+
+
+def as_json(frame: DataFrame) -> dict[str, str]:
+    """The values of a frame by key, whatever their type."""
+    return {row.key: row.value for row in frame.selectExpr("key", "to_json(struct(value)) value").collect()}

@@ -12,12 +12,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from py4j.protocol import Py4JJavaError
 
 from riverrun.errors import BrokerError, ConfigError, DeserializationError, EngineError, RangeError, TopicError
 from riverrun.hosting.progress import Progress, telling
 from riverrun.partitioning import partition_for
-from riverrun.records import TopicPartition
+from riverrun.records import OffsetRange, TopicPartition
 from riverrun.spark.engine import databases
 from riverrun.spark.engine.databases import literal, with_driver
 from riverrun.spark.engine.failures import spark_failures
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from riverrun.spark.ranges import RunRange
     from tests.brokers import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -119,6 +119,45 @@ def test_an_import_that_fails_in_the_middle_is_completed_and_writes_nothing_twic
     summary = run_import(spec, broker.admin(), spark)
     assert (summary.read, summary.written, summary.batches) == (110, 110 - done, 2)
     assert values(broker, unique) == [*rows(0, 100), large, *rows(101, 110)]
+
+
+def test_finished_batches_are_told_of_though_the_next_one_fails(
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    """A part of the first batch is written by an attempt that fails, the others by the next one, whose second batch fails."""
+    broker.create(2, unique, config={"max.message.bytes": "10000"})
+    admin, tps = broker.admin(), [TopicPartition(unique, number) for number in range(2)]
+
+    def large(number: int, size: int = 20_000) -> dict[str, Any]:
+        return {"id": number, "user": random.Random(number).randbytes(size).hex(), "at": 1}
+
+    told: list[RunRange] = []
+    write_lines(tmp_path / "in" / "a.json", [*rows(0, 100), large(100)])
+    spec = ImportSpec(unique, str(tmp_path / "in"), "json", key=("id",), parts=4)
+    with pytest.raises(BrokerError, match=unique):
+        run_import(spec, admin, spark, on_batch=told.append)
+    assert told == []
+    first = admin.end_offsets(tps)
+    broker.configure(unique, {"max.message.bytes": "100000"})
+    write_lines(tmp_path / "in" / "b.json", [*rows(101, 110), large(110), large(111, 100_000)])
+    broker.write(unique, [(b"foreign", b'{"id": -1}', 1)])
+    before = admin.end_offsets(tps)
+    with pytest.raises(BrokerError, match=unique):
+        run_import(spec, admin, spark, on_batch=told.append)
+    (batch,) = told
+    rest = TopicPartition(unique, partition_for(b"100", 2))
+    (written,) = set(tps) - {rest}
+    assert batch.ranges[written] == OffsetRange(0, first[written] - 1)
+    assert batch.ranges[rest].start == before[rest]
+    broker.configure(unique, {"max.message.bytes": "1000000"})
+    run_import(spec, admin, spark, on_batch=told.append)
+    run_import(spec, admin, no_spark, here=tmp_path / "in", on_batch=told.append)
+    assert len(told) == 2
+    ranges = [(tp, each) for batch in told for tp, each in batch.ranges.items()]
+    offsets = [(tp, offset) for tp, each in ranges for offset in range(each.start, each.end)]
+    assert len(set(offsets)) == len(offsets) == len(broker.read(unique)) - 1, (
+        "neither others' records nor marks of commits"
+    )
 
 
 def test_files_are_imported_whatever_their_names_and_columns(

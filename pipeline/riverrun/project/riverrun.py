@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from riverrun.dsl.builder import StreamsBuilder
+    from riverrun.spark.ranges import RunRange
     from riverrun.topology.topology import Topology
     from riverrun.transfers.exporting.exports import ExportSpec, ExportSummary
     from riverrun.transfers.importing.imports import ImportSpec, ImportSummary
@@ -183,6 +185,7 @@ class Riverrun:
         *,
         packages: Sequence[str] = (),
         on_progress: Callable[[int, int], None] | None = None,
+        on_batch: Callable[[RunRange], None] = lambda _ranges: None,
     ) -> ImportSummary:
         """Write new data of a source to a topic, exactly once (`riverrun.transfers.importing.imports.run_import`).
 
@@ -190,6 +193,7 @@ class Riverrun:
             spec: The specification.
             packages: Maven coordinates of libraries that the format needs.
             on_progress: Called repeatedly with the records written and all rows of the batch.
+            on_batch: Called after each finished batch with the offsets of its records.
 
         Returns:
             The numbers of rows, records and batches.
@@ -205,7 +209,8 @@ class Riverrun:
         check_import(spec, sessions.settings, sessions.master, packages)
         here = source_here(spec, sessions.settings, sessions.master)
         with followed(on_progress):
-            return run_import(spec, self._cluster.admin, lambda: sessions.session(packages), here=here)
+            spark = partial(sessions.session, packages)
+            return run_import(spec, self._cluster.admin, spark, here=here, on_batch=on_batch)
 
     def run_export(
         self,
@@ -213,6 +218,7 @@ class Riverrun:
         *,
         packages: Sequence[str] = (),
         on_progress: Callable[[int, int], None] | None = None,
+        on_batch: Callable[[RunRange], None] = lambda _ranges: None,
     ) -> ExportSummary:
         """Write new records of a topic to a target, each once (`riverrun.transfers.exporting.exports.run_export`).
 
@@ -220,6 +226,7 @@ class Riverrun:
             spec: The specification.
             packages: Maven coordinates of libraries that the format needs.
             on_progress: Called repeatedly with the records written and all records of the batch.
+            on_batch: Called after each finished batch with the offsets that it has exported.
 
         Returns:
             The last batch, and the numbers of records and rows.
@@ -234,4 +241,5 @@ class Riverrun:
         check_format(spec.format, self.spark_sessions.settings, packages)
         check_schema(spec.schema)
         with followed(on_progress):
-            return run_export(spec, self._cluster.admin, lambda: self.spark_sessions.session(packages))
+            spark = partial(self.spark_sessions.session, packages)
+            return run_export(spec, self._cluster.admin, spark, on_batch=on_batch)

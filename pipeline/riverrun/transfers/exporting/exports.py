@@ -30,7 +30,7 @@ from riverrun.transfers.exporting.jdbc import JdbcTarget, Written
 from riverrun.transfers.files import escaped, has_files, listing, writer_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from riverrun.kafka.admin import Admin
 
@@ -56,7 +56,13 @@ class ExportSummary:
     written: int = 0
 
 
-def run_export(spec: ExportSpec, admin: Admin, spark: Any) -> ExportSummary:
+def run_export(
+    spec: ExportSpec,
+    admin: Admin,
+    spark: Any,
+    *,
+    on_batch: Callable[[RunRange], None] = lambda _ranges: None,
+) -> ExportSummary:
     """Export the records since the last export, after completing a failed one.
 
     Its progress (`riverrun.hosting.progress`) is in offsets read. There is none over Spark Connect, which has no accumulators.
@@ -65,6 +71,7 @@ def run_export(spec: ExportSpec, admin: Admin, spark: Any) -> ExportSummary:
         spec: The specification.
         admin: Asks the brokers.
         spark: A Spark session, or a function that creates one, called only if there is something to export.
+        on_batch: Called after each finished batch with the offsets that it has exported.
 
     Returns:
         The last batch, and the numbers of records and rows.
@@ -87,12 +94,14 @@ def run_export(spec: ExportSpec, admin: Admin, spark: Any) -> ExportSummary:
     if not last.is_done:
         check_ranges(admin, last.ranges)
         done.append(_write(spec, last, admin.kafka, session(), topic))
+        on_batch(RunRange(last.ranges))
         last = done[-1].batch or last
     new = _next_batch(spec, last, admin)
     if new is not None:
         _check_free(spec, new, session())
         topic.write(spec.id, {spec.id: msgspec.json.encode(asdict(new))}, lambda: _check(topic, spec.id, last))
         done.append(_write(spec, new, admin.kafka, session(), topic))
+        on_batch(RunRange(new.ranges))
     batch = done[-1].batch if done else None
     return ExportSummary(batch, sum(each.read for each in done), sum(each.written for each in done))
 

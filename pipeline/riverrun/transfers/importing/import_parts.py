@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from riverrun.errors import StreamsError
 from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.progress import is_followed, looked_at
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
-from riverrun.records import TopicPartition
+from riverrun.records import OffsetRange, TopicPartition
 from riverrun.spark.engine.executor_errors import another_attempt_may_help, describe_error, rebuilt_error
 from riverrun.spark.engine.failures import on_executor
 from riverrun.spark.engine.text_rows import text_row
+from riverrun.spark.ranges import RunRange
 from riverrun.spark.tasks.work import admin_here
-from riverrun.transfers.importing.import_progress import IMPORTS_TOPIC, Progress
+from riverrun.transfers.importing.import_progress import IMPORTS_TOPIC, Part, Progress
 from riverrun.transfers.importing.import_rows import records_of
 from riverrun.transfers.importing.import_source import reading, rows_of
 
@@ -117,13 +121,27 @@ def _write_part(
         producer.init()
         if progress.is_written(batch, part):
             return sum(1 for _ in records), 0
-        written = 0
+        tps, admin, written = _partitions_of(spec, batch, part), admin_here(kafka), 0
+        before = admin.written_offsets(tps)
         for row in records:
             time_ms = now_ms if row["timestamp"] is None else row["timestamp"]
             producer.send(spec.topic, row["key"], row["value"], time_ms, (), row["partition"])
             written += 1
-        producer.send(IMPORTS_TOPIC, progress.part_name(batch, part).encode(), b"{}", now_ms, (), 0)
+        producer.flush()  # the offsets of its records are part of the progress
+        done = Part(str(_grown(before, admin.written_offsets(tps))))
+        name = progress.part_name(batch, part).encode()
+        producer.send(IMPORTS_TOPIC, name, msgspec.json.encode(asdict(done)), now_ms, (), 0)
         producer.commit({}, "")
         return written, written
     finally:
         producer.close()
+
+
+def _partitions_of(spec: ImportSpec, batch: Batch, part: int) -> list[TopicPartition]:
+    """Return the partitions that a part writes to; no other part does."""
+    return [TopicPartition(spec.topic, number) for number in range(part, batch.partitions, batch.parts)]
+
+
+def _grown(before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]) -> RunRange:
+    """Return the ranges between two ends, without partitions that have not grown."""
+    return RunRange({tp: OffsetRange(before[tp], end) for tp, end in after.items() if end > before[tp]})

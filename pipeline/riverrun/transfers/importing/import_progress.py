@@ -10,11 +10,13 @@ import msgspec
 from riverrun.decoders import Natural, Small, UnreadableError, Word, foreign_decoder
 from riverrun.errors import RangeError, TaskMigratedError
 from riverrun.hosting.control.control_topic import ControlTopic
+from riverrun.spark.ranges import RunRange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from riverrun.kafka.admin import Admin
+    from riverrun.records import OffsetRange, TopicPartition
     from riverrun.transfers.import_spec import ImportSpec
 
 IMPORTS_TOPIC = "riverrun-imports"
@@ -83,7 +85,18 @@ class Batch:
     topic_id: Word = ""
 
 
-_batch = foreign_decoder(Batch)
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a batch that has been written.
+
+    Args:
+        range: The offsets of its records, as text; empty if an earlier version of Riverrun has written it.
+    """
+
+    range: str = ""
+
+
+_batch, _part = foreign_decoder(Batch), foreign_decoder(Part)
 
 
 class Progress:
@@ -124,6 +137,23 @@ class Progress:
             message = f"Import {self._name} has continued without batch {batch.number}: it also runs elsewhere"
             raise RangeError(message)
         return self.part_name(batch, part) in found
+
+    def ranges(self, batch: Batch) -> RunRange:
+        """Return the offsets of the records of a batch, in the parts that have been written.
+
+        Raises:
+            RangeError: If the progress of a part cannot be read.
+        """
+        found = self._topic.read()
+        ranges: dict[TopicPartition, OffsetRange] = {}
+        for name in (self.part_name(batch, part) for part in range(batch.parts)):
+            try:
+                ranges |= RunRange.parse(_part(found.get(name, b"{}")).range).ranges
+            except (UnreadableError, RangeError) as error:
+                message = f"Record {name} of topic {IMPORTS_TOPIC} cannot be read: {error}"
+                hint = "Was it written by a newer version of Riverrun? If not, look at who may write to that topic."
+                raise RangeError(message, hint=hint) from error
+        return RunRange(ranges)
 
     def part_name(self, batch: Batch, part: int) -> str:
         """Return the key of a part's progress."""

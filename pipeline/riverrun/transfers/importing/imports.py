@@ -24,9 +24,11 @@ from riverrun.transfers.importing.import_progress import Batch, Progress, Terms
 from riverrun.transfers.importing.import_source import with_what_is_new
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from riverrun.kafka.admin import Admin
+    from riverrun.spark.ranges import RunRange
 
 __all__ = ["ImportSpec", "ImportSummary", "run_import"]
 
@@ -52,6 +54,7 @@ def run_import(
     spark: Any,
     *,
     here: Path | None = None,
+    on_batch: Callable[[RunRange], None] = lambda _ranges: None,
 ) -> ImportSummary:
     """Import new data. A run after a failure completes the interrupted batch.
 
@@ -62,6 +65,9 @@ def run_import(
         admin: Asks the brokers.
         spark: A Spark session, or a function that creates one, called once the topic is known to exist.
         here: The source, if it is a file or directory of this machine. Spark then starts only if there are new files.
+        on_batch: Called after each finished batch with the offsets of its records: from the ends of the partitions before it
+            was written to those after it. Attempts that were interrupted have written some of them. Records that others
+            write meanwhile are among them.
 
     Returns:
         The numbers of rows, records and batches.
@@ -98,8 +104,11 @@ def run_import(
             progress.begin(batch, last)
         rows, records = write_batch(spec, batch, admin, session)
         read, written = read + rows, written + records
+        ranges = progress.ranges(batch)
         progress.finish(batch)
         batches += 1
+        if ranges.size:
+            on_batch(ranges)
         if not (batch.files or batch.upto):
             return ImportSummary(read, written, batches)
 

@@ -43,6 +43,8 @@ from riverrun_airflow.sessions import (
 from riverrun_airflow.wishes import CheckWish, StepWish, TransferWish, Wish
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from riverrun.config import ProjectConfig
     from riverrun.hosting.control.control_topic import ControlTopic
 
@@ -86,6 +88,7 @@ class Note:
         may_help: Whether another attempt may help.
         found: What the task returns, or finds its result by.
         is_under_way: Whether it failed since another run has to end first.
+        ranges: The offsets that an import has written, or an export has exported, as text: one range for each finished batch.
     """
 
     state: str
@@ -94,6 +97,7 @@ class Note:
     may_help: bool = True
     found: str = ""
     is_under_way: bool = False
+    ranges: tuple[str, ...] = ()
 
 
 _note = foreign_decoder(Note)
@@ -213,23 +217,26 @@ def _noted(project: ProjectConfig, wish: Wish, watch: threading.Thread) -> Note:
     from riverrun.errors import StreamsError, of_an_interrupt
     from riverrun.extras import missing_extra
 
+    ranges: list[str] = []
     try:
         watch.start()
-        done = _done(project, wish)
-        return Note(DONE, now_ms(), done.said, found=done.found)
+        done = _done(project, wish, ranges.append)
+        return Note(DONE, now_ms(), done.said, found=done.found, ranges=tuple(ranges))
     except (Exception, KeyboardInterrupt) as error:
+        finished = tuple(ranges)
         if of_an_interrupt(error):  # the bridge to Java answers an interrupt by failing
             said = "It was told to end. What is committed stays; another attempt does the rest."
-            return Note(ENDED, now_ms(), said)
+            return Note(ENDED, now_ms(), said, ranges=finished)
         error = missing_extra(error) or error
         if isinstance(error, StreamsError):
             may_help, is_under_way = is_worth_another_attempt(error), isinstance(error, UnderWayError)
-            return Note(FAILED, now_ms(), redacted(str(error)), may_help, is_under_way=is_under_way)
+            said = redacted(str(error))
+            return Note(FAILED, now_ms(), said, may_help, is_under_way=is_under_way, ranges=finished)
         log.exception("the driver fails")
-        return Note(FAILED, now_ms(), redacted(f"{type(error).__name__}: {error}"))
+        return Note(FAILED, now_ms(), redacted(f"{type(error).__name__}: {error}"), ranges=finished)
 
 
-def _done(project: ProjectConfig, wish: Wish) -> Outcome:
+def _done(project: ProjectConfig, wish: Wish, keep: Callable[[str], None]) -> Outcome:
     """Do a piece of work."""
     if isinstance(wish, StepWish):
         return Outcome(take(project, wish))
@@ -237,7 +244,7 @@ def _done(project: ProjectConfig, wish: Wish) -> Outcome:
         check = judge_live(project, wish)
         return Outcome(f"check {check.id}: judged up to {check.at}", check.id)
     if isinstance(wish, TransferWish):
-        return transfer(project, wish, logged_progress(log))
+        return transfer(project, wish, logged_progress(log), keep)
     summary = run(bounded(project, wish), lambda done, of: log.info("%d of %d offsets", done, of))
     return Outcome(f"{summary.processed} records processed, dropped: {dict(summary.dropped)}")
 

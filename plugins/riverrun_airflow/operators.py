@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from riverrun.errors import UnderWayError
 from riverrun_airflow.acting import acting, end_at_once
-from riverrun_airflow.assets import outputs_of, topic_asset
+from riverrun_airflow.assets import announce, is_template, outputs_of, topic_asset
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.lineage import Lineage, judged_by_topic
 from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink
@@ -37,7 +37,7 @@ from riverrun_airflow.triggers import LookTrigger, ended
 from riverrun_airflow.wishes import CheckWish, RunWish, StepWish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow.sdk import Context
 
@@ -105,9 +105,9 @@ class BoundedRunOperator(BaseOperator):
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        self.tells_readers = has_own_outlets(kwargs) or outputs_of(app) in kwargs["outlets"]
-        if self.tells_readers and not is_template(app):
-            kwargs["outlets"] = [*(kwargs.get("outlets") or []), outputs_of(app)]
+        self.own_outlets = kwargs.get("outlets")
+        if self.own_outlets is None and not is_template(app):
+            kwargs["outlets"] = [outputs_of(app)]
         super().__init__(**documented(self, kwargs))
         self.config = config
         self.app = app
@@ -208,25 +208,23 @@ class BoundedRunOperator(BaseOperator):
         return str(planned.range)
 
     def _tell_readers(self, context: Context, project: ProjectConfig, planned: BoundedRun) -> None:
-        """Make an event of each topic that an attempt of this task wrote, with its offsets and those that were processed.
-
-        The outlet is known only now if the application is a template, or is mapped.
-        """
-        if not self.tells_readers:
-            return
-        outlet = outputs_of(self.app)
-        if outlet not in self.outlets:
-            self.outlets.append(outlet)
-        for written in written_by(planned, self._author(context)):
-            extra = {
-                "app": self.app,
-                "version": planned.application.version,
-                "offsets": written.offsets,
-                "processed": written.processed,
-                "run": written.run,
-            }
-            asset = topic_asset(project.kafka["bootstrap.servers"], written.topic)
-            context["outlet_events"][outlet].add(asset, extra=dict(extra))
+        """Make an event of each topic that an attempt of this task wrote, with its offsets and those that were processed."""
+        brokers, version = project.kafka["bootstrap.servers"], planned.application.version
+        events = [
+            (
+                topic_asset(brokers, written.topic),
+                {
+                    "app": self.app,
+                    "version": version,
+                    "offsets": written.offsets,
+                    "processed": written.processed,
+                    "run": written.run,
+                },
+            )
+            for written in written_by(planned, self._author(context))
+        ]
+        read = [topic_asset(brokers, topic) for topic in topics_of(planned.application)[0]]
+        announce(self, context, outputs_of(self.app), read, events)
 
     def _tell(self, summary: RunSummary, chosen: RunRange) -> None:
         for task in summary.tasks:
@@ -477,25 +475,6 @@ def author_of(task: str) -> str:
     """
     found = f"airflow:{task}"
     return found if len(found) <= _LONGEST else f"{found[: _LONGEST - 17]}~{sha256(task.encode()).hexdigest()[:16]}"
-
-
-def has_own_outlets(kwargs: Mapping[str, Any]) -> bool:
-    """Return whether an operator has no outlets of its author, and gets its own; a mapped one is always given a list.
-
-    >>> has_own_outlets({}), has_own_outlets({"outlets": []}), has_own_outlets({"outlets": [], "_airflow_from_mapped": True})
-    (True, False, True)
-    """
-    outlets = kwargs.get("outlets")
-    return outlets is None or (not outlets and bool(kwargs.get("_airflow_from_mapped")))
-
-
-def is_template(app: Any) -> bool:
-    """Return whether an argument has its value only when the task runs.
-
-    >>> is_template("clicks"), is_template("{{ params.app }}")
-    (False, True)
-    """
-    return not isinstance(app, str) or "{{" in app or "{%" in app
 
 
 def documented(operator: BaseOperator, kwargs: dict[str, Any]) -> dict[str, Any]:

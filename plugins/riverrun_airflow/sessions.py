@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from riverrun.records import OffsetVector
     from riverrun.releases.steps.releaser import Releaser
     from riverrun.spark.bounded_runs.summary import RunSummary
+    from riverrun.spark.ranges import RunRange
     from riverrun_airflow.wishes import CheckWish, RunWish, StepWish, TransferWish
 
 _REPORT_SECONDS = 10.0
@@ -165,28 +166,37 @@ def _check(check: str, at: OffsetVector, verdict: Verdict) -> Check:
     return Check(check, str(at), tuple(sorted({tp.topic for tp in at.offsets})), verdict)
 
 
-def transfer(project: ProjectConfig, wish: TransferWish, report: Callable[[int, int], None]) -> Outcome:
+def transfer(
+    project: ProjectConfig, wish: TransferWish, report: Callable[[int, int], None], keep: Callable[[str], None]
+) -> Outcome:
     """Import or export.
 
     Args:
         project: The project.
         wish: The wish.
         report: Called repeatedly with the records written and all records.
+        keep: Called after each finished batch with the offsets that it has written, or exported, as text.
 
     Raises:
         StreamsError: If it cannot be done.
     """
     riverrun = front_door(project, wish.master)
     spec = {**wish.spec, "key": tuple(wish.spec["key"])}  # JSON has lists only
+
+    def on_batch(ranges: RunRange) -> None:
+        keep(str(ranges))
+
     if wish.kind == "import":
         from riverrun.transfers.import_spec import ImportSpec
 
-        imported = riverrun.run_import(ImportSpec(**spec), packages=wish.packages, on_progress=report)
+        imported = riverrun.run_import(
+            ImportSpec(**spec), packages=wish.packages, on_progress=report, on_batch=on_batch
+        )
         said = f"{imported.read} rows read, {imported.written} records written to {spec['topic']}"
         return Outcome(said, str(imported.written))
     from riverrun.transfers.export_spec import ExportSpec
 
-    exported = riverrun.run_export(ExportSpec(**spec), packages=wish.packages, on_progress=report)
+    exported = riverrun.run_export(ExportSpec(**spec), packages=wish.packages, on_progress=report, on_batch=on_batch)
     if exported.batch is None:
         return Outcome("nothing is new")
     written = exported.batch.range

@@ -73,6 +73,11 @@ def submit(task: Computing, context: Context, location: Location, wish: Wish) ->
         raise
 
 
+def note_of(event: dict[str, Any]) -> Note:
+    """Return the last note of a driver, from the event of its trigger."""
+    return json_decoder(Note).decode(ended(event))
+
+
 def concluded(task: Computing, context: Context, event: dict[str, Any], conclude: Callable[[Note], T]) -> T:
     """Return the result of a task whose driver has ended. A driver that was told to end is replaced by another one.
 
@@ -88,7 +93,7 @@ def concluded(task: Computing, context: Context, event: dict[str, Any], conclude
         AirflowFailException: If it has failed, and no other attempt helps.
     """
     store: Any = context["task_state_store"]
-    note = json_decoder(Note).decode(ended(event))
+    note = note_of(event)
     task.log.info("%s", note.said)
     if note.state == DONE:
         try:

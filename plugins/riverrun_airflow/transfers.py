@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
 from riverrun.config.secrets import expanded
 from riverrun_airflow.acting import acting, end_at_once
+from riverrun_airflow.assets import announce, is_template, target_asset, topic_asset, transferred_by
 from riverrun_airflow.hooks import CONNECTION, located
+from riverrun_airflow.lineage import Lineage
 from riverrun_airflow.operators import documented
 from riverrun_airflow.sessions import logged_progress, transfer
-from riverrun_airflow.submission import concluded, is_apart, submit
+from riverrun_airflow.submission import concluded, is_apart, note_of, submit
 from riverrun_airflow.wishes import TransferWish
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from airflow.sdk import Context
+    from airflow.sdk import Asset, Context
+
+    from riverrun.config import ProjectConfig
+    from riverrun_airflow.drivers import Note
+
+
+_RANGES = "ranges"
+"""Key of a task's state: what it has transferred, and no event has told of."""
 
 
 class ImportOperator(BaseOperator):
@@ -72,8 +81,12 @@ class ImportOperator(BaseOperator):
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
+        self.own_outlets = kwargs.get("outlets")
+        if self.own_outlets is None and not is_template(name or topic):
+            kwargs["outlets"] = [transferred_by("import", name or topic)]
         super().__init__(**documented(self, kwargs))
         self.config = config
+        self.lineage = Lineage()
         self.riverrun_conn_id = riverrun_conn_id
         self.source = source
         self.topic = topic
@@ -98,11 +111,15 @@ class ImportOperator(BaseOperator):
 
     def driven(self, context: Context, event: dict[str, Any]) -> str:
         """Return the number of records that a driver has imported."""
-        return concluded(self, context, event, lambda note: note.found)
+        return transferred_apart(self, context, event)
 
     def on_kill(self) -> None:
         """End the task, and Spark with its process: the next attempt aborts open transactions."""
         end_at_once()
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
+        """Return the source or topic that was read, and the topic or target that was written, for OpenLineage."""
+        return self.lineage.told()
 
     def _wish(self) -> TransferWish:
         from riverrun.transfers.import_spec import ImportSpec
@@ -123,6 +140,12 @@ class ImportOperator(BaseOperator):
             not_a_number=self.not_a_number,
         )
         return TransferWish("import", asdict(spec), self.packages, self.master)
+
+    def told(self, project: ProjectConfig) -> Told:
+        """Return the assets of the source and of the topic, and the facts about the import."""
+        brokers, name = project.kafka["bootstrap.servers"], self.name or self.topic
+        source = target_asset(self.source, self.format, options_of(self.options))
+        return Told("import", name, source, topic_asset(brokers, self.topic), self.topic)
 
 
 class ExportOperator(BaseOperator):
@@ -164,8 +187,12 @@ class ExportOperator(BaseOperator):
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
+        self.own_outlets = kwargs.get("outlets")
+        if self.own_outlets is None and not is_template(name or topic):
+            kwargs["outlets"] = [transferred_by("export", name or topic)]
         super().__init__(**documented(self, kwargs))
         self.config = config
+        self.lineage = Lineage()
         self.riverrun_conn_id = riverrun_conn_id
         self.topic = topic
         self.target = target
@@ -185,11 +212,15 @@ class ExportOperator(BaseOperator):
 
     def driven(self, context: Context, event: dict[str, Any]) -> str:
         """Return the range of offsets that a driver has exported."""
-        return concluded(self, context, event, lambda note: note.found)
+        return transferred_apart(self, context, event)
 
     def on_kill(self) -> None:
         """End the task, and Spark with its process: the next attempt writes the same batch again."""
         end_at_once()
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
+        """Return the source or topic that was read, and the topic or target that was written, for OpenLineage."""
+        return self.lineage.told()
 
     def _wish(self) -> TransferWish:
         from riverrun.transfers.export_spec import ExportSpec
@@ -206,6 +237,36 @@ class ExportOperator(BaseOperator):
         )
         return TransferWish("export", asdict(spec), self.packages, self.master)
 
+    def told(self, project: ProjectConfig) -> Told:
+        """Return the assets of the topic and of the target, and the facts about the export."""
+        brokers, name = project.kafka["bootstrap.servers"], self.name or self.topic
+        target = target_asset(self.target, self.format, options_of(self.options))
+        return Told("export", name, topic_asset(brokers, self.topic), target, self.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Tells readers of a topic or of a target about a transfer.
+
+    Args:
+        kind: `import` or `export`.
+        name: Its name.
+        read: The asset that it reads.
+        written: The asset that it writes.
+        topic: The topic that it reads or writes.
+    """
+
+    kind: str
+    name: str
+    read: Asset
+    written: Asset
+    topic: str
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The facts of each event."""
+        return {"kind": self.kind, "name": self.name, "topic": self.topic}
+
 
 def transferred(task: ImportOperator | ExportOperator, context: Context, wish: TransferWish) -> str:
     """Import or export, and return what other tasks are told; or submit the work."""
@@ -213,9 +274,45 @@ def transferred(task: ImportOperator | ExportOperator, context: Context, wish: T
     project = location.project()
     if is_apart(task, project):
         submit(task, context, location, wish)
-    done = transfer(project, wish, logged_progress(task.log))
+    done = transfer(project, wish, logged_progress(task.log), lambda text: keep(context, [text]))
     task.log.info("%s", done.said)
+    tell(task, context, project)
     return done.found
+
+
+def transferred_apart(task: ImportOperator | ExportOperator, context: Context, event: dict[str, Any]) -> str:
+    """Return what a driver has found, and tell others what it has transferred; if it has failed, with the next attempt."""
+    keep(context, note_of(event).ranges)
+
+    def conclude(note: Note) -> str:
+        tell(task, context, located(task.config, task.riverrun_conn_id).project())
+        return note.found
+
+    return concluded(task, context, event, conclude)
+
+
+def keep(context: Context, ranges: Iterable[str]) -> None:
+    """Keep what was transferred until the task succeeds: events of a task that fails are lost."""
+    store: Any = context["task_state_store"]
+    kept = store.get(_RANGES) or []
+    store.set(_RANGES, list(dict.fromkeys([*kept, *ranges])))
+
+
+def tell(task: ImportOperator | ExportOperator, context: Context, project: ProjectConfig) -> None:
+    """Tell OpenLineage, and make an event of each batch that this task has finished and no event has told of."""
+    store: Any = context["task_state_store"]
+    try:
+        told, kept = task.told(project), store.get(_RANGES) or []
+    except ValueError as error:  # what was transferred stays
+        task.log.warning("There is no event, as Airflow has no asset for this place: %s", error)
+        return
+    facts = {**told.facts, "range": ",".join(kept)}
+    task.lineage = Lineage(
+        facet=facts, brokers=project.kafka["bootstrap.servers"], uris=(told.read.uri, told.written.uri)
+    )
+    events = [(told.written, {**told.facts, "offsets": each}) for each in kept]
+    announce(task, context, transferred_by(told.kind, told.name), [told.read], events)
+    store.set(_RANGES, [])
 
 
 def options_of(options: Mapping[str, str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 import sqlite3
@@ -288,50 +289,170 @@ def test_a_bounded_run_and_a_dry_backfill_run_as_dags(shop: Shop, home: Path, mo
     require_lineage(home / "lineage", shop, done.range)
 
 
-def events_of(home: Path, topic: str) -> list[dict[str, str]]:
-    """The facts of all events of a topic, in their order."""
+def events_of(home: Path, asset: str) -> list[dict[str, str]]:
+    """The facts of all events of an asset, in their order."""
     with closing(sqlite3.connect(home / "airflow.db")) as database:
         found = database.execute(
             "SELECT e.extra FROM asset_event e JOIN asset a ON a.id = e.asset_id WHERE a.name LIKE ? ORDER BY e.id",
-            [f"kafka://%/{topic}"],
+            [asset],
         )
         return [json.loads(extra) for (extra,) in found]
 
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_events_of_named_and_templated_runs_have_what_they_wrote(shop: Shop, home: Path) -> None:
+def test_events_of_runs_have_what_they_wrote_however_they_name_it(shop: Shop, home: Path) -> None:
     (home / "dags" / f"{shop.name}_events.py").write_text(
         f"""# airflow dag
-from airflow.sdk import DAG
+from pathlib import Path
+
+from airflow.sdk import DAG, task_group
+from riverrun_airflow.assets import outputs_of
 from riverrun_airflow.operators import BoundedRunOperator
 
+def told(context):
+    Path({str(shop.told)!r}).write_text(" ".join(asset.uri for asset in context["task"].inlets))
+
+both = {{"task_id": "run", "config": {str(shop.path)!r}, "on_success_callback": told}}
+
+@task_group
+def group(app):
+    BoundedRunOperator(app=app, **both)
+
 with DAG("{shop.name}__templated", schedule=None, params={{"app": "{shop.name}"}}):
-    BoundedRunOperator(task_id="run", app="{{{{ params.app }}}}", config={str(shop.path)!r})
+    BoundedRunOperator(app="{{{{ params.app }}}}", **both)
+with DAG("{shop.name}__mapped", schedule=None):
+    BoundedRunOperator.partial(**both).expand(app=["{shop.name}"])
+with DAG("{shop.name}__outlet", schedule=None):
+    BoundedRunOperator.partial(outlets=[outputs_of("{shop.name}")], **both).expand(app=["{shop.name}"])
+with DAG("{shop.name}__grouped", schedule=None):
+    group.expand(app=["{shop.name}"])
 with DAG("{shop.name}__silent", schedule=None):
-    BoundedRunOperator(task_id="run", app="{shop.name}", config={str(shop.path)!r}, outlets=[])
+    BoundedRunOperator(app="{shop.name}", outlets=[], **both)
+with DAG("{shop.name}__others", schedule=None):
+    BoundedRunOperator.partial(outlets=[outputs_of("others")], **both).expand(app=["{shop.name}"])
 """
     )
     sums, admin = f"{shop.name}.sums", shop.broker.admin()
-    tps = [TopicPartition(sums, number) for number in range(2)]
-    for number, kind in enumerate(("run", "templated")):
+    tps, events = [TopicPartition(sums, number) for number in range(2)], f"kafka://%/{sums}"
+    for number, kind in enumerate(("run", "templated", "mapped", "outlet", "grouped")):
         shop.broker.write(sums, [(b"foreign", LONG.serialize(0), 1)] * 3)
         before = admin.end_offsets(tps)
         shop.pay()
         shop.dag(kind)
         after = admin.end_offsets(tps)
         shop.broker.write(sums, [(b"foreign", LONG.serialize(0), 1)] * 3)
-        found = events_of(home, sums)
+        found = events_of(home, events)
         assert len(found) == number + 1, kind
         told = RunRange.parse(found[-1]["offsets"]).ranges
         assert {tp: each.start for tp, each in told.items()} == {tp: before[tp] for tp in tps if after[tp] > before[tp]}
         assert all(after[tp] - 1 <= each.end <= after[tp] for tp, each in told.items())  # a commit's mark is at the end
         assert (found[-1]["app"], found[-1]["version"]) == (shop.name, "v1")
+        assert number == 0 or shop.told.read_text() == f"kafka://{shop.broker.bootstrap_servers}/{shop.name}.payments"
         shop.dag(kind)  # nothing is new
-        assert len(events_of(home, sums)) == number + 1, kind
-    shop.pay()
-    shop.dag("silent")
-    assert len(events_of(home, sums)) == 2, "an empty list of outlets means no events"
+        assert len(events_of(home, events)) == number + 1, kind
+    for kind in ("silent", "others"):
+        shop.pay()
+        shop.dag(kind)
+        assert len(events_of(home, events)) == 5, "outlets without the application's mean no events"
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_events_of_transfers_have_what_they_wrote_and_read(shop: Shop, home: Path, tmp_path: Path) -> None:
+    (home / "dags" / f"{shop.name}_transfer_events.py").write_text(
+        f"""# airflow dag
+from pathlib import Path
+
+from airflow.sdk import DAG
+from riverrun_airflow.transfers import ExportOperator, ImportOperator
+
+def told(context):
+    with Path({str(shop.told)!r}).open("a") as file:
+        print(context["ti"].task_id, *(asset.uri for asset in context["task"].inlets), file=file)
+
+both = {{"config": {str(shop.path)!r}, "format": "json", "on_success_callback": told}}
+there, back = {{"source": "{tmp_path}/in", "key": ["id"], **both}}, {{"target": "{tmp_path}/out", **both}}
+topic = "{shop.name}.copied"
+
+with DAG("{shop.name}__named", schedule=None):
+    ImportOperator(task_id="there", topic=topic, **there) >> ExportOperator(task_id="back", topic=topic, **back)
+with DAG("{shop.name}__apart", schedule=None, default_args={{"apart": True}}):
+    ImportOperator(task_id="there", topic=topic, **there) >> ExportOperator(task_id="back", topic=topic, **back)
+with DAG("{shop.name}__templated", schedule=None, params={{"topic": topic}}):
+    name = "{{{{ params.topic }}}}"
+    ImportOperator(task_id="there", topic=name, **there) >> ExportOperator(task_id="back", topic=name, **back)
+with DAG("{shop.name}__mapped", schedule=None):
+    first = ImportOperator.partial(task_id="there", **there).expand(topic=[topic])
+    first >> ExportOperator.partial(task_id="back", **back).expand(topic=[topic])
+"""
+    )
+    copied, admin, source = f"{shop.name}.copied", shop.broker.admin(), tmp_path / "in"
+    tps, written = [TopicPartition(copied, number) for number in range(2)], f"kafka://%/{copied}"
+    read: dict[TopicPartition, int] = {}
+    topic, target = f"kafka://{shop.broker.bootstrap_servers}/{copied}", f"file://{tmp_path}/out"
+    source.mkdir()
+    for number, kind in enumerate(("named", "apart", "templated", "mapped")):
+        shop.broker.write(copied, [(b"foreign", b"{}", 1)] * 3)
+        (source / f"{kind}.json").write_text("".join(f'{{"id": "{kind}{n}"}}\n' for n in range(20)))
+        before = admin.end_offsets(tps)
+        shop.dag(kind)
+        ends = admin.end_offsets(tps)
+        there, back = events_of(home, written), events_of(home, target)
+        assert (len(there), len(back)) == (number + 1, number + 1), kind
+        wrote, exported = RunRange.parse(there[-1]["offsets"]), RunRange.parse(back[-1]["offsets"])
+        assert {tp: (each.start, each.end) for tp, each in wrote.ranges.items()} == {
+            tp: (before[tp], ends[tp] - 1) for tp in tps if ends[tp] > before[tp]
+        }, "the mark of the commit is at the end"
+        assert {tp: (each.start, each.end) for tp, each in exported.ranges.items()} == {
+            tp: (read.get(tp, 0), ends[tp]) for tp in tps
+        }
+        for kind_of, event in (("import", there[-1]), ("export", back[-1])):
+            assert (event["kind"], event["name"], event["topic"]) == (kind_of, copied, copied)
+        read = ends
+        shop.dag(kind)  # nothing is new
+        assert (len(events_of(home, written)), len(events_of(home, target))) == (number + 1, number + 1), kind
+    assert set(shop.told.read_text().splitlines()) == {f"there file://{source}", f"back {topic}"}
+    require_transfers(home / "lineage", shop, (f"{source}", copied), (copied, f"{tmp_path}/out"))
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_what_failed_tries_of_an_import_wrote_is_in_the_event_of_the_last_one(
+    shop: Shop, home: Path, tmp_path: Path
+) -> None:
+    (home / "dags" / f"{shop.name}_failing.py").write_text(
+        f"""# airflow dag
+from airflow.sdk import DAG
+from riverrun_airflow.transfers import ImportOperator
+
+with DAG("{shop.name}__failing", schedule=None):
+    ImportOperator(
+        task_id="there", topic="{shop.name}.copied", source="{tmp_path}/in", key=["id"], format="json",
+        config={str(shop.path)!r},
+    )
+"""
+    )
+    copied, admin = f"{shop.name}.copied", shop.broker.admin()
+    tps, written = [TopicPartition(copied, number) for number in range(2)], f"kafka://%/{copied}"
+    shop.broker.configure(copied, {"max.message.bytes": "10000"})
+    (tmp_path / "in").mkdir()
+    large = json.dumps({"id": 100, "text": random.Random(1).randbytes(20_000).hex()})
+    (tmp_path / "in" / "a.json").write_text("".join(f'{{"id": {n}}}\n' for n in range(20)) + large)
+    shop.dag("failing", code=1)
+    first = admin.end_offsets(tps)
+    assert any(first.values()), "a part is written"
+    assert events_of(home, written) == []
+    shop.broker.configure(copied, {"max.message.bytes": "1000000"})
+    shop.broker.write(copied, [(b"foreign", b"{}", 1)] * 3)
+    before = admin.end_offsets(tps)
+    shop.dag("failing")
+    ends = admin.end_offsets(tps)
+    (told,) = events_of(home, written)
+    ranges = RunRange.parse(told["offsets"]).ranges
+    assert {tp: (each.start, each.end) for tp, each in ranges.items()} == {
+        tp: (0, first[tp] - 1) if ends[tp] == before[tp] else (before[tp], ends[tp] - 1) for tp in tps
+    }
 
 
 @pytest.mark.broker
@@ -485,6 +606,15 @@ def require_lineage(written: Path, shop: Shop, chosen: str) -> None:
     assertions = sums["inputFacets"]["dataQualityAssertions"]["assertions"]
     assert {each["assertion"]: each["success"] for each in assertions}["it has rows"] is True
     assert check["run"]["facets"]["riverrun"]["verdict"]
+
+
+def require_transfers(written: Path, shop: Shop, *moves: tuple[str, str]) -> None:
+    """The events that OpenLineage gets about an import and an export: the names that each reads and writes."""
+    events = [json.loads(line) for line in written.read_text().splitlines()]
+    for task, move in zip(("there", "back"), moves, strict=True):
+        job = f"{shop.name}__named.{task}"
+        done = next(e for e in events if e["job"]["name"] == job and e["eventType"] == "COMPLETE")
+        assert (done["inputs"][0]["name"], done["outputs"][0]["name"]) == move
 
 
 def states_of(done: Done, *tasks: str) -> list[str]:

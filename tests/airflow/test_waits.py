@@ -200,6 +200,63 @@ tell(told_to_end == [kept["driver"]["driver"]])
 """
 
 
+TRIES = """
+import json, random
+from types import SimpleNamespace
+from airflow.sdk.exceptions import AirflowException, TaskDeferred
+from airflow.sdk.execution_time.context import OutletEventAccessors
+from riverrun_airflow import submission, transfers
+from riverrun_airflow.assets import transferred_by
+from riverrun_airflow.sessions import Outcome
+from riverrun.errors import EngineError
+
+class Kept(dict):
+    set = dict.__setitem__
+    delete = dict.pop
+
+submission.start = lambda location, driver, wish: None
+outlet = transferred_by("import", "clicks")
+
+def tries_of(chance):
+    # Tries of one task, in its process or by drivers: each finishes some batches, and then ends, fails or dies.
+    number, store, finished, told = 0, Kept(), [], []
+    for _ in range(8):
+        batches = [f"clicks-0@{n}..{n + 1}" for n in range(number, number + chance.randint(0, 2))]
+        number += len(batches)
+        finished += batches
+        fails, is_apart = chance.random() < 0.5, chance.random() < 0.5
+        context = {"task_state_store": store, "ti": SimpleNamespace(), "outlet_events": OutletEventAccessors()}
+        task = transfers.ImportOperator(task_id="there", source="in", topic="clicks", apart=is_apart)
+
+        def transfer(project, wish, report, keep):
+            for each in batches:
+                keep(each)
+            if fails:
+                raise EngineError("no")
+            return Outcome("done", "1")
+
+        transfers.transfer = transfer
+        try:
+            task.execute(context)
+        except TaskDeferred:
+            note = {"state": "failed" if fails else "done", "at_ms": 0, "ranges": batches}
+            try:
+                task.driven(context, {"status": "ok", "said": "", "found": json.dumps(note)})
+            except AirflowException:
+                continue
+        except EngineError:
+            continue
+        events = [event for outlet_of in context["outlet_events"]._dict.values() for event in outlet_of.asset_alias_events]
+        assert {event.source_alias_name for event in events} <= {outlet.name}
+        assert {event.dest_asset_key.uri for event in events} <= {"kafka://127.0.0.1:1/clicks"}
+        told += [event.extra["offsets"] for event in events]
+        assert told == finished
+    return len(finished)
+
+print("=" + json.dumps([tries_of(random.Random(seed)) for seed in range(20)]))
+"""
+
+
 def told_by(script: str, directory: Path) -> list[Any]:
     """Run a script next to a project without applications, and return the values that it tells."""
     (directory / "streams.toml").write_text('[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n')
@@ -246,3 +303,8 @@ def test_work_is_submitted_once_and_its_outcome_is_that_of_the_task(tmp_path: Pa
     assert broken == ["it ended before it began", 0]
     assert interrupted == ["The task was told to end", 1]
     assert is_told
+
+
+def test_each_finished_batch_of_an_import_is_in_one_event_whatever_tries_fail(tmp_path: Path) -> None:
+    (batches,) = told_by(TRIES, tmp_path)
+    assert sum(batches) > len(batches)

@@ -307,7 +307,7 @@ def test_records_are_added_to_a_table_once_whenever_an_export_dies(
     write(20, 30)
     with monkeypatch.context() as patched:  # in the middle of the transaction
         patched.setattr(jdbc, "literal", lambda text: "no text" if "@" in text else literal(text))
-        with pytest.raises((Py4JJavaError, EngineError)):
+        with pytest.raises(ConfigError, match=r"The database refuses batch 2 .*ORDERS"):
             run_export(spec, broker.admin(), spark)
     assert sorted(row.id for row in found("ORDERS")) == list(range(20))
     assert run_export(spec, broker.admin(), spark).written == 10
@@ -513,7 +513,17 @@ def test_times_of_databases_are_imported_to_the_microsecond_and_numbers_as_ms(
     assert (row["n"], key["t"], record.timestamp) == ("2026-01-01T00:00:00.000001", row["t"], 1767225600123)
 
 
-@pytest.mark.parametrize("name", ["executor.Executor", "scheduler.TaskSetManager"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "executor.Executor",
+        "scheduler.TaskSetManager",
+        "sql.execution.datasources.FileFormatWriter",
+        "sql.execution.datasources.v2.WriteToDataSourceV2Exec",
+        "sql.util.ExecutionListenerBus",
+        "util.Utils",
+    ],
+)
 def test_what_fails_on_executors_is_told_once_and_not_by_spark_as_well(spark: SparkSession, name: str) -> None:
     logger = spark._jvm.org.apache.logging.log4j.LogManager.getLogger(f"org.apache.spark.{name}")
     assert not logger.isErrorEnabled()

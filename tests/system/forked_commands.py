@@ -2,6 +2,9 @@
 
 Reads a line of JSON per command from the standard input: its arguments, directory and environment, the file for its output, and
 the seconds it may take. Answers with a line of JSON: its exit code, or none if it had to be killed.
+
+With a file as its argument, it runs the commands in this process itself, which then share a Spark session. All that they and
+Java print goes to that file.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from typing import Any
 from riverrun.cli.__main__ import main
 
 _PAUSE_SECONDS = 0.02
+_JAVA_SECONDS = 0.5
+"""For what Java prints: a thread passes it on."""
 
 
 def become(job: dict[str, Any]) -> None:
@@ -40,6 +45,35 @@ def become(job: dict[str, Any]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def share(job: dict[str, Any], output: Path) -> dict[str, Any]:
+    """Run a command in this process, and return its exit code and its output."""
+    os.chdir(job["directory"])
+    os.environ.update(job["environment"])
+    sys.argv = ["riverrun", *job["arguments"]]
+    before, code = output.stat().st_size, 0
+    try:
+        main()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:  # noqa: BLE001 - as above
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(_JAVA_SECONDS)
+    return {"code": code, "output": output.read_bytes()[before:].decode(errors="replace")}
+
+
+def serve_shared(output: Path) -> None:
+    """Run all commands in this process."""
+    answers = os.fdopen(os.dup(1), "w")
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for target in (1, 2):
+        os.dup2(file, target)
+    for line in sys.stdin:
+        print(json.dumps(share(json.loads(line), output)), file=answers, flush=True)
 
 
 def waited(pid: int, seconds: float) -> int | None:
@@ -67,4 +101,4 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    serve_shared(Path(sys.argv[1])) if sys.argv[1:] else serve()

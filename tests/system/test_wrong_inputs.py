@@ -9,12 +9,13 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.system.wrong_inputs import ALL, FILES, SERVER, WrongInput
+from tests.system.wrong_inputs import ALL, EXPORTS, FILES, FITTING_EXPORTS, OTHERS, SERVER, VALUE, VALUES, WrongInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,9 +30,9 @@ CLEAR = 0.98
 pytestmark = pytest.mark.broker
 
 
-@pytest.fixture(scope="module")
-def commands() -> Iterator[subprocess.Popen[str]]:
-    program = [sys.executable, str(Path(__file__).with_name("forked_commands.py"))]
+@contextmanager
+def serving(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    program = [sys.executable, str(Path(__file__).with_name("forked_commands.py")), *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "pipeline", ROOT / "plugins")))}
     with subprocess.Popen(
         program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -41,11 +42,17 @@ def commands() -> Iterator[subprocess.Popen[str]]:
         process.stdin.close()
 
 
+@pytest.fixture(scope="module")
+def commands() -> Iterator[subprocess.Popen[str]]:
+    with serving() as process:
+        yield process
+
+
 def judged(case: WrongInput, code: int | None, output: str) -> str:
-    """Return `clear`, `unclear`, `silent`, `traceback` or `hang`."""
+    """Return `clear`, `unclear`, `silent`, `traceback` (of Python or Java) or `hang`."""
     if code is None:
         return "hang"
-    if "Traceback (most recent call last)" in output:
+    if "Traceback (most recent call last)" in output or re.search(r"^\s+at [\w.$/]+\(", output, re.MULTILINE):
         return "traceback"
     if code == 0:
         return "silent"
@@ -53,28 +60,29 @@ def judged(case: WrongInput, code: int | None, output: str) -> str:
     return "clear" if "Error" in output and re.search(case.names, told) else "unclear"
 
 
-def answer(
-    commands: subprocess.Popen[str], case: WrongInput, directory: Path, broker: Broker
-) -> tuple[int | None, str]:
-    directory.mkdir()
+def prepare(case: WrongInput, directory: Path, broker: Broker) -> dict[str, Any]:
+    """Write the files of a case, and return its job."""
+    directory.mkdir(exist_ok=True)
     for name, content in FILES.items():
         (directory / name).write_bytes(content)
     if case.toml is not None:
         raw = case.toml if isinstance(case.toml, bytes) else case.toml.encode()
         (directory / "streams.toml").write_bytes(raw.replace(SERVER.encode(), broker.bootstrap_servers.encode()))
-    job = {
+    return {
         "arguments": [each.replace(SERVER, broker.bootstrap_servers) for each in case.command],
         "directory": str(directory),
         "output": str(directory / "output"),
         "environment": {"RIVERRUN_HOME": str(directory / "home"), "COLUMNS": "200"},
         "seconds": SECONDS,
     }
+
+
+def answer(commands: subprocess.Popen[str], job: dict[str, Any]) -> tuple[int | None, str]:
     assert commands.stdin is not None
     assert commands.stdout is not None
     commands.stdin.write(f"{json.dumps(job)}\n")
     commands.stdin.flush()
     found: dict[str, Any] = json.loads(commands.stdout.readline())
-    shutil.rmtree(directory)
     return found["code"], found["output"]
 
 
@@ -85,7 +93,9 @@ def test_wrong_inputs_are_told_clearly(
     figures: Counter[str] = Counter()
     told = []
     for number, case in enumerate(ALL):
-        code, output = answer(commands, case, tmp_path / str(number), broker)
+        directory = tmp_path / str(number)
+        code, output = answer(commands, prepare(case, directory, broker))
+        shutil.rmtree(directory)
         judgement = judged(case, code, output)
         figures[judgement] += 1
         if judgement != "clear":
@@ -94,3 +104,29 @@ def test_wrong_inputs_are_told_clearly(
     print("\n".join(told))
     assert not [each for each in told if not each.startswith("unclear")]
     assert figures["clear"] >= CLEAR * len(ALL), told
+
+
+@pytest.mark.spark
+def test_exports_that_do_not_fit_are_told_clearly_and_without_java(
+    broker: Broker, tmp_path: Path, record_property: Any
+) -> None:
+    """Exports share a Spark session, in which earlier ones have written."""
+    broker.create(1, VALUES, OTHERS)
+    broker.write(VALUES, [(b"k", json.dumps(VALUE).encode(), 1)] * 2)
+    broker.write(OTHERS, [(b"k", b"\xff\xfe", 1)])
+    figures: Counter[str] = Counter()
+    told = []
+    with serving(str(tmp_path / "output")) as commands:
+        for case in (*FITTING_EXPORTS, *EXPORTS, *FITTING_EXPORTS):
+            code, output = answer(commands, prepare(case, tmp_path / "project", broker))
+            if not case.names:
+                assert code == 0, output
+                assert not re.search(r"^\s+at |ERROR|Exception", output, re.MULTILINE), output
+                continue
+            judgement = judged(case, code, output)
+            figures[judgement] += 1
+            if judgement != "clear":
+                told.append(f"{judgement}: {case.name} ({code}): {' '.join(output.split())[-400:]}")
+    record_property("wrong_exports", dict(figures))
+    print("\n".join(told))
+    assert not told

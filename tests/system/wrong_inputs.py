@@ -6,6 +6,8 @@ answer must match: the culprit, by the name that the person knows.
 
 from __future__ import annotations
 
+import re
+import zlib
 from typing import NamedTuple
 
 SERVER = "127.0.0.1:24000"
@@ -277,6 +279,71 @@ COMMANDS = [
     command("sql clicks -e SHOW", "not a file of statements"),
     command("console", "server|token|address", f'{BASE}[console]\n"application.server" = "0.0.0.0:25051"\n'),
     command("console", "port", f'{BASE}[console]\n"application.server" = "x"\n'),
+    command("import one.json clicks --format json --package com.nope:x:1", r"com\.nope#x;1: not found.*--package"),
     command("snapshot clicks", r"snapshot\.url|snapshot"),
 ]
+VALUES, OTHERS = "misfit-values", "misfit-bytes"
+"""Topics of exports that do not fit: JSON objects like `VALUE`, and bytes that are no text."""
+VALUE = {"a": 1, "b": "a long text", "c": {"d": 1}, "e": 99_999_999_999}
+DATABASE = "--format jdbc --option url=jdbc:h2:./misfit --package com.h2database:h2:2.3.232"
+
+
+def export(arguments: str, names: str = "", topic: str = VALUES) -> WrongInput:
+    """An export under a name of its own, to a target of its own if that is `out`; `names` is empty for one that fits."""
+    own = f"n{zlib.crc32(f'{topic} {arguments}'.encode())}"
+    arguments = re.sub("^out ", f"out-{own} ", arguments)
+    line, quoted, schema = arguments.partition(" --schema ")
+    command = ("export", topic, *line.split(" "), "--name", own, *((quoted.strip(), schema) if quoted else ()))
+    return WrongInput(f"export {arguments}"[:100], BASE, command, names)
+
+
+FITTING_EXPORTS = [
+    export(f"numbers {DATABASE} --schema a int"),
+    export(f"narrow {DATABASE} --schema a int, b string"),
+    export("there --format parquet --schema a int"),
+    export("there_too --format json"),
+    export("bytes --format parquet --binary", topic=OTHERS),
+]
+"""What is there before: tables, directories, and sessions that have written something."""
+EXPORTS = [
+    *(
+        export(f"{kind} --format {kind} --schema c struct<d: int>", f"{kind} target {kind} cannot be written.*--schema")
+        for kind in ("csv", "text")
+    ),
+    export("text --format text", "text target text cannot be written.*_timestamp"),
+    *(
+        export(
+            f"out_{number} --format {kind} --schema {schema}", f"does not fit the schema {re.escape(schema)}.*offset 0"
+        )
+        for number, (kind, schema) in enumerate(
+            [("parquet", "b int"), ("json", "e int"), ("csv", "b double"), ("orc", "b timestamp")]
+        )
+    ),
+    *(
+        export(f"out --format {kind} --schema a int, A int", "cannot be written.*COLUMN_ALREADY_EXISTS")
+        for kind in ("parquet", "json", "orc")
+    ),
+    export("out --format parquet --schema a interval", "cannot be written.*--schema"),
+    export("out --format parquet --schema _key string", "cannot be written.*_key"),
+    export("one.json --format parquet", r"one\.json"),
+    export("one.json/below --format csv", r"one\.json/below"),
+    export("/proc/x --format json", "/proc/x"),
+    export("nope://x/y --format json", "nope://x/y"),
+    export(f"{'a' * 300} --format json", "a{300}"),
+    export("out --format parquet --option compression=zipp", "compression.*zipp|zipp"),
+    export("out --format csv --option encoding=nope", "nope"),
+    export("out --format csv --option timestampFormat=nonsense", "week-based pattern"),
+    export("out --format avro", "avro"),
+    export("out --format rate", "rate"),
+    export("out --format com.nope.Format", r"com\.nope\.Format"),
+    export("out --format json", "misfit-bytes, partition 0, offset 0.*--binary", OTHERS),
+    export("out --format csv --binary", "csv cannot have bytes.*--format parquet", OTHERS),
+    export(f"numbers {DATABASE} --schema a string, e bigint", "misfit-values for table numbers: .*e.*not found"),
+    export(f"narrow {DATABASE} --schema a string, b struct<d: int>", "struct"),
+    export(f"nope.numbers {DATABASE}", "target nope.numbers: .*NOPE.*not found$"),
+    export("t --format jdbc --option url=jdbc:postgresql://127.0.0.1:1/x", "127.0.0.1:1/x.*--package"),
+    export("t --format jdbc --option url=jdbc:nope:x", "jdbc:nope:x.*--package"),
+    export("t --format jdbc", "url"),
+]
+"""Exports that do not fit their targets; each needs Spark."""
 ALL = [*TOML, *SETTINGS, *BROKERS, *TOPOLOGIES, *COMMANDS]

@@ -35,7 +35,13 @@ _UTC = "-Duser.timezone=UTC"
 """Database drivers read times without a zone in Java's own zone, whatever a session says."""
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOG_LEVEL = "spark.log.level"
-_TELLING_OF_TASKS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
+_TELLING_OF_FAILURES = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.datasources",  # of writers, for each attempt and for the job
+    "org.apache.spark.sql.util.ExecutionListenerBus",  # of listeners that are told of a query that cannot be planned
+    "org.apache.spark.util.Utils",
+)
 
 
 def lazily(spark: Any) -> Callable[[], Any]:
@@ -128,9 +134,9 @@ def _launch(settings: Mapping[str, str]) -> None:
 
 
 def _hush(session: Any) -> None:
-    """Silence Java about each failed attempt of a task, with traces of two languages: relevant errors are raised."""
+    """Silence Java about failed queries and attempts of tasks, with traces of two languages: relevant errors are raised."""
     log4j = session._jvm.org.apache.logging.log4j  # noqa: SLF001 - the only way there
-    for name in _TELLING_OF_TASKS:
+    for name in _TELLING_OF_FAILURES:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 

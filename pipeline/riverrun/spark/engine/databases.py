@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _INIT = "sessioninitstatement"
 _BEGINNINGS = {"jdbc:postgresql:": "BEGIN", "jdbc:h2:": "SET AUTOCOMMIT FALSE"}
 """Statements that begin a transaction, for databases that take several statements as one."""
+_REFUSED = frozenset({"21", "22", "23", "42"})
+"""Classes of SQL's states: wrong number of values, values that do not fit, constraints, and names or syntax."""
 _DRIVERS = {"jdbc:postgresql:": "org.postgresql.Driver", "jdbc:h2:": "org.h2.Driver"}
 
 
@@ -79,6 +81,24 @@ def shown(url: str) -> str:
     ('jdbc:sqlserver://db:1433', 'jdbc:mysql://***@db/shop')
     """
     return redacted(re.split("[?;]", url, maxsplit=1)[0])
+
+
+def refusal(error: BaseException) -> str | None:
+    """Return why a database refuses rows or a statement, so that waiting does not help; None for other errors.
+
+    Args:
+        error: An error of the bridge to Java.
+    """
+    from py4j.java_gateway import is_instance_of
+    from pyspark import SparkContext
+
+    cause = getattr(error, "java_exception", None)
+    while cause is not None:
+        if is_instance_of(SparkContext._gateway, cause, "java.sql.SQLException"):  # noqa: SLF001 - the only way to it
+            said = str(cause.getMessage()).partition("\n")[0].removesuffix("; SQL statement:")
+            return redacted(said) if str(cause.getSQLState())[:2] in _REFUSED else None
+        cause = cause.getCause()
+    return None
 
 
 def has_jvm(spark: Any) -> bool:

@@ -21,10 +21,21 @@ if TYPE_CHECKING:
 
 _MARK = "riverrun-error: "
 _MARKED = re.compile(rf"{_MARK}(\[.*\])$", re.MULTILINE)
-_NO_DRIVER = "No suitable driver"
+_HINTS = (
+    (
+        re.compile(r"No suitable driver|ClassNotFoundException: \S*Driver\b"),
+        "Name the driver's library: --package group:name:version, and --option driver=its.class.",
+    ),
+    (
+        re.compile("JAVA_GATEWAY_EXITED"),
+        "Java's own output above says why: a package (--package) may not exist, or a setting of [spark] may be wrong.",
+    ),
+)
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception)\b.*$", re.MULTILINE)
 _LONGEST = 500
+_STATEMENT = "; SQL statement:"
+"""The end of the line in which H2 names an error: the next one is the statement."""
 _DIED = "Python worker exited unexpectedly"
 _DIED_HINT = (
     "Functions of the topology, or libraries that they call, may have ended it (os._exit), or the system, if it has no"
@@ -134,9 +145,9 @@ def translated(text: str, doing: str) -> StreamsError:
     if _DIED in text:
         return EngineError(f"A Python process of Spark has ended while it was to {doing}", hint=_DIED_HINT)
     named = next((causes for each in _CAUSES if (causes := each.findall(text))), None)
-    essence = redacted((named[-1] if named else text.strip().partition("\n")[0]).strip())
-    hint = "Name the driver's library: --package group:name:version, and --option driver=its.class."
-    return EngineError(f"Spark cannot {doing}: {essence}", hint=hint if _NO_DRIVER in essence else None)
+    essence = redacted((named[-1] if named else text.strip().partition("\n")[0]).strip()).removesuffix(_STATEMENT)
+    hint = next((hint for found, hint in _HINTS if found.search(essence)), None)
+    return EngineError(f"Spark cannot {doing}: {essence}", hint=hint)
 
 
 def missing_module(text: str) -> ConfigError | None:
@@ -158,5 +169,11 @@ def cause_of(error: BaseException) -> str:
 
 
 def complaint(error: Exception) -> str:
-    """Return Spark's complaint about a source or a target, without passwords of its address."""
-    return redacted(str(error).partition("\n")[0])
+    r"""Return Spark's complaint about a source or a target, without passwords of its address.
+
+    >>> complaint(ValueError("[X] Results may differ:\n- Fail to recognize 'a' pattern. You can set it.\nJVM stacktrace:"))
+    "[X] Results may differ: Fail to recognize 'a' pattern. You can set it."
+    """
+    first, _, rest = str(error).partition("\n")
+    more = rest.partition("\n")[0].strip(" -") if first.rstrip().endswith(":") else ""
+    return redacted(f"{first.rstrip()} {more}".rstrip())

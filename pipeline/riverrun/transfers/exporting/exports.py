@@ -20,7 +20,7 @@ from riverrun.hosting.control.control_topic import ControlTopic
 from riverrun.hosting.progress import is_followed, looked_at
 from riverrun.kafka.ranges import check_ranges
 from riverrun.records import OffsetRange, TopicPartition
-from riverrun.spark.engine.databases import has_jvm
+from riverrun.spark.engine.databases import has_jvm, refusal
 from riverrun.spark.engine.failures import complaint, spark_failures
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.session import lazily
@@ -112,6 +112,9 @@ def _check_spec(spec: ExportSpec) -> None:
     elif spec.key:
         message = f"Format {spec.format} cannot replace rows by key"
         raise ConfigError(message, hint="--key is for --format jdbc.")
+    if spec.is_binary and spec.format.lower() == "csv":
+        message = "Format csv cannot have bytes: Spark would write them as text, such as [FF FE]"
+        raise ConfigError(message, hint="Leave out --binary, or choose a format with bytes: --format parquet.")
 
 
 _batch = foreign_decoder(ExportBatch)
@@ -242,18 +245,32 @@ def _told(spec: ExportSpec, batch: ExportBatch, records: Any) -> Iterator[None]:
         ConfigError: If the target cannot be written in this way.
         DeserializationError: If a value does not fit the schema; with its coordinates.
     """
-    from pyspark.errors import AnalysisException
+    from pyspark.errors import AnalysisException, IllegalArgumentException
 
     with spark_failures(f"write batch {batch.number} of {spec.topic} to {spec.format} target {spec.target}"):
         try:
             yield
-        except AnalysisException as error:
+        except (AnalysisException, IllegalArgumentException) as error:
             message = f"{spec.format} target {spec.target} cannot be written: {complaint(error)}"
             raise ConfigError(message, hint="Check --format, --option and --schema.") from error
         except Exception as error:  # the JVM reports it as one of several causes
+            _raise_refusal(spec, batch, error)
             if _MALFORMED not in str(error) or spec.schema is None:
                 raise
             message = f"A value does not fit the schema {spec.schema}"
             hint = "Without --schema, values are exported unchanged."
             where = first_malformed(spec, spec.schema, records)
             raise DeserializationError(message, hint=hint).at(**where) from error
+
+
+def _raise_refusal(spec: ExportSpec, batch: ExportBatch, error: Exception) -> None:
+    """Raise the error of a database that refuses the rows of a batch.
+
+    Raises:
+        ConfigError: If it does.
+    """
+    refused = refusal(error)
+    if refused is not None:
+        message = f"The database refuses batch {batch.number} of {spec.topic} for table {spec.target}: {refused}"
+        hint = "Alter the table, or choose other columns (--schema). Nothing of the batch is in it; export it again."
+        raise ConfigError(message, hint=hint) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -65,3 +66,30 @@ def test_the_site_is_published_under_the_version_of_the_project() -> None:
         ["make", "--dry-run", "publish"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     assert f"mike deploy --update-aliases {version.rpartition('.')[0]} latest" in shown
+
+
+def test_no_parameter_of_a_test_differs_between_processes() -> None:
+    """Each process of a run collects all tests, and pytest-xdist ends the run where their names differ."""
+    by_chance = {
+        "uuid1",
+        "uuid4",
+        "random",
+        "randrange",
+        "randint",
+        "choice",
+        "token_hex",
+        "now",
+        "getpid",
+        "id",
+    }
+    found = [
+        f"{path.relative_to(ROOT)}:{call.lineno}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef)
+        for decorator in function.decorator_list
+        if "parametrize" in ast.unparse(decorator)
+        for call in ast.walk(decorator)
+        if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in by_chance
+    ]
+    assert found == []

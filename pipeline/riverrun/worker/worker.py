@@ -53,7 +53,6 @@ class Worker:
         self._on_state = on_state
         self._thread = StreamThread(application, on_restore=on_restore)
         self._news: SimpleQueue[LiveVersion] = SimpleQueue()
-        self._completes = complete is not None
         self._tail = ControlTail(self._connected.admin, application.config.name, self._news.put, complete)
         self._stopping = False
 
@@ -112,7 +111,7 @@ class Worker:
         self._tail.start()
         self.has_begun = True
         self._thread.assign_all()
-        while not self._stopping and not (until_caught_up and self._has_finished()):
+        while not self._stopping and not (until_caught_up and self._thread.has_finished()):
             while not self._news.empty():
                 self._thread.learn(self._news.get())
             self._thread.run_once()
@@ -122,10 +121,6 @@ class Worker:
         self._move_to(WorkerState.PENDING_SHUTDOWN)
         self._thread.commit_all()
         return self.summary()
-
-    def _has_finished(self) -> bool:
-        """Return whether nothing is left to do, a switch that may have lost its coordinator included."""
-        return self._thread.has_finished() and not (self._completes and self._tail.is_switching)
 
     def _move_to(self, state: WorkerState) -> None:
         self.state = moved(self.state, state)

@@ -73,11 +73,6 @@ class ControlTail:
         self.latest: LiveVersion | None = None
         """The last record of the topic; None if there is none."""
 
-    @property
-    def is_switching(self) -> bool:
-        """Return whether a switch is under way as far as the topic has been read: no version publishes."""
-        return self.latest is not None and self.latest.step in SWITCHING
-
     def start(self) -> None:
         """Begin reading."""
         self._thread.start()

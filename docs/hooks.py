@@ -38,7 +38,7 @@ REFERENCE = {
         "riverrun.project.stores",
         "riverrun.project.bounded",
         "riverrun.project.release",
-        "riverrun.project.status",
+        "riverrun.project.operations",
     ),
     "riverrun.quality": ("riverrun.quality",),
     "riverrun.testing": ("riverrun.testing",),

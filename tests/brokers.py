@@ -20,9 +20,8 @@ from riverrun.errors import BrokerError
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.kafka.admin import Admin, TopicSpec
-from riverrun.kafka.embedded.artifacts import find_java
+from riverrun.kafka.embedded.artifacts import classes_archive, find_java
 from riverrun.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
-from riverrun.kafka.embedded.java_classes import classes_archive
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.kafka.ranges import read_range
 from riverrun.records import OffsetRange, TopicPartition

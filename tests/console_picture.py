@@ -26,15 +26,14 @@ from riverrun import (
 )
 from riverrun.config import AppConfig
 from riverrun.hosting.application import Application
-from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.process import SystemClock
 from riverrun.records import TaskId, TopicPartition
 from riverrun.runtime.layout import Layout, plan_layout
 from riverrun.service.api import new_api
-from riverrun.service.server import bound, serving
+from riverrun.service.instance import bound, serving
 from riverrun.worker.group.protocol import Orders
-from riverrun.worker.states import InstanceStatus, WorkerSummary
+from riverrun.worker.states import InputProgress, InstanceStatus, LastCommit, TaskFigures, WorkerSummary
 from riverrun.worker.stream_thread.protocol import Report
-from riverrun.worker.task_figures import InputProgress, LastCommit, TaskFigures
 from tests.browsers import chromium
 from tests.unit.service.test_api import FakeInstance
 

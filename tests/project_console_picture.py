@@ -11,17 +11,17 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from riverrun.console.api import new_api
+from riverrun.console.looking import Watch
 from riverrun.console.shown import change_object, instance_object, lag_object, release_object, run_object
-from riverrun.console.watch import Watch
-from riverrun.hosting.inputs.lags import InputLag
+from riverrun.hosting.inputs import InputLag
 from riverrun.records import TopicPartition
-from riverrun.releases.control_topic.history import Change
-from riverrun.releases.control_topic.registry import Release, Step
-from riverrun.releases.control_topic.verdicts import GateVerdict
-from riverrun.releases.differences.differing import DifferentRow
-from riverrun.service.access.admission import Access
-from riverrun.service.server import bound, serving
-from riverrun.spark.planning.runs import RunRecord
+from riverrun.releases.history import Change
+from riverrun.releases.registry import Release, Step
+from riverrun.releases.rows import DifferentRow
+from riverrun.releases.verdicts import GateVerdict
+from riverrun.service.admission import Access
+from riverrun.service.instance import bound, serving
+from riverrun.spark.runs import RunRecord
 from tests.browsers import chromium
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from tests.changelogs import Batch
 
 if TYPE_CHECKING:

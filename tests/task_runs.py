@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from riverrun.errors import StreamsError
 from riverrun.processor.handlers import ErrorHandlers, Response
 from riverrun.records import RawRecord, TopicPartition
-from riverrun.runtime.layout import plan_layout, without_caches
+from riverrun.runtime.layout import TaskSpec, plan_layout, without_caches
 from riverrun.runtime.ports import Ports
-from riverrun.runtime.stores.global_state import GlobalState
+from riverrun.runtime.state_manager import GlobalState
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MockClock
 from riverrun.testing.watching import ValueWatch
 from tests.changelogs import Batch

@@ -29,13 +29,13 @@ import typing
 from riverrun.dsl.branching import Branched, BranchedKStream
 from riverrun.dsl.builder import StreamsBuilder
 from riverrun.dsl.cogroup import CogroupedKStream, SessionWindowedCogroupedKStream, TimeWindowedCogroupedKStream
-from riverrun.dsl.emit_strategy import EmitStrategy
 from riverrun.dsl.grouped_streams import KGroupedStream, SessionWindowedKStream, TimeWindowedKStream
 from riverrun.dsl.grouped_tables import KGroupedTable
 from riverrun.dsl.kstream import KStream
 from riverrun.dsl.ktable import GlobalKTable, KTable
 from riverrun.dsl.options import (
     Consumed,
+    EmitStrategy,
     Grouped,
     Joined,
     Materialized,
@@ -60,15 +60,17 @@ from riverrun.errors import (
 )
 from riverrun.processor.api import (
     Cancellable,
+    FixedKeyProcessor,
+    FixedKeyProcessorContext,
+    FixedKeyRecord,
     Processor,
     ProcessorContext,
     PunctuationType,
     ValueTransformerWithKey,
 )
-from riverrun.processor.drops import DropReason
-from riverrun.processor.fixed_key import FixedKeyProcessor, FixedKeyProcessorContext, FixedKeyRecord
 from riverrun.processor.handlers import (
     DeserializationExceptionHandler,
+    DropReason,
     ErrorHandlerContext,
     ProcessingExceptionHandler,
     ProducerRecord,
@@ -97,15 +99,14 @@ from riverrun.records import (
 )
 from riverrun.schemas.avro.serde import Avro
 from riverrun.schemas.json_schema import JsonSchema
-from riverrun.schemas.protobuf.serde import Protobuf
+from riverrun.schemas.protobuf import Protobuf
 from riverrun.serde.api import Serde
-from riverrun.serde.json import JSON
-from riverrun.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING, UUID
+from riverrun.serde.serdes import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, JSON, LONG, SHORT, STRING, UUID
 from riverrun.serde.windowed import session_windowed, windowed
 from riverrun.state.api import StoreBuilder
-from riverrun.state.declared.builders import Stores
-from riverrun.state.declared.suppliers import StoreSupplier
+from riverrun.state.builders import Stores
 from riverrun.state.store_types import KeyValueStore, SessionStore, VersionedKeyValueStore, WindowStore
+from riverrun.state.suppliers import StoreSupplier
 from riverrun.topology.topology import Topology
 from riverrun.windows import (
     JoinWindows,

@@ -22,7 +22,7 @@ _TOLD_TO_END = "The task was told to end (SIGTERM). What is committed stays; ano
 
 def acting(action: Callable[[], T]) -> T:
     """Run an action. Only failures that waiting may resolve, and interruptions, are left to Airflow's retries."""
-    from riverrun.hosting.logs import quiet_libraries
+    from riverrun.hosting.process import quiet_libraries
 
     quiet_libraries()
     try:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from riverrun.releases.control_topic.registry import Release
-    from riverrun.releases.control_topic.verdicts import GateVerdict
-    from riverrun.releases.differences.differing import DifferentRow
-    from riverrun.releases.steps.releaser import Releaser
+    from riverrun.releases.registry import Release
+    from riverrun.releases.releaser import Releaser
+    from riverrun.releases.rows import DifferentRow
+    from riverrun.releases.verdicts import GateVerdict
 
 APPROVE, REJECT = "Approve", "Reject"
 RETIRE, ROLL_BACK, KEEP = "Retire the version before", "Roll back", "Keep both"

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from riverrun.config import ProjectConfig
-    from riverrun.hosting.control.control_topic import ControlTopic
+    from riverrun.hosting.control_topic import ControlTopic
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +199,7 @@ def _read(driver: str, value: bytes) -> Note | None:
 
 def drive(order: Order) -> None:
     """Do the work of an order, and record how it ended."""
-    from riverrun.hosting.logs import quiet_libraries
+    from riverrun.hosting.process import quiet_libraries
 
     quiet_libraries()
     project = Location(Path(order.path), order.kafka, order.master).project()

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from riverrun.config import ProjectConfig
-from riverrun.config.code.attributes import look_beside
-from riverrun.config.sections.parsing import check_property
+from riverrun.config.code import look_beside
+from riverrun.config.parsing import check_property
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

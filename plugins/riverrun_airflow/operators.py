@@ -12,9 +12,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from riverrun.errors import UnderWayError
 from riverrun_airflow.acting import acting, end_at_once
-from riverrun_airflow.assets import announce, is_template, outputs_of, topic_asset
+from riverrun_airflow.assets import Lineage, announce, is_template, judged_by_topic, outputs_of, topic_asset
 from riverrun_airflow.hooks import CONNECTION, located
-from riverrun_airflow.lineage import Lineage, judged_by_topic
 from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink
 from riverrun_airflow.sessions import (
     STEPS,
@@ -43,8 +42,8 @@ if TYPE_CHECKING:
 
     from riverrun.config import ProjectConfig
     from riverrun.project.bounded import BoundedRun
-    from riverrun.releases.control_topic.verdicts import GateVerdict
-    from riverrun.spark.bounded_runs.summary import RunSummary
+    from riverrun.releases.verdicts import GateVerdict
+    from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange
     from riverrun_airflow.sessions import Check
 

@@ -22,7 +22,7 @@ class Page:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if self._app is None:
-            from riverrun_airflow.pages.page import application
+            from riverrun_airflow.page import application
 
             self._app = application()
         await self._app(scope, receive, send)

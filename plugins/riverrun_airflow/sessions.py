@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from riverrun.config import ProjectConfig
     from riverrun.hosting.application import Application
-    from riverrun.hosting.control.control_topic import ControlTopic
+    from riverrun.hosting.control_topic import ControlTopic
     from riverrun.project.bounded import BoundedRun
     from riverrun.project.riverrun import Riverrun
     from riverrun.quality.gate import Verdict
     from riverrun.records import OffsetVector
-    from riverrun.releases.steps.releaser import Releaser
-    from riverrun.spark.bounded_runs.summary import RunSummary
+    from riverrun.releases.releaser import Releaser
+    from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange
     from riverrun_airflow.wishes import CheckWish, RunWish, StepWish, TransferWish
 
@@ -81,7 +81,7 @@ def front_door(project: ProjectConfig, master: str = "", by: str = "") -> Riverr
         by: Identifies the task in the history of releases and runs.
     """
     from riverrun.project.riverrun import Riverrun
-    from riverrun.spark.engine.java_output import quiet_java
+    from riverrun.spark.java import quiet_java
 
     found = Riverrun(project, master=master or None, by=by or None)
     found.spark_sessions.starting = quiet_java
@@ -90,7 +90,7 @@ def front_door(project: ProjectConfig, master: str = "", by: str = "") -> Riverr
 
 def is_worth_another_attempt(error: Exception) -> bool:
     """Return whether waiting may resolve a failure."""
-    from riverrun.spark.engine.executor_errors import another_attempt_may_help
+    from riverrun.spark.failures import another_attempt_may_help
 
     return not isinstance(error, StreamsError) or isinstance(error, _WAITING_HELPS) or another_attempt_may_help(error)
 
@@ -187,14 +187,14 @@ def transfer(
         keep(str(ranges))
 
     if wish.kind == "import":
-        from riverrun.transfers.import_spec import ImportSpec
+        from riverrun.transfers.specs import ImportSpec
 
         imported = riverrun.run_import(
             ImportSpec(**spec), packages=wish.packages, on_progress=report, on_batch=on_batch
         )
         said = f"{imported.read} rows read, {imported.written} records written to {spec['topic']}"
         return Outcome(said, str(imported.written))
-    from riverrun.transfers.export_spec import ExportSpec
+    from riverrun.transfers.specs import ExportSpec
 
     exported = riverrun.run_export(ExportSpec(**spec), packages=wish.packages, on_progress=report, on_batch=on_batch)
     if exported.batch is None:
@@ -251,7 +251,7 @@ def retired_by(releaser: Releaser) -> str:
     Raises:
         ReleaseError: If there is none.
     """
-    from riverrun.releases.steps.step_checks import retired_of
+    from riverrun.releases.step_checks import retired_of
 
     return retired_of(releaser.status(), None)
 
@@ -295,7 +295,7 @@ def written_by(chosen: BoundedRun, by: str) -> list[Written]:
     Raises:
         BrokerError: If brokers do not answer.
     """
-    from riverrun.spark.planning.runs import RunLog
+    from riverrun.spark.runs import RunLog
 
     application = chosen.application
     runs = RunLog(chosen.admin).written_by(application.config.name, application.version, by)
@@ -351,7 +351,7 @@ def _ready(project: ProjectConfig, app: str, max_lag: int) -> Look:
 
 def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_lag: int) -> Look:
     """Look whether a version stays live until a time. A problem is that it is not live, or is behind; a bound of 0 is none."""
-    from riverrun.hosting.clock import SystemClock
+    from riverrun.hosting.process import SystemClock
 
     release = releaser_of(project, app, "", "").status()
     if release.live != version:
@@ -373,7 +373,7 @@ def _processed(project: ProjectConfig, app: str, version: str, end: str) -> Look
 
 def _idle(project: ProjectConfig, app: str) -> Look:
     """Look whether the application has no bounded run under way."""
-    from riverrun.spark.planning.runs import RUNNING
+    from riverrun.spark.runs import RUNNING
 
     alive = [run for run in front_door(project).app(app).runs() if run.state == RUNNING]
     return Look(f"{alive[0].by} runs {alive[0].range}" if alive else f"no run of {app} is under way", not alive)
@@ -381,7 +381,7 @@ def _idle(project: ProjectConfig, app: str) -> Look:
 
 def notes_of_drivers(project: ProjectConfig) -> ControlTopic:
     """Return the topic through which drivers and waiting tasks communicate."""
-    from riverrun.hosting.control.control_topic import ControlTopic
+    from riverrun.hosting.control_topic import ControlTopic
 
     return ControlTopic(front_door(project).cluster.admin, _DRIVERS)
 
@@ -392,7 +392,7 @@ def lags_of(project: ProjectConfig, app: str) -> dict[str, int]:
     Raises:
         StreamsError: If brokers do not answer, or it cannot be loaded.
     """
-    from riverrun.releases.control_topic.registry import SETTLED, release_of
+    from riverrun.releases.registry import SETTLED, release_of
 
     riverrun = front_door(project)
     release = release_of(riverrun.cluster.admin, project.app(app))
@@ -404,6 +404,6 @@ def lags_of(project: ProjectConfig, app: str) -> dict[str, int]:
 
 def now_ms() -> int:
     """Return the time, in ms since the epoch."""
-    from riverrun.hosting.clock import SystemClock
+    from riverrun.hosting.process import SystemClock
 
     return SystemClock().now_ms()

@@ -10,9 +10,8 @@ from airflow.sdk import BaseOperator
 
 from riverrun.config.secrets import expanded
 from riverrun_airflow.acting import acting, end_at_once
-from riverrun_airflow.assets import announce, is_template, target_asset, topic_asset, transferred_by
+from riverrun_airflow.assets import Lineage, announce, is_template, target_asset, topic_asset, transferred_by
 from riverrun_airflow.hooks import CONNECTION, located
-from riverrun_airflow.lineage import Lineage
 from riverrun_airflow.operators import documented
 from riverrun_airflow.sessions import logged_progress, transfer
 from riverrun_airflow.submission import concluded, is_apart, note_of, submit
@@ -122,7 +121,7 @@ class ImportOperator(BaseOperator):
         return self.lineage.told()
 
     def _wish(self) -> TransferWish:
-        from riverrun.transfers.import_spec import ImportSpec
+        from riverrun.transfers.specs import ImportSpec
 
         spec = ImportSpec(
             topic=self.topic,
@@ -223,7 +222,7 @@ class ExportOperator(BaseOperator):
         return self.lineage.told()
 
     def _wish(self) -> TransferWish:
-        from riverrun.transfers.export_spec import ExportSpec
+        from riverrun.transfers.specs import ExportSpec
 
         spec = ExportSpec(
             topic=self.topic,

@@ -20,11 +20,11 @@ from riverrun import LONG
 from riverrun.config import ProjectConfig
 from riverrun.errors import EngineError
 from riverrun.kafka.admin import Admin
-from riverrun.project.sessions import SparkSessions
+from riverrun.project.cluster import SparkSessions
 from riverrun.records import TopicPartition
-from riverrun.releases.control_topic.registry import Registry
-from riverrun.spark.planning.runs import RunLog
+from riverrun.releases.registry import Registry
 from riverrun.spark.ranges import RunRange
+from riverrun.spark.runs import RunLog
 from riverrun_airflow import sessions
 from riverrun_airflow.wishes import CheckWish, RunWish, StepWish, TransferWish, Wish
 from tests.airflow.command_line import running_command_line
@@ -116,7 +116,7 @@ from pathlib import Path
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from riverrun_airflow.acting import acting
 from riverrun_airflow.operators import ReleaseOperator
-from riverrun.spark.engine.failures import spark_failures
+from riverrun.spark.failures import spark_failures
 from riverrun.spark.session import spark_session
 
 working, began = Path({str(tmp_path / "working")!r}), time.monotonic()

@@ -26,7 +26,7 @@ import json, sys
 from airflow.api_fastapi.app import create_app, get_auth_manager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from fastapi.testclient import TestClient
-from riverrun_airflow.pages import overview
+from riverrun_airflow import overview
 
 def cookie(name, role):
     return {"_token": get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=name, role=role))}
@@ -104,7 +104,7 @@ def test_users_see_the_page_and_only_those_with_rights_get_links_to_trigger(
 
 def test_offsets_are_expired_gated_done_running_failed_or_left() -> None:
     from riverrun.records import OffsetRange  # noqa: PLC0415
-    from riverrun_airflow.pages.overview import Stretch, stretches_of  # noqa: PLC0415
+    from riverrun_airflow.overview import Stretch, stretches_of  # noqa: PLC0415
 
     runs = [("running", OffsetRange(40, 60)), ("died", OffsetRange(10, 50)), ("done", OffsetRange(60, 90))]
     assert stretches_of(5, 20, 100, runs, judged=15) == (

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun import LONG
-from riverrun.releases.control_topic.registry import Registry, Step
-from riverrun.spark.planning.runs import RunLog
+from riverrun.releases.registry import Registry, Step
+from riverrun.spark.runs import RunLog
 from tests.airflow.services import ROOT, running_services
 from tests.presence import present
 

@@ -25,9 +25,9 @@ from riverrun_airflow import approval, operators, triggers, waiting
 from riverrun_airflow.approval import ApprovalOperator, SettlementOperator, said_of, verdict_of
 from riverrun_airflow.sessions import Look
 from riverrun.errors import BrokerError, ReleaseError, UnderWayError
-from riverrun.releases.differences.differing import DifferentRow
-from riverrun.releases.control_topic.registry import Release
-from riverrun.releases.control_topic.verdicts import GateVerdict
+from riverrun.releases.rows import DifferentRow
+from riverrun.releases.registry import Release
+from riverrun.releases.verdicts import GateVerdict
 
 def tell(value):
     print("=" + json.dumps(value))
@@ -127,7 +127,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 from riverrun_airflow import operators
 from riverrun_airflow import submission
 from riverrun.errors import EngineError
-from riverrun.releases.control_topic.registry import Release, Step
+from riverrun.releases.registry import Release, Step
 
 def tell(value):
     print("=" + json.dumps(value))

@@ -21,11 +21,10 @@ MODULES = {
     "riverrun.project.app": ("App",),
     "riverrun.project.bounded": ("BoundedRun",),
     "riverrun.project.release": ("AppRelease",),
-    "riverrun.project.status": ("AppStatus",),
+    "riverrun.project.operations": ("AppStatus",),
     "riverrun.project.stores": ("Entry", "ReadOnlyStore", "Stores"),
     "riverrun.project.worker": ("AppWorker",),
-    "riverrun.transfers.export_spec": ("ExportSpec",),
-    "riverrun.transfers.import_spec": ("ImportSpec",),
+    "riverrun.transfers.specs": ("ExportSpec", "ImportSpec"),
     "riverrun.worker.states": ("InstanceStatus", "WorkerState", "WorkerSummary"),
 }
 """The modules with public names; None for all of a module's `__all__`."""

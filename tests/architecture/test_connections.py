@@ -17,9 +17,9 @@ ENTRIES = {
     "cluster/instance.py",  # an instance as a Spark task
     "demo/story.py",
     "project/cluster.py",  # the front door
-    "service/queries/live_version.py",  # asked by name, of another version's group
+    "service/reading.py",  # asked by name, of another version's group
     "spark/tasks/work.py",  # tasks of a Spark executor
-    "worker/instance/supervisor.py",
+    "worker/supervisor.py",
     "worker/stream_thread/stream_thread.py",
     "worker/worker.py",
 }

@@ -11,14 +11,11 @@ import pytest
 import typer
 
 from riverrun import errors
-from riverrun.cli import error_reference
-from riverrun.cli import reference as cli_reference
 from riverrun.cli.main import app
 from riverrun.config import AppConfig, StreamsConfig
-from riverrun.config import reference as config_reference
-from riverrun.config.sections.streams import OWN, PREFIXES, dotted
-from riverrun.service import http_reference
-from riverrun.service import reference as metrics_reference
+from riverrun.config.streams import OWN, PREFIXES, dotted
+from tests.pages import commands, metrics, requests, settings
+from tests.pages import errors as error_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,11 +27,11 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 @pytest.mark.parametrize(
     ("name", "module"),
     [
-        ("cli", cli_reference),
-        ("config", config_reference),
-        ("errors", error_reference),
-        ("metrics", metrics_reference),
-        ("http", http_reference),
+        ("cli", commands),
+        ("config", settings),
+        ("errors", error_page),
+        ("metrics", metrics),
+        ("http", requests),
     ],
 )
 def test_a_page_that_is_made_from_code_is_up_to_date(name: str, module: ModuleType) -> None:
@@ -98,7 +95,7 @@ def test_every_parameter_of_a_command_has_a_help_text_that_is_a_sentence() -> No
 
 @pytest.mark.parametrize("declared", [AppConfig, StreamsConfig])
 def test_every_key_is_declared_with_a_meaning_that_is_a_sentence(declared: type) -> None:
-    meanings = config_reference.meanings(declared)
+    meanings = settings.meanings(declared)
     names = [each.name for each in fields(declared)]
     assert [name for name in names if not meanings.get(name, "").endswith(".")] == []
     assert sorted(meanings) == sorted(names)

@@ -18,7 +18,7 @@ from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.records import TopicPartition
 from riverrun.serde.api import SerdePlace, placed
-from riverrun.serde.primitives import LONG
+from riverrun.serde.serdes import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

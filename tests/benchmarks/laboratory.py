@@ -23,11 +23,11 @@ from rows import FEW, FEW_GATED, GATED_PER_RECORD, JAVA, JSON, MANY, RIVERRUN, S
 from sides import Run, Side
 
 from riverrun.config import ProjectConfig
-from riverrun.hosting.control.publication import staging_name
+from riverrun.hosting.publication import staging_name
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import IdempotentProducer
-from riverrun.releases.steps.releaser import Releaser
-from riverrun.serde.primitives import LONG
+from riverrun.releases.releaser import Releaser
+from riverrun.serde.serdes import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from riverrun.kafka.library.client import quiet
+from riverrun.kafka.librdkafka import quiet
 from riverrun.kafka.ranges import read_range
 from riverrun.records import OffsetRange
 

@@ -8,7 +8,7 @@ import msgspec
 
 from riverrun import STRING, Window, Windowed, session_windowed, windowed
 from riverrun.partitioning import partition_for
-from riverrun.serde.primitives import LONG
+from riverrun.serde.serdes import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

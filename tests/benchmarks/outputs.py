@@ -10,7 +10,7 @@ from rows import BARE, QUIX
 
 from riverrun.kafka.ranges import read_range
 from riverrun.records import OffsetRange
-from riverrun.serde.primitives import LONG
+from riverrun.serde.serdes import LONG
 
 if TYPE_CHECKING:
     from inputs import Input, Output

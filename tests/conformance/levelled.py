@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from riverrun.partitioning import partition_for
 from riverrun.records import RawRecord, TopicPartition
-from riverrun.runtime.layout import plan_layout
+from riverrun.runtime.layout import TaskSpec, plan_layout
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
 from riverrun.spark.bounded_runs.packing import Packing
 from riverrun.spark.tasks.spilling import WriterMerge
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MockClock
 from riverrun.topology.grouping import is_cyclic
 from tests.changelogs import Batch

@@ -28,19 +28,18 @@ from riverrun import (
     Serde,
     StreamsBuilder,
 )
-from riverrun.runtime.stores.serde_places import with_places
-from riverrun.schemas.protobuf.files import add_file, file_of
+from riverrun.runtime.serde_places import with_places
+from riverrun.schemas.protobuf_files import add_file, file_of
 from riverrun.schemas.registry import registry_of
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.spark.columns import columns_of, with_variants
-from riverrun.spark.dry_runs.outputs import dry_run
+from riverrun.spark.dry_run import dry_run
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session
-from riverrun.transfers.exporting.exports import ExportSpec, run_export
-from riverrun.transfers.importing.imports import ImportSpec, run_import
-from riverrun.transfers.topics.topic_reading import TopicReader
-from riverrun.transfers.topics.topic_serdes import jsonable
-from riverrun.transfers.topics.topic_writing import LineFormat, write_lines
+from riverrun.transfers.exports import ExportSpec, run_export
+from riverrun.transfers.imports import ImportSpec, run_import
+from riverrun.transfers.topic_records import LineFormat, TopicReader, write_lines
+from riverrun.transfers.topic_serdes import jsonable
 from tests.conformance.hosts import SparkHost, on_executor
 from tests.registries import running_registry
 from tests.unit.schemas.avro_schemas import HEAD, encoded, schemas_together

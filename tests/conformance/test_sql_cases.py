@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun.sql import build_sql
-from riverrun.sql.run_case import cases, run
+from tests.conformance.run_case import cases, run
 
 if TYPE_CHECKING:
     from riverrun import StreamsBuilder, Topology

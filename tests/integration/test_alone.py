@@ -13,14 +13,14 @@ from confluent_kafka import Consumer
 
 from riverrun import STRING, Consumed, Produced, StreamsBuilder
 from riverrun.errors import StreamsError, UnderWayError
+from riverrun.hosting.alone import processing_alone
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.inputs.skipping import plan_skip
-from riverrun.hosting.ownership.alone import processing_alone
-from riverrun.hosting.ownership.sole_host import RUN, WORKER
+from riverrun.hosting.ownership import RUN, WORKER
+from riverrun.hosting.skipping import plan_skip
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.spark.bounded_runs.job import run
-from riverrun.spark.planning.runs import RunLog
 from riverrun.spark.ranges import resolve
+from riverrun.spark.runs import RunLog
 from riverrun.worker.reset import plan_reset, reset
 from riverrun.worker.worker import Worker
 
@@ -110,12 +110,12 @@ import sys
 from pathlib import Path
 from riverrun import STRING, Consumed, Produced, StreamsBuilder
 from riverrun.config import AppConfig, StreamsConfig
-from riverrun.hosting.ownership.alone import processing_alone
+from riverrun.hosting.alone import processing_alone
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.ownership.sole_host import RUN
+from riverrun.hosting.ownership import RUN
 from riverrun.kafka.admin import Admin
-from riverrun.spark.planning.runs import RunLog
+from riverrun.spark.runs import RunLog
 from riverrun.spark.ranges import RunRange
 
 name, servers, session = sys.argv[1:]

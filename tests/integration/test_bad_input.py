@@ -13,9 +13,9 @@ from riverrun import JSON, LONG, STRING, Consumed, Grouped, Materialized, Produc
 from riverrun.config import AppConfig
 from riverrun.errors import BrokerError, DeserializationError, ProcessingError, RangeError, TopicError
 from riverrun.hosting.application import Application
-from riverrun.hosting.control.control_topic import ControlTopic
-from riverrun.hosting.inputs.skipping import SKIPPED_TOPIC, carry_out, plan_skip
-from riverrun.hosting.ownership.fencing import transactional_id
+from riverrun.hosting.control_topic import ControlTopic
+from riverrun.hosting.ownership import transactional_id
+from riverrun.hosting.skipping import SKIPPED_TOPIC, carry_out, plan_skip
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TopicPartition
 from riverrun.spark.ranges import resolve

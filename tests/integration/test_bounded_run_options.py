@@ -33,15 +33,15 @@ from riverrun import (
     TimeWindows,
     TopicPartition,
 )
-from riverrun.cli.exit_codes import INTERRUPTED
+from riverrun.cli.project import INTERRUPTED
 from riverrun.errors import DeserializationError, RangeError, TopicError, UnsupportedByHostError
 from riverrun.hosting.progress import Progress, telling
 from riverrun.spark.bounded_runs.job import run
-from riverrun.spark.planning.runs import RunLog
 from riverrun.spark.ranges import resolve
+from riverrun.spark.runs import RunLog
 from riverrun.spark.session import spark_session
-from riverrun.transfers.exporting.exports import ExportSpec, run_export
-from riverrun.transfers.importing.imports import ImportSpec, run_import
+from riverrun.transfers.exports import ExportSpec, run_export
+from riverrun.transfers.imports import ImportSpec, run_import
 from tests.conformance.hosts import on_executor
 from tests.presence import present
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from riverrun import Topology
     from riverrun.hosting.application import Application
-    from riverrun.spark.bounded_runs.summary import RunSummary
+    from riverrun.spark.bounded_runs.job import RunSummary
     from tests.brokers import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

@@ -21,10 +21,10 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from riverrun.errors import EmbeddedBrokerError
+from riverrun.kafka import groups as groups_module
 from riverrun.kafka.admin import Admin, TopicSpec
 from riverrun.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
-from riverrun.kafka.group import groups as groups_module
-from riverrun.kafka.group.groups import GroupState
+from riverrun.kafka.groups import GroupState
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.records import TopicPartition
 from tests.brokers import HOME, JAVA_HOME, embedded_broker

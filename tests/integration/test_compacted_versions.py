@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun import STRING, Consumed, Processor, Produced, Stores, StreamsBuilder
-from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.process import SystemClock
 from riverrun.worker.worker import Worker
 
 if TYPE_CHECKING:

@@ -20,15 +20,15 @@ from riverrun import (
     windowed,
 )
 from riverrun.errors import TopicError
-from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.restoring.local_state import left_positions
-from riverrun.hosting.restoring.store_changelog_reader import silently
-from riverrun.hosting.tasks.owned_task import OwnedTask
-from riverrun.hosting.tasks.standby_tasks import StandbyTasks
+from riverrun.hosting.local_state import left_positions
+from riverrun.hosting.owned_task import OwnedTask
+from riverrun.hosting.process import SystemClock
+from riverrun.hosting.restoring import silently
+from riverrun.hosting.standby_tasks import StandbyTasks
 from riverrun.kafka.admin import Admin
 from riverrun.records import OffsetVector, TaskId, TopicPartition
-from riverrun.state.backends.rocksdb import RocksDbBackend
+from riverrun.state.rocksdb import RocksDbBackend
 from riverrun.worker.reset import plan_reset, reset
 from riverrun.worker.tasks.state_updater import StateUpdater
 from riverrun.worker.tasks.task_states import StreamTask, StreamTaskState

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from riverrun.cluster.channel import DEPLOYMENTS_TOPIC, Channel, InstanceReport, Message, Stop
+from riverrun.cluster.instance import DEPLOYMENTS_TOPIC, Channel, InstanceReport, Message, Stop
 from riverrun.errors import BrokerError
 from tests.waiting import until
 

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import riverrun.releases.differences.differ as differ_module
+import riverrun.releases.differ as differ_module
 from riverrun.errors import RangeError
-from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.process import SystemClock
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import RawRecord, TopicPartition
-from riverrun.releases.differences.differ import Differ
-from riverrun.releases.differences.difference import Change, Side
+from riverrun.releases.differ import Differ
+from riverrun.releases.difference import Change, Side
 from tests.presence import present
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from riverrun.releases.differences.difference import Pair
+    from riverrun.releases.difference import Pair
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker

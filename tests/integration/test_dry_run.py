@@ -24,7 +24,7 @@ from riverrun import (
 )
 from riverrun.errors import UnsupportedByHostError
 from riverrun.spark.bounded_runs.job import run
-from riverrun.spark.dry_runs.outputs import dry_run
+from riverrun.spark.dry_run import dry_run
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session
 from tests.conformance.hosts import on_executor

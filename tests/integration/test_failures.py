@@ -16,8 +16,8 @@ from riverrun.errors import (
     TopicError,
     UnknownOutcomeError,
 )
-from riverrun.hosting.clock import SystemClock
-from riverrun.hosting.tasks.owned_task import OwnedTask
+from riverrun.hosting.owned_task import OwnedTask
+from riverrun.hosting.process import SystemClock
 from riverrun.worker.worker import Worker
 from tests import handlers
 

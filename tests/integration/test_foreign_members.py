@@ -10,8 +10,8 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from riverrun import STRING, Consumed, Produced, Riverrun
-from riverrun.kafka.group import membership
-from riverrun.kafka.group.membership import GroupMember
+from riverrun.kafka import membership
+from riverrun.kafka.membership import GroupMember
 from riverrun.worker.group.protocol import orders_of
 from tests.waiting import until
 

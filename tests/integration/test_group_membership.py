@@ -11,9 +11,8 @@ import msgspec
 import pytest
 from kafka.coordinator.base import BaseCoordinator
 
-from riverrun.kafka.group.membership import GroupMember
-from riverrun.worker.group.protocol import Introduction
-from riverrun.worker.group.servers import servers_of
+from riverrun.kafka.membership import GroupMember
+from riverrun.worker.group.protocol import Introduction, servers_of
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:

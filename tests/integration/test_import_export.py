@@ -17,12 +17,12 @@ from riverrun.errors import BrokerError, ConfigError, DeserializationError, Engi
 from riverrun.hosting.progress import Progress, telling
 from riverrun.partitioning import partition_for
 from riverrun.records import OffsetRange, TopicPartition
-from riverrun.spark.engine import databases
-from riverrun.spark.engine.databases import literal, with_driver
-from riverrun.spark.engine.failures import spark_failures
-from riverrun.transfers.exporting import exports, jdbc
-from riverrun.transfers.exporting.exports import ExportSpec, ExportSummary, run_export
-from riverrun.transfers.importing.imports import ImportSpec, run_import
+from riverrun.spark import databases
+from riverrun.spark.databases import literal, with_driver
+from riverrun.spark.failures import spark_failures
+from riverrun.transfers import exports, jdbc
+from riverrun.transfers.exports import ExportSpec, ExportSummary, run_export
+from riverrun.transfers.imports import ImportSpec, run_import
 from tests.presence import present
 from tests.spark_sessions import session_with
 

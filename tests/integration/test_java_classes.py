@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from riverrun.spark.engine.java_classes import archive_options, classes_archive
+from riverrun.spark.java import archive_options, classes_archive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 SESSION = """
 import os, sys
 from pathlib import Path
-from riverrun.spark.engine.java_classes import classes_archive
+from riverrun.spark.java import classes_archive
 from riverrun.spark.session import spark_session
 
 only_with_it = {"spark.driver.extraJavaOptions": "-Xshare:on"}  # or Java does not start

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun.errors import ConfigError, EngineError, RangeError
-from riverrun.hosting.control.control_topic import ControlTopic
-from riverrun.spark.engine import databases
-from riverrun.transfers.exporting.exports import EXPORTS_TOPIC, ExportSpec, run_export
-from riverrun.transfers.exporting.jdbc import JdbcTarget
-from riverrun.transfers.importing.imports import ImportSpec, run_import
+from riverrun.hosting.control_topic import ControlTopic
+from riverrun.spark import databases
+from riverrun.transfers.exports import EXPORTS_TOPIC, ExportSpec, run_export
+from riverrun.transfers.imports import ImportSpec, run_import
+from riverrun.transfers.jdbc import JdbcTarget
 from tests.postgresql import binary, running_postgres
 from tests.presence import present
 from tests.spark_sessions import session_with

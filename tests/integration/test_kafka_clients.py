@@ -14,12 +14,12 @@ from confluent_kafka.admin import AdminClient
 
 from riverrun.errors import BrokerError, ConfigError, MissingOffsetError, RangeError, TaskMigratedError, TopicError
 from riverrun.kafka import admin as admin_module
+from riverrun.kafka import groups as groups_module
 from riverrun.kafka import leaders as leaders_module
 from riverrun.kafka import requests as requests_module
 from riverrun.kafka.admin import Admin, CommittedOffset, TopicSpec
 from riverrun.kafka.consumer import RecordConsumer
-from riverrun.kafka.group import groups as groups_module
-from riverrun.kafka.group.groups import GroupState
+from riverrun.kafka.groups import GroupState
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer, group_metadata
 from riverrun.kafka.ranges import offsets_at_time, read_range
 from riverrun.partitioning import partition_for

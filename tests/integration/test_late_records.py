@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from riverrun import LONG, STRING, Consumed, Produced, StreamsBuilder, TimeWindows
 from riverrun.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
-from riverrun.hosting.inputs.lags import dropped_so_far
+from riverrun.hosting.inputs import dropped_so_far
 from riverrun.testing import TopologyTestDriver
 from riverrun.worker.worker import Worker
 

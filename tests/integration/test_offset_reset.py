@@ -9,7 +9,7 @@ import pytest
 
 from riverrun import STRING, AutoOffsetReset, Consumed, Produced, StreamsBuilder
 from riverrun.errors import ConfigError
-from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.process import SystemClock
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session

@@ -8,15 +8,14 @@ import pytest
 
 from riverrun import STRING, Consumed, Produced, Repartitioned, StreamsBuilder
 from riverrun.errors import TaskMigratedError
-from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.tasks.owned_task import OwnedTask
+from riverrun.hosting.owned_task import OwnedTask
+from riverrun.hosting.process import SystemClock
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.records import RawRecord, TaskId, TopicPartition
-from riverrun.runtime.inputs.packs import pack_header, packed
-from riverrun.worker.inputs.fetching import ENOUGH, Fetching
-from riverrun.worker.inputs.interruptions import Undisturbed
-from riverrun.worker.task_figures import InputProgress
+from riverrun.runtime.packs import pack_header, packed
+from riverrun.worker.states import InputProgress
+from riverrun.worker.tasks.fetching import ENOUGH, Fetching, Undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from riverrun import STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from riverrun.errors import StreamsError, TopicError
 from riverrun.records import OffsetVector, TopicPartition
-from riverrun.runtime.times.offset_metadata import OffsetMetadata
-from riverrun.serde.primitives import LONG
+from riverrun.runtime.times import OffsetMetadata
+from riverrun.serde.serdes import LONG
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun import STRING, Consumed, JoinWindows, Produced, StreamsBuilder, Topology
-from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.tasks.standby_tasks import StandbyTasks
+from riverrun.hosting.process import SystemClock
+from riverrun.hosting.standby_tasks import StandbyTasks
 from riverrun.records import TaskId, TopicPartition
 from riverrun.worker.worker import Worker
 from tests.read_only_stores import looking_up

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.restoring.store_changelog_reader import StoreChangelogReader
-from riverrun.hosting.tasks.owned_task import OwnedTask
-from riverrun.hosting.tasks.standby_tasks import StandbyTasks
+from riverrun.hosting.owned_task import OwnedTask
+from riverrun.hosting.process import SystemClock
+from riverrun.hosting.restoring import StoreChangelogReader
+from riverrun.hosting.standby_tasks import StandbyTasks
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TaskId, TopicPartition
-from riverrun.worker.queries.queries import KeyQuery, Page, Question, Reason, Refusal
+from riverrun.worker.queries import KeyQuery, Page, Question, Reason, Refusal
 from riverrun.worker.stream_thread.stream_thread import StreamThread
 from tests.waiting import until
 

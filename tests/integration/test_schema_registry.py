@@ -36,7 +36,7 @@ from riverrun.schemas.avro.types import schema_of
 from riverrun.schemas.registry import Registry, registry_of
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.sql.planning.planner import build_sql
-from riverrun.sql.resolving import resolve
+from riverrun.sql.statement_files import resolve
 from riverrun.testing import TopologyTestDriver
 from tests.registries import running_registry
 from tests.unit.schemas import flights as protobuf

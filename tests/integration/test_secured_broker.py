@@ -25,8 +25,8 @@ from riverrun.hosting.connected import ConnectedApplication
 from riverrun.kafka.admin import Admin, TopicSpec
 from riverrun.kafka.embedded import broker as embedded
 from riverrun.kafka.embedded.artifacts import find_java
-from riverrun.kafka.group.groups import GroupState
-from riverrun.kafka.group.membership import GroupMember
+from riverrun.kafka.groups import GroupState
+from riverrun.kafka.membership import GroupMember
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.worker.reset import plan_reset, reset

@@ -17,9 +17,9 @@ from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, St
 from riverrun.config import AppConfig, StreamsConfig
 from riverrun.errors import ConfigError
 from riverrun.hosting.application import Application
-from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.process import SystemClock
 from riverrun.hosting.progress import Progress, telling
-from riverrun.hosting.tasks.snapshots_from_log import publish_snapshots
+from riverrun.hosting.standby_tasks import publish_snapshots
 from riverrun.records import TopicPartition
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve

@@ -26,7 +26,7 @@ from riverrun.records import TopicPartition
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session
-from riverrun.spark.store_frames.stores import read_store
+from riverrun.spark.stores import read_store
 from riverrun.worker.worker import Worker
 from tests.conformance.hosts import on_executor
 

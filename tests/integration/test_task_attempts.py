@@ -14,11 +14,11 @@ import pytest
 
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from riverrun.errors import BrokerError, ConfigError, UnknownOutcomeError
-from riverrun.hosting.tasks.owned_task import OwnedTask
+from riverrun.hosting.owned_task import OwnedTask
 from riverrun.records import OffsetRange, TaskId, TopicPartition
 from riverrun.spark.bounded_runs.attempts import attempt
 from riverrun.spark.bounded_runs.executor import run_task
-from riverrun.spark.engine.executor_errors import rebuilt_error
+from riverrun.spark.failures import rebuilt_error
 from riverrun.spark.tasks.work import TaskWork, job_of
 from tests.brokers import Broker, embedded_broker
 from tests.presence import present
@@ -83,9 +83,9 @@ class Waiting(logging.Handler):
 def waiting() -> Iterator[threading.Event]:
     """Set once somebody waits for brokers."""
     handler = Waiting()
-    logging.getLogger("riverrun.spark.tasks.absent_brokers").addHandler(handler)
+    logging.getLogger("riverrun.spark.tasks.inputs").addHandler(handler)
     yield handler.begun
-    logging.getLogger("riverrun.spark.tasks.absent_brokers").removeHandler(handler)
+    logging.getLogger("riverrun.spark.tasks.inputs").removeHandler(handler)
 
 
 def test_an_attempt_whose_brokers_go_away_waits_for_them_and_tells_what_it_has_done(

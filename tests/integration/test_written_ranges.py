@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun.records import TopicPartition
-from riverrun.spark.planning.runs import DIED, DONE, FAILED, RunLog, RunRecord
+from riverrun.spark.runs import DIED, DONE, FAILED, RunLog, RunRecord
 
 if TYPE_CHECKING:
     from tests.brokers import Broker

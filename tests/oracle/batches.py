@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.processor.handlers import ErrorHandlers
 from riverrun.records import RawRecord, TopicPartition
-from riverrun.runtime.stores.global_state import GlobalState
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.runtime.state_manager import GlobalState
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MockClock
 from tests.oracle.replay import APPLICATION, compared_stores, entries_of, latin
 from tests.task_runs import How, Running, Topics, specs

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from riverrun import STRING, StreamsBuilder, Topology, ValueAndTimestamp
-from riverrun.dsl import windowed
+from riverrun.dsl import grouping
 from riverrun.state.api import StoreKind
 from riverrun.testing import ChangedValueWarning, TopologyTestDriver
 from tests.oracle.scenarios import CLOCK, OPTIMIZED, TOPICS, WITHOUT_TIMES
@@ -162,12 +162,12 @@ class Twin:
 @contextmanager
 def closing_like_kafka_streams() -> Iterator[None]:
     """Topologies built meanwhile forward suppressed sessions and sliding windows while a last record may change them."""
-    after_end_ms = windowed._AFTER_END_MS
-    windowed._AFTER_END_MS = 0
+    after_end_ms = grouping._AFTER_END_MS
+    grouping._AFTER_END_MS = 0
     try:
         yield
     finally:
-        windowed._AFTER_END_MS = after_end_ms
+        grouping._AFTER_END_MS = after_end_ms
 
 
 def twins(name: str) -> list[Twin]:

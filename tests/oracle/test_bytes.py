@@ -19,7 +19,7 @@ from riverrun import (
     windowed,
 )
 from riverrun.partitioning import murmur2, partition_for
-from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.runtime.times import OffsetMetadata
 from riverrun.serde.internal import ChangeBytes, decode_change, encode_change
 from riverrun.state.codec import codec_of
 from riverrun.testing import TopologyTestDriver

@@ -12,7 +12,7 @@ import pytest
 from riverrun import StreamsBuilder, Topology, TopologyError
 from riverrun.config import TopologyConfig
 from riverrun.runtime.layout import plan_layout
-from riverrun.state.declared.changelog import ADDITIONAL_RETENTION_MS, FOR_EVER, NEVER
+from riverrun.state.suppliers import ADDITIONAL_RETENTION_MS, FOR_EVER, NEVER
 from tests.oracle.replay import APPLICATION, builder_of, digest, load, twin, twins
 from tests.oracle.scenarios import COMPLETE, SCENARIOS, TOPICS, scenarios
 from tests.oracle.topologies_sources import AFTERWARDS

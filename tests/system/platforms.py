@@ -19,8 +19,8 @@ from riverrun.config import ProjectConfig
 from riverrun.errors import BrokerError, StreamsError
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.records import OffsetVector
-from riverrun.releases.control_topic.registry import Step
-from riverrun.releases.steps.releaser import Releaser
+from riverrun.releases.registry import Step
+from riverrun.releases.releaser import Releaser
 from riverrun.spark.session import spark_session
 from tests.presence import present
 from tests.waiting import DEADLINE_S, until
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from riverrun.releases.control_topic.registry import Release
+    from riverrun.releases.registry import Release
     from tests.brokers import Broker
 
 PARTITIONS, WORDS, WINDOW_MS = 2, 7, 10_000

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any
 from riverrun import LONG
 from riverrun.config import ProjectConfig
 from riverrun.errors import ReleaseError, StreamsError
-from riverrun.hosting.control.control_tail import ControlTail
-from riverrun.hosting.control.control_topic import ControlTopic
-from riverrun.hosting.control.publication import CONTROL_TOPIC, SWITCHING
-from riverrun.kafka.group.membership import GroupMember
+from riverrun.hosting.control_topic import ControlTopic
+from riverrun.hosting.publication import CONTROL_TOPIC, SWITCHING, ControlTail
+from riverrun.kafka.membership import GroupMember
 from riverrun.records import OffsetVector
-from riverrun.releases.control_topic.registry import Registry, Step
-from riverrun.releases.steps.releaser import Releaser
-from riverrun.releases.versions.versions import processing_application
+from riverrun.releases.registry import Registry, Step
+from riverrun.releases.releaser import Releaser
+from riverrun.releases.versions import processing_application
 from riverrun.worker.stream_thread.stream_thread import StreamThread
 from tests.presence import present
 from tests.waiting import until
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from riverrun.hosting.control.publication import LiveVersion
+    from riverrun.hosting.publication import LiveVersion
     from riverrun.records import TaskId
-    from riverrun.releases.control_topic.history import Change
+    from riverrun.releases.history import Change
     from tests.brokers import Broker
 
 PARTITIONS = 2

@@ -29,11 +29,11 @@ from riverrun import (
     windowed,
 )
 from riverrun.errors import ProcessingError, RangeError
-from riverrun.hosting.ownership.fencing import transactional_id
+from riverrun.hosting.ownership import transactional_id
 from riverrun.kafka.producer import TransactionalProducer, group_metadata
 from riverrun.records import TaskId
 from riverrun.runtime.layout import plan_layout
-from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.runtime.times import OffsetMetadata
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session

@@ -17,9 +17,9 @@ from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, St
 from riverrun.config import AppConfig
 from riverrun.errors import BrokerError
 from riverrun.hosting.application import Application
-from riverrun.hosting.ownership.fencing import transactional_id
-from riverrun.kafka.group import groups
-from riverrun.kafka.group.membership import GroupMember
+from riverrun.hosting.ownership import transactional_id
+from riverrun.kafka import groups
+from riverrun.kafka.membership import GroupMember
 from riverrun.records import TaskId, TopicPartition
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve

@@ -26,7 +26,7 @@ from riverrun.errors import (
     TopicError,
     UnderWayError,
 )
-from riverrun.releases.control_topic.registry import Step
+from riverrun.releases.registry import Step
 from riverrun.spark.session import spark_session
 from riverrun.windows import Window, Windowed
 from riverrun.worker.states import WorkerState

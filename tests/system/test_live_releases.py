@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-import riverrun.hosting.control.control_tail as control_tail_module
+import riverrun.hosting.publication as control_tail_module
 from riverrun import Riverrun
 from riverrun.errors import UnderWayError
-from riverrun.releases.control_topic.registry import Step
-from riverrun.releases.steps.releaser import Releaser
-from riverrun.worker.group.servers import servers_of
+from riverrun.releases.registry import Step
+from riverrun.releases.releaser import Releaser
+from riverrun.worker.group.protocol import servers_of
 from tests.system.groups import tasks_taken
 from tests.system.platforms import (
     FAULTS,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from riverrun.releases.control_topic.registry import Release
+    from riverrun.releases.registry import Release
     from tests.brokers import Broker
     from tests.system.platforms import Platform
 

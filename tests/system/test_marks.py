@@ -13,11 +13,11 @@ import pytest
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, Repartitioned, StreamsBuilder
 from riverrun.errors import UnderWayError
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.control.publication import Mark, acknowledged_mark, live_version_of, staging_name
+from riverrun.hosting.publication import Mark, acknowledged_mark, live_version_of, staging_name
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TopicPartition
-from riverrun.releases.control_topic.registry import Registry, Release, Step
-from riverrun.releases.versions.tables import create_staging
+from riverrun.releases.registry import Registry, Release, Step
+from riverrun.releases.versions import create_staging
 from riverrun.worker.stream_thread.stream_thread import StreamThread
 from riverrun.worker.worker import Worker
 from tests.system.groups import WORDS, tasks_taken

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from riverrun import STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from riverrun.serde.primitives import LONG
+from riverrun.serde.serdes import LONG
 from riverrun.worker.worker import Worker
 from tests.presence import present
 from tests.system.groups import PARTITIONS, tasks_taken

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from riverrun.releases.control_topic.registry import Registry, Release, Step
-from riverrun.spark.planning.runs import DONE, RunLog, RunRecord
+from riverrun.releases.registry import Registry, Release, Step
+from riverrun.spark.runs import DONE, RunLog, RunRecord
 from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:

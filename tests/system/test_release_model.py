@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from riverrun.releases.switching import marks
+from riverrun.releases import marks
 from tests.system.release_model import WORDS, World
 
 if TYPE_CHECKING:

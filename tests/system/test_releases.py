@@ -17,13 +17,13 @@ from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
 import riverrun.quality.gate as gate_module
-import riverrun.releases.differences.differ as differ_module
-import riverrun.releases.switching.corrections as corrections_module
-import riverrun.releases.switching.marks as marks_module
-import riverrun.releases.versions.versions as versions_module
+import riverrun.releases.corrections as corrections_module
+import riverrun.releases.differ as differ_module
+import riverrun.releases.marks as marks_module
+import riverrun.releases.versions as versions_module
 from riverrun import LONG, Riverrun, StreamsBuilder
 from riverrun.config import ProjectConfig
-from riverrun.console.serving import console
+from riverrun.console.api import console
 from riverrun.errors import (
     ApprovalNeededError,
     GateFailedError,
@@ -32,19 +32,19 @@ from riverrun.errors import (
     UnderWayError,
     VersionConflictError,
 )
+from riverrun.hosting.alone import processing_alone
 from riverrun.hosting.application import load_application
-from riverrun.hosting.clock import SystemClock
-from riverrun.hosting.ownership.alone import processing_alone
-from riverrun.hosting.ownership.sole_host import RUN
-from riverrun.hosting.tasks.owned_task import OwnedTask
+from riverrun.hosting.owned_task import OwnedTask
+from riverrun.hosting.ownership import RUN
+from riverrun.hosting.process import SystemClock
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.kafka.ranges import read_fields
-from riverrun.releases.control_topic.registry import Registry, Release, Step, live_version, require_no_switch
-from riverrun.releases.steps.chain import Through, take_through
-from riverrun.releases.steps.releaser import Releaser
-from riverrun.releases.versions.build import build_topology
-from riverrun.releases.versions.versions import processing_application
+from riverrun.releases.chain import Through, take_through
+from riverrun.releases.registry import Registry, Release, Step, live_version, require_no_switch
+from riverrun.releases.releaser import Releaser
+from riverrun.releases.topology import build_topology
+from riverrun.releases.versions import processing_application
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from riverrun.hosting.control.publication import CONTROL_TOPIC
-from riverrun.releases.steps.releaser import Releaser
+from riverrun.hosting.publication import CONTROL_TOPIC
+from riverrun.releases.releaser import Releaser
 from tests.brokers import Broker
 from tests.system.platforms import (
     FAULTS,

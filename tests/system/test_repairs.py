@@ -23,12 +23,12 @@ from riverrun.errors import ApprovalNeededError, GateFailedError, RangeError, Re
 from riverrun.hosting.application import load_application
 from riverrun.partitioning import partition_for
 from riverrun.records import TopicPartition
-from riverrun.releases.control_topic.registry import Registry
-from riverrun.releases.differences.scope import Scope
+from riverrun.releases.corrections import Corrections
+from riverrun.releases.marks import Marks
+from riverrun.releases.registry import Registry
 from riverrun.releases.repair import Repairer
-from riverrun.releases.switching.corrections import Corrections
-from riverrun.releases.switching.marks import Marks
-from riverrun.releases.versions.build import build_topology
+from riverrun.releases.scope import Scope
+from riverrun.releases.topology import build_topology
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session

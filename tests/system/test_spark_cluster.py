@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun.cli.exit_codes import REFUSED
+from riverrun.cli.project import REFUSED
 from tests.system.spark_clusters import processes_with, search_path, spark_cluster
 from tests.waiting import until
 

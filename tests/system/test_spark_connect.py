@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun.errors import UnsupportedByHostError
-from riverrun.transfers.exporting.exports import ExportSpec, run_export
-from riverrun.transfers.importing.imports import ImportSpec, run_import
+from riverrun.transfers.exports import ExportSpec, run_export
+from riverrun.transfers.imports import ImportSpec, run_import
 from tests.presence import present
 from tests.spark_sessions import session_of
 from tests.system.groups import PARTITIONS

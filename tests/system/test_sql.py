@@ -15,11 +15,11 @@ from riverrun import Riverrun, StreamsBuilder
 from riverrun.cli.main import app
 from riverrun.config import ProjectConfig
 from riverrun.hosting.application import load_application
-from riverrun.releases.versions.build import build_topology
+from riverrun.releases.topology import build_topology
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session
-from riverrun.worker.group.servers import servers_of
+from riverrun.worker.group.protocol import servers_of
 from tests.presence import present
 from tests.waiting import until
 

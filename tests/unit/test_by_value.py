@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 SCRIPT = """
 import sys
 import msgspec
-from riverrun.config.code.by_value import dumps
+from riverrun.config.code import dumps
 
 class Total(msgspec.Struct, frozen=True, rename="camel"):
     carrier: str

@@ -13,9 +13,8 @@ import pytest
 
 from riverrun.cli import main as cli
 from riverrun.errors import BrokerError, EngineError
-from riverrun.hosting.restoring.local_state import locked
-from riverrun.spark.engine.executor_errors import describe_error, rebuilt_error
-from riverrun.spark.engine.failures import ExecutorError, translated
+from riverrun.hosting.local_state import locked
+from riverrun.spark.failures import ExecutorError, describe_error, rebuilt_error, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,8 +13,8 @@ from riverrun import StreamsBuilder
 from riverrun.config import Optimization, ProjectConfig, TopologyConfig, call_attribute, load_attribute
 from riverrun.config.address import ServerAddress
 from riverrun.config.checks import wrong_in_schedule
-from riverrun.config.code.attributes import look_beside
-from riverrun.config.sections.parsing import UNSAFE
+from riverrun.config.code import look_beside
+from riverrun.config.parsing import UNSAFE
 from riverrun.errors import ConfigError, StreamsError, TopologyError
 
 GOOD = """

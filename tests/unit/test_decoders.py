@@ -16,7 +16,7 @@ import sys, threading
 from dataclasses import make_dataclass
 import msgspec
 from riverrun.decoders import converter, json_decoder, msgpack_decoder
-from riverrun.serde.json import JSON
+from riverrun.serde.serdes import JSON
 
 KINDS = {
     "a struct": lambda fields: msgspec.defstruct("Row", [(name, type_, None) for name, type_ in fields]),

@@ -19,7 +19,7 @@ import riverrun.errors
 import riverrun.testing
 from riverrun.cli.main import app
 from riverrun.config import AppConfig, ProjectConfig, StreamsConfig
-from riverrun.processor.drops import DropReason
+from riverrun.processor.handlers import DropReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,7 +152,7 @@ def test_the_readme_leads_to_every_page() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_metrics_that_a_page_names_exist(page: Path) -> None:
-    source = (ROOT / "pipeline/riverrun/service/figures/metrics.py").read_text()
+    source = (ROOT / "pipeline/riverrun/service/metrics.py").read_text()
     prefixes = re.findall(r'^_[A-Z]+ = "(kafka_streams_\w+_)"$', source, re.MULTILINE)
     made = {f"{prefix}{name}" for prefix in prefixes for name in re.findall(r'f"\{_[A-Z]+\}(\w+)"', source)}
     named = set(re.findall(r"kafka_streams_\w+_metrics_\w+[a-z]", page.read_text()))

@@ -78,7 +78,7 @@ with TopologyTestDriver(words.build(StreamsBuilder())) as driver:
 
 def test_a_worker_and_what_plans_runs_and_releases_import_no_extra(project: Path) -> None:
     code = """
-import riverrun.cli.main, riverrun.worker.worker, riverrun.service.instance, riverrun.releases.versions.versions
+import riverrun.cli.main, riverrun.worker.worker, riverrun.service.instance, riverrun.releases.versions
 import riverrun.spark.bounded_runs.job, riverrun.spark.ranges
 """
     done = python(project, code)

@@ -28,7 +28,7 @@ from riverrun import (
     ValueTransformerWithKey,
 )
 from riverrun.testing import TopologyTestDriver
-from riverrun.topology.digests.fingerprint import code_of
+from riverrun.topology.fingerprint import code_of
 from tests.unit.reaching import HELPER, MAIN, WAYS, WHOLE_MODULES, Files, built, forget, one, two, written
 
 ROOT = Path(__file__).parents[2]
@@ -308,7 +308,7 @@ def build(builder):
     stream.process(P).to("out", Produced(STRING, JSON(D)))
     return builder.build()
 if __name__ == "__main__":
-    from riverrun.config.code.functions import reference_of
+    from riverrun.config.code import reference_of
     with open(sys.argv[1], "wb") as file:
         file.write(reference_of(build).code)
     print(build(StreamsBuilder()).node_fingerprints())

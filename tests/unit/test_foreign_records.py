@@ -11,27 +11,27 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from riverrun.cluster.channel import InstanceReport, Stop, _message
+from riverrun.cluster.instance import InstanceReport, Stop, _message
 from riverrun.decoders import UnreadableError
 from riverrun.errors import RangeError, ReleaseError, SnapshotError
-from riverrun.hosting.control import control_topic
-from riverrun.hosting.control.publication import LiveVersion, Mark, decoded
+from riverrun.hosting import control_topic
+from riverrun.hosting.publication import LiveVersion, Mark, decoded
 from riverrun.records import OffsetVector, TaskId, TopicPartition, is_legal_topic, whole_number
-from riverrun.releases.control_topic.history import Change, history
-from riverrun.releases.control_topic.registry import Release, Step
-from riverrun.releases.control_topic.registry import _decoded as release_of
-from riverrun.releases.control_topic.verdicts import GateVerdict
-from riverrun.releases.quality.check_log import CheckRecord
-from riverrun.releases.quality.check_log import _check as check_of
-from riverrun.releases.quality.worker_quality import TaskWork
-from riverrun.spark.planning.runs import RunRecord
-from riverrun.spark.planning.runs import _run as run_of
-from riverrun.spark.planning.unfinished import Begun
+from riverrun.releases.history import Change, history
+from riverrun.releases.live_quality import CheckRecord
+from riverrun.releases.live_quality import _check as check_of
+from riverrun.releases.registry import Release, Step
+from riverrun.releases.registry import _decoded as release_of
+from riverrun.releases.verdicts import GateVerdict
+from riverrun.releases.worker_quality import TaskWork
 from riverrun.spark.ranges import RunRange
-from riverrun.state.backends.snapshots import Manifest, StateFile
-from riverrun.transfers.export_spec import ExportBatch
-from riverrun.transfers.exporting.exports import _last
-from riverrun.transfers.importing.import_progress import Batch, Progress, Terms
+from riverrun.spark.runs import RunRecord
+from riverrun.spark.runs import _run as run_of
+from riverrun.spark.unfinished import Begun
+from riverrun.state.snapshots import Manifest, StateFile
+from riverrun.transfers.exports import _last
+from riverrun.transfers.import_progress import Batch, Progress, Terms
+from riverrun.transfers.specs import ExportBatch
 from tests.malformed import malformed
 
 if TYPE_CHECKING:

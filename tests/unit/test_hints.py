@@ -11,13 +11,12 @@ import riverrun
 DELETES = re.compile(r"riverrun reset|--reset|\bdelete (it|the|its)\b|or start over", re.IGNORECASE)
 ALLOWED = {
     "cli": "commands say what they do",
-    "hosting/inputs/offset_reset.py": "without committed offsets there is no state to lose; reset --from sets where to begin",
-    "hosting/inputs/recreated_topics.py": "the topic is gone whose records the state and the offsets are of",
+    "hosting/inputs.py": "no committed offsets, no state to lose; reset --from sets where to begin; a topic is gone",
     "kafka/embedded/broker.py": "the data is damaged",
     "spark/ranges.py": "records are to be processed once more, which is what a reset is for; a release comes first",
     "state/stores/buffer.py": "local state is a copy of the changelogs",
-    "state/backends/rocksdb.py": "local state is a copy of the changelogs",
-    "transfers/exporting/jdbc.py": "the note of another export",
+    "state/rocksdb.py": "local state is a copy of the changelogs",
+    "transfers/jdbc.py": "the note of another export",
 }
 """Modules whose texts name what deletes, and why no work is lost by it."""
 

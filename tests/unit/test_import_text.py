@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from riverrun.errors import ConfigError, DeserializationError
-from riverrun.transfers.importing.text_files import (
+from riverrun.transfers.text_files import (
     CsvForm,
     codec_of,
     document_of,

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from riverrun import BYTES, LONG, STRING, Windowed, session_windowed
 from riverrun.records import Change, RecordMetadata
-from riverrun.serde.buffered import BufferedRecord, decode_buffered, encode_buffered
 from riverrun.serde.foreign_key import (
     Instruction,
     Subscription,
@@ -19,11 +18,16 @@ from riverrun.serde.foreign_key import (
     response_serde,
     subscription_serde,
 )
-from riverrun.serde.internal import change_serde, decode_change, encode_change
-from riverrun.serde.join_sides import (
+from riverrun.serde.internal import (
+    BufferedRecord,
     JoinSideKey,
     JoinSideValue,
+    change_serde,
+    decode_buffered,
+    decode_change,
     decode_list,
+    encode_buffered,
+    encode_change,
     encode_list,
     join_side_key,
     join_side_value,

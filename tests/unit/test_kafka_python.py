@@ -11,8 +11,8 @@ from kafka import KafkaConsumer
 from kafka.coordinator import base
 
 from riverrun.errors import ConfigError
-from riverrun.kafka.library import kafka_python
-from riverrun.kafka.library.kafka_python import PRIVATE, GroupCoordinator
+from riverrun.kafka import kafka_python
+from riverrun.kafka.kafka_python import PRIVATE, GroupCoordinator
 
 
 def test_the_private_names_that_are_used_are_those_that_are_looked_for() -> None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun.errors import BrokerError, ConfigError
-from riverrun.kafka.reaching import obstacle_to, require_answer
-from riverrun.kafka.requests import Requests
+from riverrun.kafka.requests import Requests, obstacle_to, require_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 
 import riverrun.kafka
 from riverrun.errors import ConfigError
-from riverrun.kafka.library import librdkafka
+from riverrun.kafka import librdkafka
 
 SOURCES = sorted(Path(riverrun.kafka.__file__).parent.rglob("*.py"))
 

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from riverrun import STRING, Repartitioned
 from riverrun.cli.main import app
 from riverrun.config.checks import check_number
+from riverrun.config.parsing import HIGHEST, streams_config
 from riverrun.config.project import ProjectConfig
-from riverrun.config.sections.parsing import HIGHEST, streams_config
-from riverrun.config.sections.streams import MOST_THREADS, StreamsConfig, dotted
+from riverrun.config.streams import MOST_THREADS, StreamsConfig, dotted
 from riverrun.errors import ConfigError, TopologyError
-from riverrun.project.operations.live import LiveOptions
+from riverrun.project.live import LiveOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from riverrun.errors import RefusedRecordError
-from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.process import SystemClock
 from riverrun.kafka.record_times import RecordTimes, TimeLimits
 
 HOUR_MS = 3_600_000

@@ -15,7 +15,7 @@ import pytest
 from riverrun import StreamsBuilder
 from riverrun.cli import main as cli
 from riverrun.cli import release as commands
-from riverrun.cli.exit_codes import code_of
+from riverrun.cli.project import code_of
 from riverrun.config import ProjectConfig
 from riverrun.errors import (
     ApprovalNeededError,
@@ -30,15 +30,14 @@ from riverrun.errors import (
 )
 from riverrun.hosting.application import load_application
 from riverrun.kafka.admin import Admin
-from riverrun.kafka.group.groups import GroupState
-from riverrun.releases.control_topic.registry import Registry, Release, Step
-from riverrun.releases.control_topic.verdicts import GateVerdict, suite_digest
-from riverrun.releases.steps.readiness import Readiness
-from riverrun.releases.steps.release_plan import ReleasePlan
-from riverrun.releases.steps.releaser import Releaser
-from riverrun.releases.steps.statements import statement_digests_of
-from riverrun.releases.versions.versions import Versions, processing_application
-from riverrun.spark.bounded_runs.summary import RunSummary
+from riverrun.kafka.groups import GroupState
+from riverrun.releases.registry import Registry, Release, Step
+from riverrun.releases.release_plan import ReleasePlan, statement_digests_of
+from riverrun.releases.releaser import Releaser
+from riverrun.releases.step_checks import Readiness
+from riverrun.releases.verdicts import GateVerdict, suite_digest
+from riverrun.releases.versions import Versions, processing_application
+from riverrun.spark.bounded_runs.job import RunSummary
 from riverrun.spark.ranges import RunRange
 from tests.presence import present
 from tests.unit.releases.control_topic.notes import MemoryNotes
@@ -127,9 +126,7 @@ def shell(
     for looking in ("steps.step_checks.require_nobody", "switching.switch.Switch.check"):
         monkeypatch.setattr(f"riverrun.releases.{looking}", lambda *_: None)
     monkeypatch.setattr(Versions, "staged", lambda _versions, _version: SimpleNamespace(application=None))
-    monkeypatch.setattr(
-        "riverrun.releases.versions.versions.release_of", lambda *_: made.registry().read("clicks", "v1")
-    )
+    monkeypatch.setattr("riverrun.releases.versions.release_of", lambda *_: made.registry().read("clicks", "v1"))
     monkeypatch.setattr(Admin, "group", lambda *_: GroupState("Dead", ()))
     made.declare("v2", "v3")
     return made

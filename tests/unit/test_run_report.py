@@ -6,11 +6,11 @@ import io
 
 from rich.console import Console
 
-from riverrun.cli.run_report import plan_table, runs_table
+from riverrun.cli.run import plan_table, runs_table
 from riverrun.records import TaskId
-from riverrun.spark.bounded_runs.plan import RunPlan
-from riverrun.spark.planning.runs import RunRecord
+from riverrun.spark.bounded_runs.job import RunPlan
 from riverrun.spark.ranges import RunRange
+from riverrun.spark.runs import RunRecord
 
 RANGE = ",".join(f"payments-{number}@100000..200000" for number in range(12))
 RUNS = [

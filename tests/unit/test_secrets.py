@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from riverrun.config.secrets import is_secret, redacted
 from riverrun.errors import ConfigError
-from riverrun.spark.engine.databases import shown
-from riverrun.spark.engine.failures import cause_of, complaint, translated
-from riverrun.transfers.exporting.jdbc import JdbcTarget
+from riverrun.spark.databases import shown
+from riverrun.spark.failures import cause_of, complaint, translated
+from riverrun.transfers.jdbc import JdbcTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable

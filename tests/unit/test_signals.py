@@ -11,7 +11,7 @@ import pytest
 from pyspark.core import context
 from pyspark.sql import SparkSession
 
-from riverrun.cli.exit_codes import INTERRUPTED
+from riverrun.cli.project import INTERRUPTED
 from riverrun.spark.session import spark_session
 from tests.presence import present
 from tests.waiting import DEADLINE_S

@@ -36,8 +36,8 @@ from riverrun import (
 from riverrun.errors import ConfigError
 from riverrun.schemas.registry import registry_of
 from riverrun.serde.api import SerdePlace, placed, shown_reader
-from riverrun.transfers.topics.topic_serdes import from_text, jsonable, readable, serde_named, serdes_of
-from riverrun.transfers.topics.topic_writing import LineFormat
+from riverrun.transfers.topic_records import LineFormat
+from riverrun.transfers.topic_serdes import from_text, jsonable, readable, serde_named, serdes_of
 from tests.unit.schemas import tickets
 from tests.unit.schemas.avro_schemas import HEAD, encoded, schemas
 

@@ -24,9 +24,8 @@ from riverrun import (
     TimeWindows,
     windowed,
 )
-from riverrun.topology.pictures.graph import Drawn, Graph, Group
-from riverrun.topology.pictures.mermaid import mermaid
-from riverrun.topology.pictures.svg import svg
+from riverrun.topology.graph import Drawn, Graph, Group, mermaid
+from riverrun.topology.svg import svg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

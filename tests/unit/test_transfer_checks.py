@@ -9,8 +9,7 @@ import pytest
 
 from riverrun.errors import ConfigError
 from riverrun.spark.session import lazily, spark_session
-from riverrun.transfers.import_spec import ImportSpec
-from riverrun.transfers.transfer_checks import check_format, check_import, check_schema
+from riverrun.transfers.specs import ImportSpec, check_format, check_import, check_schema
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from riverrun.dsl.builder import StreamsBuilder
 from riverrun.dsl.options import Consumed, Grouped, Materialized, Produced
 from riverrun.processor.api import Processor
-from riverrun.serde.primitives import LONG, STRING
+from riverrun.serde.serdes import LONG, STRING
 from riverrun.windows import TimeWindows
 
 if TYPE_CHECKING:

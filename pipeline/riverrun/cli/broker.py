@@ -1,13 +1,12 @@
-"""`riverrun broker`: the embedded broker."""
+"""`riverrun broker` and `riverrun prepare-spark`: the embedded broker, and Spark's archive of classes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from riverrun.cli.exit_codes import NOT_RUNNING
-from riverrun.cli.project import settings_of
+from riverrun.cli.project import NOT_RUNNING, settings_of
 from riverrun.errors import ConfigError
 from riverrun.records import whole_number
 
@@ -93,3 +92,27 @@ def _broker(context: typer.Context, port: int | None) -> EmbeddedBroker:
     if port is None:
         port = local_port(settings.project().config) if settings.config.exists() else _DEFAULT_PORT
     return settings.broker(port)
+
+
+_MEBIBYTE = 1024 * 1024
+
+
+def prepare_spark(context: typer.Context) -> None:
+    """Let Spark sessions on this machine start in half the time, with an archive of the classes that Java loads for them.
+
+    A machine or image needs it once, and again after an update of Java or Spark. The archive is in --home.
+    """
+    from riverrun.spark.java import archive_classes, classes_archive, quiet_java
+    from riverrun.spark.session import spark_session
+
+    settings = settings_of(context)
+    archive = classes_archive(settings.environ, settings.home)
+
+    def started(java_options: str) -> Any:
+        return spark_session("local[1]", {"spark.driver.extraJavaOptions": java_options}, starting=quiet_java)
+
+    if archive.exists():
+        typer.echo(f"The archive is there: {archive}")
+        return
+    archive_classes(started, archive)
+    typer.echo(f"The archive is made, {archive.stat().st_size / _MEBIBYTE:.0f} MiB: {archive}")

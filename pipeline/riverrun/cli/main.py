@@ -14,32 +14,13 @@ from rich.console import Console
 from rich.text import Text
 
 import riverrun
-from riverrun.cli import (
-    broker,
-    check,
-    console,
-    demo,
-    describe,
-    init,
-    operations,
-    prepare_spark,
-    release,
-    run,
-    runs,
-    skip,
-    snapshot,
-    sql,
-    topic,
-    transfer,
-    worker,
-)
-from riverrun.cli.exit_codes import INTERRUPTED, code_of
-from riverrun.cli.project import Settings
+from riverrun.cli import broker, first_steps, inspect, operations, release, run, sql, topic, worker
+from riverrun.cli.project import INTERRUPTED, Settings, code_of
 from riverrun.cli.signals import interrupt_on_sigterm
 from riverrun.config.secrets import TOKEN, redacted
 from riverrun.errors import StreamsError, of_an_interrupt
 from riverrun.extras import missing_extra
-from riverrun.hosting.logs import LogStyle, current_style, start_logging
+from riverrun.hosting.process import LogStyle, current_style, start_logging
 
 app = typer.Typer(
     name="riverrun",
@@ -49,27 +30,27 @@ app = typer.Typer(
 )
 app.add_typer(broker.app, name="broker")
 app.add_typer(topic.app, name="topic")
-app.command("init")(init.init)
-app.command("describe")(describe.describe)
+app.command("init")(first_steps.init)
+app.command("describe")(inspect.describe)
 app.command("worker")(worker.worker)
 app.command("run")(run.run)
-app.command("console")(console.console)
+app.command("console")(inspect.console)
 app.command("status")(operations.status)
 app.command("lag")(operations.lag)
 app.command("scale")(operations.scale)
 app.command("reset")(operations.reset)
-app.command("skip")(skip.skip)
+app.command("skip")(operations.skip)
 app.command("clean-up")(operations.clean_up)
-app.command("runs")(runs.runs)
+app.command("runs")(run.runs)
 app.command("sql")(sql.sql)
-app.command("check")(check.check)
-app.command("checks")(check.checks)
-app.command("snapshot")(snapshot.snapshot)
-app.command("prepare-spark")(prepare_spark.prepare_spark)
-app.command("import")(transfer.import_topic)
-app.command("export")(transfer.export_topic)
+app.command("check")(inspect.check)
+app.command("checks")(inspect.checks)
+app.command("snapshot")(operations.snapshot)
+app.command("prepare-spark")(broker.prepare_spark)
+app.command("import")(topic.import_topic)
+app.command("export")(topic.export_topic)
 app.add_typer(release.app, name="release")
-app.add_typer(demo.app, name="demo")
+app.add_typer(first_steps.app, name="demo")
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 

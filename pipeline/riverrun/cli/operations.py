@@ -1,4 +1,4 @@
-"""`riverrun status`, `lag`, `reset`, `clean-up` and `scale`: commands for the operation of applications."""
+"""`riverrun status`, `lag`, `reset`, `clean-up`, `scale`, `skip` and `snapshot`: commands for the operation of applications."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from riverrun.cli.project import App, Version, settings_of
-from riverrun.config.sections.streams import MOST_THREADS
-from riverrun.errors import ConfigError
-from riverrun.records import counted
+from riverrun.config.streams import MOST_THREADS
+from riverrun.errors import ConfigError, RangeError
+from riverrun.records import TopicPartition, counted, whole_number
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Delete without asking first.")]
 Server = Annotated[str | None, typer.Option(help="Address of an instance, host:port; application.server if left out.")]
@@ -163,3 +163,61 @@ def _show_instance(status: Any) -> None:
         everywhere.setdefault(server, []).append(task)
     for server, tasks in sorted(everywhere.items()):
         typer.echo(f"{server} has {' '.join(tasks)}")
+
+
+def skip(
+    context: typer.Context,
+    app: App,
+    record: Annotated[str, typer.Argument(help="Place of the record as errors name it: topic-partition@offset.")],
+    version: Version = None,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", metavar="", help="Show what the command would skip, and stop.")
+    ] = False,
+) -> None:
+    """Skip one input record that cannot be processed. State and all other records stay as they are.
+
+    The record must be the next one of its task, and no instance may run the task. It goes to the dead letter topic, if
+    the application has one.
+    """
+    tp, offset = _place(record)
+    chosen = settings_of(context).project().app(app, version)
+    planned = chosen.plan_skip(tp, offset)
+    if dry_run:
+        typer.echo(f"{record} of task {planned.task_id} would be skipped; nothing was done")
+        return
+    done = chosen.skip(planned)
+    typer.echo(f"{record} of task {done.task_id} is skipped")
+
+
+def _place(text: str) -> tuple[TopicPartition, int]:
+    """Return the partition and the offset of a record.
+
+    Raises:
+        RangeError: If the text does not name a record.
+    """
+    name, _, offset = text.rpartition("@")
+    try:
+        tp = TopicPartition.parse(name)
+    except ValueError:
+        tp = None
+    if tp is None or whole_number(offset) is None:
+        message = f"{text!r} does not name a record"
+        raise RangeError(message, hint="Write topic-partition@offset, such as clicks-0@8.")
+    return tp, int(offset)
+
+
+def snapshot(
+    context: typer.Context,
+    app: App,
+    version: Version = None,
+) -> None:
+    """Publish the present state of all tasks to snapshot.url. Workers go on meanwhile."""
+    from riverrun.project.progress_bar import progress_bar
+
+    chosen = settings_of(context).project().app(app, version)
+    with progress_bar():
+        published = chosen.snapshot()
+    for manifest in published:
+        typer.echo(f"{manifest.task}: {manifest.name}, {len(manifest.files)} files, {manifest.size_bytes} bytes")
+    typer.echo(f"{len(published)} snapshots are at {chosen.config.streams.snapshot_url}")

@@ -1,4 +1,4 @@
-"""The options before a command, and access to the project for commands."""
+"""The options before a command, access to the project for commands, and how commands end."""
 
 from __future__ import annotations
 
@@ -8,12 +8,48 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from riverrun.errors import ApprovalNeededError, GateFailedError, NotReadyError, ReleaseError, StreamsError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from riverrun.hosting.application import Application
     from riverrun.kafka.embedded.broker import EmbeddedBroker
     from riverrun.project.riverrun import Riverrun
+
+FAILED = 1
+NOT_UNDERSTOOD = 2
+NOT_RUNNING = 3
+NOT_READY = 4
+REFUSED = 5
+GATE_FAILED = 6
+NEEDS_APPROVAL = 7
+INTERRUPTED = 130
+
+MEANINGS: Mapping[int, str] = {
+    0: "Done.",
+    FAILED: "An error of the configuration, the brokers or the data, with a hint; or a check of `demo` found differences.",
+    NOT_UNDERSTOOD: "The command line has an unknown command or option, or lacks an argument.",
+    NOT_RUNNING: "The broker does not run (`broker status`).",
+    NOT_READY: "The candidate is not ready (`release await`). Waiting may help.",
+    REFUSED: "The release refuses: it is at another step, a verdict no longer holds, or another user is working on it.",
+    GATE_FAILED: "A critical expectation failed (`release gate`, `check`). The live version stays live.",
+    NEEDS_APPROVAL: "A person must decide: `release approve`.",
+    INTERRUPTED: "Interrupted by Ctrl-C or SIGTERM. A worker ends with 0 instead.",
+}
+"""Every exit code, with its meaning."""
+
+_CODES: Mapping[type[StreamsError], int] = {
+    NotReadyError: NOT_READY,
+    GateFailedError: GATE_FAILED,
+    ApprovalNeededError: NEEDS_APPROVAL,
+    ReleaseError: REFUSED,
+}
+
+
+def code_of(error: StreamsError) -> int:
+    """Return the exit code of an error; the nearest of its classes decides."""
+    return next((_CODES[each] for each in type(error).__mro__ if each in _CODES), FAILED)
 
 
 App = Annotated[str, typer.Argument(help="Name of the application in streams.toml.")]
@@ -52,9 +88,9 @@ class Settings:
         Raises:
             ConfigError: If `streams.toml` cannot be read, or has unknown keys or impossible values.
         """
-        from riverrun.config.code.attributes import look_beside
+        from riverrun.config.code import look_beside
         from riverrun.project.riverrun import Riverrun
-        from riverrun.spark.engine.java_output import quiet_java
+        from riverrun.spark.java import quiet_java
 
         look_beside(self.config, first=True)
         environ = {**self.environ, "RIVERRUN_HOME": str(self.home)}

@@ -1,21 +1,108 @@
-"""`riverrun release`: from one version of an application to the next, and back."""
+"""`riverrun release`: from one version of an application to the next, and back.
+
+Reports the result of a step of `riverrun release`, or its error, in words or as one JSON document.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from riverrun.cli.project import App, settings_of
-from riverrun.cli.release_report import Outcome, plain, report, told
+from riverrun.cli.project import NEEDS_APPROVAL, App, code_of, settings_of
+from riverrun.errors import StreamsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from riverrun.project.release import AppRelease
-    from riverrun.releases.control_topic.registry import Release
-    from riverrun.releases.steps.release_plan import ReleasePlan
-    from riverrun.releases.steps.releaser import Releaser
+    from riverrun.releases.registry import Release
+    from riverrun.releases.release_plan import ReleasePlan
+    from riverrun.releases.releaser import Releaser
+
+NEXT: Mapping[str, str] = {
+    "none": "riverrun release start {app} --to VERSION",
+    "planned": "riverrun release reprocess {app}",
+    "reprocessed": "riverrun release gate {app}",
+    "gated": "riverrun release cut {app}",
+    "cutting": "riverrun release cut {app}",
+    "live": "riverrun release rollback {app}, if it must be",
+    "rolling-back": "riverrun release rollback {app}",
+    "rolled-back": "riverrun release start {app} --to VERSION",
+    "aborted": "riverrun release start {app} --to VERSION",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a command.
+
+    Args:
+        text: In words.
+        document: As JSON.
+        code: The exit code.
+    """
+
+    text: str
+    document: Any
+    code: int = 0
+
+
+def report(action: Callable[[], Outcome], *, as_json: bool) -> None:
+    """Run an action and report its result. Errors go to the error output, and into the document.
+
+    Args:
+        action: The action.
+        as_json: Whether the standard output is one JSON document.
+    """
+    from riverrun.project.progress_bar import progress_bar
+
+    try:
+        with progress_bar():
+            outcome = action()
+    except StreamsError as error:
+        if as_json:
+            told = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+            typer.echo(_encoded({**told, "exit_code": code_of(error)}))
+        raise
+    typer.echo(_encoded(outcome.document) if as_json else outcome.text)
+    if outcome.code:
+        raise typer.Exit(outcome.code)
+
+
+def told(release: Release, *, asks: bool = False) -> Outcome:
+    """Describe the state of a release, and the next command.
+
+    Args:
+        release: The state.
+        asks: Whether the exit code says that an approval is needed.
+    """
+    following = next_step(release)
+    needs = asks and release.verdict is not None and release.verdict.needs_approval
+    document = {**msgspec.to_builtins(release), "next": following}
+    return Outcome(f"{release}\nNext: {following}", document, NEEDS_APPROVAL if needs else 0)
+
+
+def next_step(release: Release) -> str:
+    """Return the next command."""
+    verdict = release.verdict
+    if release.step.value == "gated" and verdict is not None and verdict.needs_approval:
+        return f"riverrun release approve {release.app} --verdict {verdict.id}"
+    if release.step.value == "reprocessed" and verdict is not None and verdict.critical:  # it has failed the gate
+        return f"riverrun release abort {release.app}, then mend {release.candidate} and start again"
+    return NEXT[release.step.value].format(app=release.app)
+
+
+def plain(value: Any) -> Any:
+    """Convert a dataclass to JSON; values that JSON lacks become text."""
+    return msgspec.to_builtins(value, enc_hook=str, str_keys=True)
+
+
+def _encoded(document: Any) -> str:
+    return msgspec.json.encode(document, enc_hook=str).decode()
+
 
 app = typer.Typer(
     help="Release a new version of an application: check it, switch over to it, switch back.", no_args_is_help=True
@@ -66,7 +153,7 @@ def start(
     as_json: AsJson = False,
 ) -> None:
     """Start a release. From then on, the release before it cannot be rolled back."""
-    from riverrun.releases.steps.chain import Through, take_through
+    from riverrun.releases.chain import Through, take_through
 
     if through not in {each.value for each in Through}:
         message = f"{through!r} is none of {', '.join(each.value for each in Through)}"
@@ -209,7 +296,7 @@ def repair(
     """Recompute a time range of the live tables, check it, and publish the rows that differ. No version is switched."""
 
     def mend() -> Outcome:
-        from riverrun.releases.differences.scope import scope_of
+        from riverrun.releases.scope import scope_of
 
         scope, repairer = scope_of(start, end, key or (), topic or ()), _release(context, app).repairer
         if dry_run:
@@ -259,7 +346,7 @@ def _step(
 
 
 def _rehearsed(releaser: Releaser, step: str, argument: str = "") -> Outcome:
-    from riverrun.releases.steps.rehearsal import rehearsed
+    from riverrun.releases.chain import rehearsed
 
     release = releaser.check(step, argument)
     text = rehearsed(step, release, argument)

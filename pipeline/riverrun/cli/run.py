@@ -1,23 +1,136 @@
-"""`riverrun run`."""
+"""`riverrun run` and `riverrun runs`: bounded runs in a shell, their plan, progress, result and history."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
-from riverrun.cli.figures import show_figures
 from riverrun.cli.project import App, Master, Version, settings_of, tell_of_staging
 from riverrun.records import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from rich.console import Console
-    from rich.table import Table
 
     from riverrun.project.bounded import BoundedRun
-    from riverrun.spark.bounded_runs.summary import RunSummary
+    from riverrun.spark.bounded_runs.job import RunPlan, RunSummary
     from riverrun.spark.ranges import RunRange
+    from riverrun.spark.runs import RunRecord
+    from riverrun.spark.tasks.work import TaskResult
+
+
+def dropped_text(dropped: Mapping[str, int]) -> str:
+    """Return the number of dropped records by reason."""
+    return ", ".join(f"{reason}: {count}" for reason, count in sorted(dropped.items())) or "none"
+
+
+def show_figures(done: str, dropped: Mapping[str, int], totals: Mapping[str, float]) -> None:
+    """Print the work done, the dropped records, and the totals of processors' sensors.
+
+    Args:
+        done: The work done, in words.
+        dropped: Numbers of dropped records by reason.
+        totals: Totals of processors' sensors by the text of their names.
+    """
+    typer.echo(f"{done}; dropped: {dropped_text(dropped)}")
+    for name, value in totals.items():
+        typer.echo(f"{name}: {value:g}")
+
+
+_SHOWN_SLICES = 10
+_LOOP = (
+    "per slice, records of its repartition topics come after those of its other inputs, whatever their event times. "
+    "Merges are not affected; joins and windows below may be."
+)
+_LEFT = "records that an interrupted run left in repartition topics"
+
+
+def plan_table(plan: RunPlan) -> Table | str:
+    """Return the plan: slices, each with its levels of tasks; a sentence if there are no records."""
+    if not plan.slices:
+        return "There are no records to process"
+    levels = " then ".join(f"{counted(len(level), 'task')} ({', '.join(map(str, level))})" for level in plan.levels)
+    table = Table(title=f"{counted(len(plan.slices), 'slice')}, in each: {levels}", title_justify="left")
+    table.add_column("slice", justify="right")
+    table.add_column("offsets", justify="right")
+    table.add_column("range")
+    for number, part in enumerate(plan.slices[:_SHOWN_SLICES], 1):
+        text = ", ".join(f"{tp}@{r}" for tp, r in sorted(part.items()) if r.size)
+        table.add_row(str(number), str(sum(r.size for r in part.values())), text or _LEFT)
+    if len(plan.slices) > _SHOWN_SLICES:
+        table.add_row("...", "", f"and {len(plan.slices) - _SHOWN_SLICES} more")
+    if plan.loops:
+        table.caption, table.caption_justify = "\n".join(map(_loop, plan.loops)), "left"
+    return table
+
+
+def _loop(numbers: tuple[int, ...]) -> str:
+    """Describe how a bounded run differs from a worker if sub-topologies read their own output."""
+    if len(numbers) == 1:
+        return f"Sub-topology {numbers[0]} reads what it writes: {_LOOP}"
+    return f"Sub-topologies {', '.join(map(str, numbers))} read what they write: {_LOOP}"
+
+
+def summary_table(summary: RunSummary) -> Table:
+    """Return the work of each task."""
+    from riverrun.spark.tasks.work import total
+
+    table = Table(title="tasks", title_justify="left")
+    table.add_column("task")
+    for name in ("rows in", "rows out", "commits", "restored", "restore s", "compute s"):
+        table.add_column(name, justify="right")
+    table.add_column("dropped")
+    for task in summary.tasks:
+        table.add_row(task.task_id, *_cells(task))
+    if len(summary.tasks) > 1:
+        table.add_section()
+        table.add_row("all", *_cells(total("all", summary.tasks)))
+    return table
+
+
+def runs_table(app: str, runs: Iterable[RunRecord], *, wide: bool = False) -> Table:
+    """Return the history of an application's runs for 80 columns; with `wide`, all of it in lines of any length."""
+    table = Table(title=f"runs of {app}", title_justify="left", box=None)
+    table.add_column("started (UTC)", no_wrap=True)
+    table.add_column("version", overflow="fold", min_width=len("version"))
+    table.add_column("state", no_wrap=True)
+    for name in ("took", "in", "out", "dropped"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if wide:
+        for name in ("by", "range", "error"):
+            table.add_column(name, no_wrap=True)
+    for run in runs:
+        counts = (run.records_in, run.records_out, sum(run.dropped.values()))
+        rest = (run.by, run.range, run.error or "") if wide else ()
+        table.add_row(
+            utc(run.started_ms), run.version, run.state, _took(run), *map(str, counts), *(escape(cell) for cell in rest)
+        )
+    return table
+
+
+def _cells(task: TaskResult) -> tuple[str, ...]:
+    counts = (task.processed, task.written, task.commits, task.restored)
+    return (
+        *map(str, counts),
+        f"{task.restore_ms / 1000:.1f}",
+        f"{task.compute_ms / 1000:.1f}",
+        dropped_text(task.dropped),
+    )
+
+
+def utc(time_ms: int) -> str:
+    """Return a time, to the second."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _took(run: RunRecord) -> str:
+    return "" if run.ended_ms is None else str(timedelta(seconds=round((run.ended_ms - run.started_ms) / 1000)))
+
 
 _SHOWN_ROWS = 5
 _HIDDEN = {"headers", "task", "position"}
@@ -68,7 +181,6 @@ def run(
     """
     from rich.console import Console
 
-    from riverrun.cli.run_report import plan_table
     from riverrun.project.progress_bar import progress_bar
 
     console = Console(emoji=False)
@@ -98,7 +210,6 @@ def run(
 
 
 def _tell(summary: RunSummary, chosen: RunRange, console: Console) -> None:
-    from riverrun.cli.run_report import summary_table
 
     if summary.tasks:
         console.print(summary_table(summary))
@@ -143,3 +254,31 @@ def _readable(value: Any) -> str:
     if isinstance(value, bytearray):
         return str(bytes(value))
     return str(value.asDict(recursive=True)) if hasattr(value, "asDict") else str(value)
+
+
+_NO_LIMIT = 100_000
+"""Columns: lines are as long as they must be."""
+
+
+def runs(
+    context: typer.Context,
+    app: App,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of runs, latest first.")] = 20,
+    *,
+    wide: Annotated[bool, typer.Option("--wide", "-w", metavar="", help="Also show users, ranges and errors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one run per line.")] = False,
+) -> None:
+    """List the bounded runs of an application: when they ran, who started them, and how they ended."""
+    import msgspec
+    from rich.console import Console
+
+    found = settings_of(context).project().app(app).runs(limit)
+    if as_json:
+        for run in found:
+            typer.echo(msgspec.json.encode(run))
+        return
+    console = Console(width=_NO_LIMIT if wide else None, emoji=False)
+    console.print(runs_table(app, found, wide=wide))
+    for run in () if wide else found:
+        if run.error is not None:
+            console.print(f"{utc(run.started_ms)} failed: {run.error}", markup=False, soft_wrap=True)

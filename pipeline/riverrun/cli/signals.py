@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from riverrun.cli.exit_codes import INTERRUPTED
+from riverrun.cli.project import INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,12 +17,11 @@ from riverrun.extras import require_extra
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from riverrun.config.sections.app import AppConfig
+    from riverrun.config.sections import AppConfig
     from riverrun.project.app import App as Application
-    from riverrun.sql.answering.commands import Command, Select
-    from riverrun.sql.answering.inspection import Statements
-    from riverrun.sql.grammar.statements import SetProperty
-    from riverrun.transfers.topics.selecting import Rows, Selecting
+    from riverrun.sql.commands import Command, Select, Statements
+    from riverrun.sql.statements import SetProperty
+    from riverrun.transfers.selecting import Rows, Selecting
 
 _WORDS = (
     *("SHOW", "STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "DESCRIBE", "FUNCTION", "EXPLAIN", "PRINT"),
@@ -82,7 +81,7 @@ def sql(
 
 def _resolve(config: AppConfig, version: str | None) -> None:
     """Write the file of columns of one version, or those of all versions."""
-    from riverrun.sql.resolving import resolve
+    from riverrun.sql.statement_files import resolve
 
     topologies = [config.topology, *config.versions.values()]
     paths = [each for each in topologies if isinstance(each, str) and each.endswith(".sql")]
@@ -137,8 +136,8 @@ class _Shell:
     @classmethod
     def of(cls, found: Application, server: str | None, *, from_topics: bool, as_json: bool) -> _Shell:
         from riverrun.project.pulling import pulled
-        from riverrun.sql.answering.inspection import Statements
-        from riverrun.transfers.topics.selecting import Rows, Selecting
+        from riverrun.sql.commands import Statements
+        from riverrun.transfers.selecting import Rows, Selecting
 
         path = _file_of(found.config, found.version)
         statements = Statements.of(_text(Path(path)), path)
@@ -152,8 +151,8 @@ class _Shell:
         Raises:
             SqlError: If a command has a mistake.
         """
-        from riverrun.sql.answering.commands import parse_commands
-        from riverrun.sql.errors import SqlError
+        from riverrun.sql.commands import parse_commands
+        from riverrun.sql.statements import SqlError
 
         try:
             for command in parse_commands(text):
@@ -163,8 +162,8 @@ class _Shell:
             raise
 
     def _answer(self, command: Command) -> None:
-        from riverrun.sql.answering.commands import InsertValues, Print, Select
-        from riverrun.sql.grammar.statements import SetProperty
+        from riverrun.sql.commands import InsertValues, Print, Select
+        from riverrun.sql.statements import SetProperty
 
         if isinstance(command, SetProperty):
             self._set(command)
@@ -189,7 +188,7 @@ class _Shell:
             self._properties[command.name] = command.value
 
     def _selected(self, select: Select) -> Rows:
-        from riverrun.sql.answering.pull_queries import is_pull, pull_query
+        from riverrun.sql.answers import is_pull, pull_query
 
         if self._pull is None or not is_pull(select, self.statements.catalog):
             return self._selecting.selected(select, self._properties.get("auto.offset.reset", "latest"))

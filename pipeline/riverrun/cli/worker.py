@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from riverrun.cli.figures import show_figures
 from riverrun.cli.project import App, Master, Version, settings_of, tell_of_staging
+from riverrun.cli.run import show_figures
 from riverrun.cli.signals import Ending, end_now, stop_then_end
-from riverrun.config.sections.streams import MOST_INSTANCES, MOST_THREADS
+from riverrun.config.streams import MOST_INSTANCES, MOST_THREADS
 from riverrun.errors import ConfigError
 from riverrun.records import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from riverrun.cluster.channel import InstanceReport
     from riverrun.cluster.deployment import Deployment
+    from riverrun.cluster.instance import InstanceReport
     from riverrun.project.worker import AppWorker
     from riverrun.records import TopicPartition
     from riverrun.worker.states import WorkerState, WorkerSummary
@@ -115,7 +115,7 @@ def _refuse(options: Mapping[str, object], why: str, hint: str) -> None:
 
 
 def _alone(running: Worker, ending: Ending, *, until_caught_up: bool) -> WorkerSummary:
-    from riverrun.hosting.garbage_collection import collect_rarely
+    from riverrun.hosting.process import collect_rarely
 
     tell_of_staging(running.application)
     collect_rarely()

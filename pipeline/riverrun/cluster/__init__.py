@@ -1,6 +1,6 @@
 """Instances of an application as long-lived tasks of a Spark cluster.
 
-`deployment` starts and watches them; `instance` runs in each task and imports no pyspark; `channel` connects the two.
+`deployment` starts and watches them; `instance` runs in each task, imports no pyspark, and has the messages between the two.
 This package may import the worker, its HTTP service, the Spark host, and packages below these.
 """
 

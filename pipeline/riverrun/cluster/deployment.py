@@ -17,16 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from riverrun.cluster.channel import Channel, InstanceReport, Stop
-from riverrun.cluster.instance import InstanceEnd, InstanceWork, host_instance
+from riverrun.cluster.instance import Channel, InstanceEnd, InstanceReport, InstanceWork, Stop, host_instance
 from riverrun.config.checks import check_number
-from riverrun.config.sections.streams import MOST_INSTANCES
+from riverrun.config.streams import MOST_INSTANCES
 from riverrun.errors import EngineError, ProcessingError, StreamsError
-from riverrun.hosting.control.control_tail import ControlTail
-from riverrun.hosting.logs import current_style
-from riverrun.spark.engine.executor_errors import rebuilt_error
-from riverrun.spark.engine.failures import cause_of, missing_module
-from riverrun.spark.engine.text_rows import text_row
+from riverrun.hosting.process import current_style
+from riverrun.hosting.publication import ControlTail
+from riverrun.spark.failures import cause_of, missing_module, rebuilt_error, text_row
 from riverrun.worker.states import summed
 from riverrun.worker.stream_thread.protocol import StreamJob
 

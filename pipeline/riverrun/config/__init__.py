@@ -6,12 +6,19 @@ known name as a hint.
 
 from __future__ import annotations
 
-from riverrun.config.code.attributes import call_attribute, load_attribute
+from riverrun.config.code import call_attribute, load_attribute
+from riverrun.config.parsing import streams_config
 from riverrun.config.project import ProjectConfig
-from riverrun.config.sections.app import AppConfig, OutputKind
-from riverrun.config.sections.parsing import streams_config
-from riverrun.config.sections.streams import AT_LEAST_ONCE, BOUNDED_WALL_CLOCK, EXACTLY_ONCE_V2, StreamsConfig
-from riverrun.config.sections.topology import Optimization, TopologyConfig, parse_optimization
+from riverrun.config.sections import AppConfig, OutputKind
+from riverrun.config.streams import (
+    AT_LEAST_ONCE,
+    BOUNDED_WALL_CLOCK,
+    EXACTLY_ONCE_V2,
+    Optimization,
+    StreamsConfig,
+    TopologyConfig,
+    parse_optimization,
+)
 
 __all__ = [
     "AT_LEAST_ONCE",

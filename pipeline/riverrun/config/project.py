@@ -8,19 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import check_keys, check_path, check_type, kind_of, nearest, read_text, wrong_in_schedule
-from riverrun.config.code.functions import PickledFunction, reference_of
+from riverrun.config.code import PickledFunction, reference_of
+from riverrun.config.parsing import ALLOWED_PROPERTIES, as_written, check_property, setting_named, streams_config
 from riverrun.config.secrets import expanded
-from riverrun.config.sections.app import AppConfig, OutputKind
-from riverrun.config.sections.console import console_settings
-from riverrun.config.sections.parsing import (
-    ALLOWED_PROPERTIES,
-    as_written,
-    check_property,
-    setting_named,
-    streams_config,
-)
-from riverrun.config.sections.schema_registry import schema_registry_settings
-from riverrun.config.sections.streams import SECRETS, StreamsConfig
+from riverrun.config.sections import AppConfig, OutputKind, console_settings, schema_registry_settings
+from riverrun.config.streams import SECRETS, StreamsConfig
 from riverrun.errors import ConfigError
 from riverrun.records import shortened, whole_number
 

@@ -1,37 +1,109 @@
 """One look at a project: the present state of brokers, the control topic, the record of runs, and instances.
 
 A failure is reported in its place, and the rest is read regardless.
+
+Asks the instances of an application for their status, for pages.
+
+Looks at a project repeatedly in a thread of its own, as long as somebody wants to see it.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from riverrun.config.secrets import redacted
-from riverrun.console.instances import Instances
-from riverrun.console.shown import change_object, lag_object, release_object, run_object
+from riverrun.console.shown import change_object, instance_object, lag_object, release_object, run_object
 from riverrun.dsl.builder import StreamsBuilder
 from riverrun.errors import ReleaseError, StreamsError
 from riverrun.hosting.application import load_application
-from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.control.control_topic import ControlTopic
-from riverrun.hosting.control.publication import CONTROL_TOPIC
-from riverrun.hosting.inputs.lags import input_lags
-from riverrun.kafka.reaching import require_answer
-from riverrun.releases.control_topic.registry import Registry, Step, known_release
-from riverrun.spark.planning.runs import RunLog
-from riverrun.worker.group.servers import servers_of
+from riverrun.hosting.control_topic import ControlTopic
+from riverrun.hosting.inputs import input_lags
+from riverrun.hosting.process import SystemClock
+from riverrun.hosting.publication import CONTROL_TOPIC
+from riverrun.kafka.requests import require_answer
+from riverrun.releases.registry import Registry, Step, known_release
+from riverrun.service.peers import Members, NoAnswerError
+from riverrun.spark.runs import RunLog
+from riverrun.worker.group.protocol import servers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from concurrent.futures import Executor
 
     from riverrun.config import AppConfig
     from riverrun.hosting.application import Application
     from riverrun.kafka.admin import Admin
+    from riverrun.project.app import App
     from riverrun.project.riverrun import Riverrun
-    from riverrun.releases.control_topic.registry import Release
+    from riverrun.releases.registry import Release
+
+_MOST_ASKED = 64
+"""Maximum number of instances that are asked; of further ones only the address is shown."""
+
+
+class Instances:
+    """Instances of one application, in all its versions.
+
+    Args:
+        app: The application.
+        threads: Threads in which questions wait for answers.
+    """
+
+    def __init__(self, app: App, threads: Executor) -> None:
+        self._streams = app.config.streams
+        self._token = app.token
+        self._threads = threads
+        self._members: dict[str, Members] = {}
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of pages' addresses: `http` or `https`."""
+        return "https" if self._streams.server_ssl_certificate_location else "http"
+
+    def found(self, application_id: str, servers: list[str]) -> list[dict[str, Any]]:
+        """Ask instances for their status.
+
+        Args:
+            application_id: Their version.
+            servers: Their addresses.
+
+        Returns:
+            The status of each; for an instance that does not answer, the reason.
+        """
+        members = self._members_of(application_id)
+        known = self._threads.map(lambda server: _asked(members, server), servers[:_MOST_ASKED])
+        return [*known, *(_silent(server, "not asked: there are too many") for server in servers[_MOST_ASKED:])]
+
+    def close(self) -> None:
+        """Close connections."""
+        for members in self._members.values():
+            members.close()
+
+    def _members_of(self, application_id: str) -> Members:
+        if application_id not in self._members:
+            self._members[application_id] = Members(self._streams, self._token, application_id)
+        return self._members[application_id]
+
+
+def _asked(members: Members, server: str) -> dict[str, Any]:
+    try:
+        return instance_object(server, members.ask(server, "/status"))
+    except NoAnswerError as error:
+        return _silent(server, str(error))
+    except (AttributeError, KeyError, TypeError):  # something else answers there, or another version of Riverrun
+        return _silent(server, "it does not answer as an instance does")
+
+
+def _silent(server: str, why: str) -> dict[str, Any]:
+    return {"server": server, "state": "unknown", "error": why}
+
 
 _AT_ONCE = 4
 """Maximum number of applications that are read concurrently."""
@@ -172,3 +244,74 @@ def _versions(release: Release, config: AppConfig) -> list[str]:
 
 def _told(error: StreamsError) -> str:
     return redacted(f"{error.message}. {error.hint}" if error.hint else error.message)
+
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 5.0
+_SHARE = 4
+"""The pause after a long look, as a multiple of its duration: brokers have other work."""
+_UNWATCHED_SECONDS = 30.0
+_END_SECONDS = 2.0
+
+
+class Watch:
+    """Keeps the last look at a project.
+
+    Args:
+        look: Looks once; may take any time.
+        every_s: The time between two looks (seconds).
+    """
+
+    def __init__(self, look: Callable[[], dict[str, Any]], every_s: float = EVERY_SECONDS) -> None:
+        self._look = look
+        self._every_s = every_s
+        self._wanted_at = float("-inf")
+        self._is_wanted, self._ends = threading.Event(), threading.Event()
+        self._latest: dict[str, Any] = {"at": None}
+        self._encoded = _event(self._latest)
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread.start()
+
+    @property
+    def latest(self) -> dict[str, Any]:
+        """Return the last look; its `at` is None before the first. Each call keeps the looks going."""
+        self._wanted_at = time.monotonic()
+        self._is_wanted.set()
+        return self._latest
+
+    async def event(self) -> bytes:
+        """Return the last look as a server-sent event."""
+        _ = self.latest
+        return self._encoded
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._ends.set()
+        self._is_wanted.set()
+        self._thread.join(_END_SECONDS)
+
+    def _run(self) -> None:
+        while not self._ends.is_set():
+            if time.monotonic() - self._wanted_at > _UNWATCHED_SECONDS:
+                self._is_wanted.clear()
+                self._is_wanted.wait()
+                continue
+            begun = time.monotonic()
+            found = self._looked()
+            took = time.monotonic() - begun
+            pause = max(self._every_s, _SHARE * took)
+            self._latest = found | {"took_s": round(took, 2), "every_s": round(took + pause, 1)}
+            self._encoded = _event(self._latest)
+            self._ends.wait(pause)
+
+    def _looked(self) -> dict[str, Any]:
+        try:
+            return self._look()
+        except Exception as error:  # a page that stops without explanation would be worse
+            log.exception("the project cannot be looked at")
+            return self._latest | {"error": f"{type(error).__name__}: {error}"}
+
+
+def _event(found: dict[str, Any]) -> bytes:
+    return b"event: state\ndata: " + msgspec.json.encode(found) + b"\n\n"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from riverrun.hosting.inputs.lags import InputLag
-    from riverrun.releases.control_topic.history import Change
-    from riverrun.releases.control_topic.registry import Release
-    from riverrun.releases.control_topic.verdicts import GateVerdict
-    from riverrun.releases.differences.differing import DifferentRow
-    from riverrun.spark.planning.runs import RunRecord
+    from riverrun.hosting.inputs import InputLag
+    from riverrun.releases.history import Change
+    from riverrun.releases.registry import Release
+    from riverrun.releases.rows import DifferentRow
+    from riverrun.releases.verdicts import GateVerdict
+    from riverrun.spark.runs import RunRecord
 
 _MOST_PARTITIONS = 200
 """Maximum number of partitions listed: those that are furthest behind."""

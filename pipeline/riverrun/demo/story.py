@@ -22,12 +22,11 @@ from rich.progress import Progress
 from rich.table import Table
 
 from riverrun.apps.delays import FLIGHTS
-from riverrun.demo.check import compare, expected, published
-from riverrun.demo.data import load, reset
+from riverrun.demo.data import compare, expected, load, published, reset
 from riverrun.errors import ProcessingError
 from riverrun.kafka.admin import Admin
 from riverrun.records import TopicPartition
-from riverrun.releases.control_topic.registry import Registry
+from riverrun.releases.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from riverrun.apps.delays import Stats
     from riverrun.config import ProjectConfig
-    from riverrun.demo.check import Key
+    from riverrun.demo.data import Key
     from riverrun.kafka.embedded.broker import EmbeddedBroker
 
 APP = "delays"

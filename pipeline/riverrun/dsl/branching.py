@@ -9,8 +9,7 @@ from riverrun.arguments import function, optional, refuse_unstarted
 from riverrun.dsl.kinds import STREAM, checked, checked_fields
 from riverrun.dsl.options import validate_name
 from riverrun.errors import TopologyError
-from riverrun.operators.branch import Branch
-from riverrun.operators.stateless import PassThrough
+from riverrun.operators.stateless import Branch, PassThrough
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,10 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from riverrun.arguments import one_of
-from riverrun.dsl.kinds import checked
-from riverrun.dsl.options import Materialized, name_of
-from riverrun.dsl.tables import stored_node, table_store
-from riverrun.dsl.windowed import (
+from riverrun.dsl.grouping import (
     SessionAggregator,
     covered,
     fixed,
@@ -19,6 +16,9 @@ from riverrun.dsl.windowed import (
     windowed_node,
     windowed_store,
 )
+from riverrun.dsl.kinds import checked
+from riverrun.dsl.options import Materialized, name_of
+from riverrun.dsl.tables import stored_node, table_store
 from riverrun.operators.aggregations import Aggregator, StreamAggregate
 from riverrun.operators.stateless import PassThrough
 from riverrun.windows import SessionWindows
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from riverrun.dsl.grouped_streams import KGroupedStream
-    from riverrun.dsl.grouping import Grouping
+    from riverrun.dsl.grouping import FixedWindows, Grouping, OperatorOf
     from riverrun.dsl.ktable import KTable
     from riverrun.dsl.options import Named
     from riverrun.dsl.plan import Plan, TableNode
-    from riverrun.dsl.windowed import FixedWindows, OperatorOf
     from riverrun.processor.operator import Operator
     from riverrun.serde.api import Serde
     from riverrun.state.api import StoreBuilder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from riverrun.dsl.arity import with_key
+from riverrun.dsl.kinds import with_key
 from riverrun.dsl.options import Materialized, TableJoined
 from riverrun.dsl.plan import TABLE_OPTION, Plan, serde_of
 from riverrun.dsl.tables import Derived, stored_node, table_store
@@ -19,7 +19,7 @@ from riverrun.operators.foreign_key_joins import (
 )
 from riverrun.operators.tables import TableSource
 from riverrun.serde.foreign_key import response_serde, subscription_serde
-from riverrun.serde.primitives import BYTES
+from riverrun.serde.serdes import BYTES
 from riverrun.state.api import StoreBuilder, StoreKind
 from riverrun.topology.nodes import RepartitionTopic
 

@@ -9,10 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from riverrun.dsl.cogroup import CogroupedKStream, Cogrouping
-from riverrun.dsl.emit_strategy import EmitStrategy
-from riverrun.dsl.kinds import checked
-from riverrun.dsl.options import Materialized, with_value_serde
-from riverrun.dsl.windowed import (
+from riverrun.dsl.grouping import (
     SessionAggregator,
     burn_store_name,
     fixed,
@@ -20,19 +17,20 @@ from riverrun.dsl.windowed import (
     session_reducer,
     window_aggregate,
 )
+from riverrun.dsl.kinds import checked
+from riverrun.dsl.options import EmitStrategy, Materialized, with_value_serde
 from riverrun.errors import TopologyError
 from riverrun.operators.aggregations import COUNT, Aggregator, StreamAggregate
-from riverrun.serde.primitives import LONG
+from riverrun.serde.serdes import LONG
 from riverrun.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.dsl.grouping import Grouping
+    from riverrun.dsl.grouping import FixedWindows, Grouping
     from riverrun.dsl.ktable import KTable
     from riverrun.dsl.options import Named
     from riverrun.dsl.plan import TableNode
-    from riverrun.dsl.windowed import FixedWindows
     from riverrun.processor.operator import Operator
     from riverrun.state.api import StoreBuilder
 

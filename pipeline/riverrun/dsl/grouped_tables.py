@@ -12,7 +12,7 @@ from riverrun.dsl.plan import Plan, serde_of
 from riverrun.dsl.tables import stored_node, table_store
 from riverrun.operators.table_aggregations import TableAggregate, TableAggregator
 from riverrun.serde.internal import change_serde
-from riverrun.serde.primitives import LONG
+from riverrun.serde.serdes import LONG
 from riverrun.topology.nodes import RepartitionTopic
 
 if TYPE_CHECKING:

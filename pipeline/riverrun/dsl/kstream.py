@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from riverrun.arguments import SINK_TOPIC, function, is_true, optional
-from riverrun.dsl.arity import with_key
 from riverrun.dsl.branching import BranchedKStream
 from riverrun.dsl.grouped_streams import KGroupedStream
 from riverrun.dsl.grouping import Grouping
-from riverrun.dsl.join_kinds import INNER, LEFT, OUTER
-from riverrun.dsl.kinds import JOIN_WINDOWS, STREAM, checked
+from riverrun.dsl.kinds import JOIN_WINDOWS, STREAM, checked, with_key
 from riverrun.dsl.ktable import GlobalKTable, KTable
 from riverrun.dsl.options import (
+    INNER,
+    LEFT,
+    OUTER,
     Grouped,
     Joined,
     Materialized,
@@ -30,21 +31,28 @@ from riverrun.dsl.options import (
 )
 from riverrun.dsl.plan import Plan, connect_stores, repartition, repartition_for_join, serde_of
 from riverrun.dsl.stream_joins import JoinArguments, JoinInput, join_streams
-from riverrun.dsl.stream_table_joins import join_global_table, join_table
-from riverrun.dsl.stream_to_table import read_as_table
-from riverrun.operators.printing import Print
+from riverrun.dsl.stream_table_joins import join_global_table, join_table, read_as_table
 from riverrun.operators.process import UserFixedKeyProcessor
-from riverrun.operators.stateless import Filter, FlatMap, FlatMapValues, Map, MapKey, MapValues, PassThrough, Peek
+from riverrun.operators.stateless import (
+    Filter,
+    FlatMap,
+    FlatMapValues,
+    Map,
+    MapKey,
+    MapValues,
+    PassThrough,
+    Peek,
+    Print,
+)
 from riverrun.processor.suppliers import FIXED_KEY_PROCESSOR, check_supplier, supplied
 from riverrun.topology.nodes import Lineage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from riverrun.dsl.join_kinds import JoinKind
+    from riverrun.dsl.options import JoinKind
     from riverrun.partitioning import StreamPartitioner
-    from riverrun.processor.api import Processor
-    from riverrun.processor.fixed_key import FixedKeyProcessor
+    from riverrun.processor.api import FixedKeyProcessor, Processor
     from riverrun.processor.operator import Operator
     from riverrun.serde.api import Serde
     from riverrun.topology.topology import Topology

@@ -9,9 +9,8 @@ from riverrun.arguments import function, optional
 from riverrun.dsl import tables
 from riverrun.dsl.foreign_key_joins import ForeignKeyJoin, joined_by_foreign_key
 from riverrun.dsl.grouped_tables import KGroupedTable
-from riverrun.dsl.join_kinds import INNER, LEFT, OUTER
 from riverrun.dsl.kinds import TABLE, checked
-from riverrun.dsl.options import Grouped, Materialized, Named, TableJoined, name_of
+from riverrun.dsl.options import INNER, LEFT, OUTER, Grouped, Materialized, Named, TableJoined, name_of
 from riverrun.dsl.suppressed import suppressed_table
 from riverrun.errors import TopologyError
 from riverrun.operators.tables import ToStream
@@ -20,8 +19,8 @@ from riverrun.topology.nodes import Lineage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.dsl.join_kinds import JoinKind
     from riverrun.dsl.kstream import KStream
+    from riverrun.dsl.options import JoinKind
     from riverrun.dsl.plan import Plan, TableNode
     from riverrun.dsl.suppressed import Suppressed
     from riverrun.operators.tables import ValueGetter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from enum import Enum
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from riverrun.arguments import SERDE, TEXT, function, optional
@@ -19,7 +20,38 @@ if TYPE_CHECKING:
     from riverrun.partitioning import Partitions
     from riverrun.records import AutoOffsetReset, ConsumerRecord
     from riverrun.serde.api import Serde
-    from riverrun.state.declared.suppliers import StoreSupplier
+    from riverrun.state.suppliers import StoreSupplier
+
+
+class EmitStrategy(Enum):
+    """Determines when a windowed aggregation forwards results (`org.apache.kafka.streams.kstream.EmitStrategy`, KIP-825)."""
+
+    ON_WINDOW_UPDATE = "on-window-update"
+    ON_WINDOW_CLOSE = "on-window-close"
+
+    @staticmethod
+    def on_window_update() -> EmitStrategy:
+        """Forward every update that the cache lets through. The default."""
+        return EmitStrategy.ON_WINDOW_UPDATE
+
+    @staticmethod
+    def on_window_close() -> EmitStrategy:
+        """Forward each window once, when stream time has passed its end by the grace period. Not for windows without end."""
+        return EmitStrategy.ON_WINDOW_CLOSE
+
+
+@dataclass(frozen=True, slots=True)
+class JoinKind:
+    """Says which sides appear in the result without a partner. Its text is part of fingerprints."""
+
+    left_outer: bool
+    right_outer: bool
+
+
+INNER = JoinKind(left_outer=False, right_outer=False)
+LEFT = JoinKind(left_outer=True, right_outer=False)
+OUTER = JoinKind(left_outer=True, right_outer=True)
+
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -2,6 +2,10 @@
 
 Each call of the DSL appends one or more steps. Steps are written into the topology at `build()`, because only then is
 it known whether a table must be materialised or must forward old values.
+
+Collects names that Kafka Streams generates because users left them out (`InternalResourcesNaming`, KIP-1111).
+
+Generated names contain a number that changes when operators are added upstream. The application then loses its state.
 """
 
 from __future__ import annotations
@@ -11,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.arguments import users_line
 from riverrun.config import Optimization
-from riverrun.dsl.optimizable import Changes, Repartition
-from riverrun.dsl.optimization import merge_repartitions, rewrite_self_joins
-from riverrun.dsl.unnamed import Unnamed
+from riverrun.dsl.optimization import Changes, Repartition, merge_repartitions, rewrite_self_joins
 from riverrun.errors import TopologyError
 from riverrun.operators.stateless import Filter, has_key
 from riverrun.processor.suppliers import connected_stores
@@ -23,12 +25,53 @@ from riverrun.topology.topology import Topology
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from riverrun.dsl.optimizable import SelfJoin
+    from riverrun.dsl.optimization import SelfJoin
     from riverrun.dsl.options import Materialized
     from riverrun.operators.tables import ValueGetter
     from riverrun.partitioning import StreamPartitioner
     from riverrun.processor.operator import OperatorContext
     from riverrun.serde.api import Serde
+
+
+@dataclass(slots=True)
+class Unnamed:
+    """Stores and topics with generated names, in order of creation. A table counts even if no store is needed.
+
+    Args:
+        changelogs: Changelog topics, without the application's prefix.
+        stores: State stores.
+        repartitions: Repartition topics, without the application's prefix.
+    """
+
+    changelogs: list[str] = field(default_factory=list)
+    stores: list[str] = field(default_factory=list)
+    repartitions: list[str] = field(default_factory=list)
+
+    def add_store(self, name: str, *, logging: bool) -> None:
+        """Record a store, and its changelog if it has one."""
+        self.stores.append(name)
+        if logging:
+            self.add_changelog(name)
+
+    def add_changelog(self, store: str) -> None:
+        """Record the changelog of a store."""
+        self.changelogs.append(f"{store}-changelog")
+
+    def check(self) -> None:
+        """Refuse generated names (`ensure.explicit.internal.resource.naming`).
+
+        Raises:
+            TopologyError: If there are any (`InternalTopologyBuilder.checkUnprovidedNames`).
+        """
+        kinds = (
+            ("changelog topic(s)", self.changelogs),
+            ("state store(s)", self.stores),
+            ("repartition topic(s)", self.repartitions),
+        )
+        lines = [f"Following {kind} has not been named: {', '.join(names)}" for kind, names in kinds if names]
+        if lines:
+            hint = "Name them in Materialized, Grouped, Joined, StreamJoined, Repartitioned, Suppressed or Named."
+            raise TopologyError("\n".join(lines), hint=hint)
 
 
 @dataclass(slots=True)

@@ -5,24 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from riverrun.dsl.arity import joiner_with_key
-from riverrun.dsl.optimizable import SelfJoin
+from riverrun.dsl.kinds import joiner_with_key
+from riverrun.dsl.optimization import SelfJoin
 from riverrun.dsl.options import Joined, StreamJoined, validate_name
 from riverrun.dsl.plan import serde_of
 from riverrun.errors import TopologyError
 from riverrun.operators.stateless import PassThrough
 from riverrun.operators.stream_joins import JoinSide, JoinWindow, StreamSelfJoin, StreamStreamJoin
-from riverrun.serde.join_sides import join_side_key, join_side_value
+from riverrun.serde.internal import join_side_key, join_side_value
 from riverrun.state.api import StoreBuilder, StoreKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.dsl.join_kinds import JoinKind
-    from riverrun.dsl.options import Named
+    from riverrun.dsl.options import JoinKind, Named
     from riverrun.dsl.plan import Plan
     from riverrun.serde.api import Serde
-    from riverrun.state.declared.suppliers import StoreSupplier
+    from riverrun.state.suppliers import StoreSupplier
     from riverrun.topology.topology import Topology
     from riverrun.windows import JoinWindows
 

@@ -1,26 +1,109 @@
-"""Writes the nodes and stores of a stream-table join into the plan."""
+"""Writes the nodes and stores of stream-table joins, also with versioned tables, and of `KStream.to_table` into the plan."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from riverrun.dsl.arity import joiner_with_key
-from riverrun.dsl.join_kinds import LEFT
-from riverrun.dsl.options import name_of
-from riverrun.dsl.versioned_joins import VersionedJoin, write_versioned_join
-from riverrun.operators.joins import StreamTableJoin, StreamTableLeftJoin
+from riverrun.dsl.kinds import joiner_with_key
+from riverrun.dsl.options import LEFT, name_of
+from riverrun.dsl.plan import serde_of
+from riverrun.dsl.tables import stored_node, table_store
+from riverrun.errors import TopologyError
+from riverrun.operators.joins import (
+    BufferedStreamTableJoin,
+    StreamTableJoin,
+    StreamTableLeftJoin,
+    StreamVersionedTableJoin,
+)
+from riverrun.operators.tables import TableSource
+from riverrun.serde.serdes import BYTES
+from riverrun.state.api import StoreBuilder, StoreKind
 from riverrun.topology.nodes import Lineage
+from riverrun.windows import millis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
-    from riverrun.dsl.join_kinds import JoinKind
-    from riverrun.dsl.options import Joined, Named
+    from riverrun.dsl.options import Joined, JoinKind, Materialized, Named
     from riverrun.dsl.plan import Plan, TableNode
     from riverrun.dsl.stream_joins import JoinInput
     from riverrun.operators.tables import ValueGetter
-    from riverrun.processor.operator import OperatorContext
+    from riverrun.processor.operator import Operator, OperatorContext
+    from riverrun.serde.api import Serde
     from riverrun.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedJoin:
+    """A join of a stream with a versioned table.
+
+    Args:
+        name: Name of the node.
+        table: The table.
+        joiner: `(value, table_value)` or `(key, value, table_value)`.
+        grace_period: How long records wait; None if they do not.
+        left_join: Whether records without a match are joined with None.
+        key_serde: Serde of the stream's keys, if known.
+        value_serde: Serde of the stream's values, if known.
+    """
+
+    name: str
+    table: TableNode
+    joiner: Callable[..., Any]
+    grace_period: timedelta | None
+    left_join: bool
+    key_serde: Serde[Any] | None
+    value_serde: Serde[Any] | None
+
+    @property
+    def buffer(self) -> str:
+        """Return the name of the store in which records wait."""
+        return f"{self.name}-Buffer"
+
+
+def write_versioned_join(topology: Topology, join: VersionedJoin, parent: str, sources: frozenset[str]) -> None:
+    """Write the join below `parent`.
+
+    Raises:
+        TopologyError: If there is a grace period and the table is not versioned, or its history is shorter.
+    """
+    open_table, function, left_join = join.table.open_getter, joiner_with_key(join.joiner), join.left_join
+    covered = ("left" if left_join else "inner", "versioned", join.joiner)
+    lineage = Lineage.KEPT if left_join else Lineage.OTHER
+
+    def at_once() -> StreamVersionedTableJoin:
+        return StreamVersionedTableJoin(open_table, function, left_join=left_join)
+
+    if join.grace_period is None:
+        topology.add_processor(join.name, at_once, parent, functions=covered, lineage=lineage)
+    else:
+        grace_ms = millis(join.grace_period, "grace period")
+        _check_history(topology, join, grace_ms)
+        serdes = (
+            serde_of(join.key_serde, "keys", join.buffer, "Joined"),
+            serde_of(join.value_serde, "values", join.buffer, "Joined"),
+        )
+        name = join.buffer
+
+        def buffered() -> Operator:
+            return BufferedStreamTableJoin(at_once(), name, serdes, grace_ms)
+
+        topology.add_processor(join.name, buffered, parent, functions=(*covered, grace_ms), lineage=lineage)
+        topology.add_state_store(StoreBuilder(name, StoreKind.KEY_VALUE, BYTES, BYTES), join.name)
+    topology.connect_processor_and_state_stores(join.name, *join.table.materialize())
+    topology.copartition(sources)
+
+
+def _check_history(topology: Topology, join: VersionedJoin, grace_ms: int) -> None:
+    for store in (topology.stores[name] for name in join.table.materialize()):
+        if store.kind is not StoreKind.VERSIONED:
+            message = "KTable must be versioned to use a grace period in a stream table join."
+            raise TopologyError(message, hint="Give the table Materialized(name, history_retention=...).")
+        if grace_ms > store.retention_ms:
+            message = f"History retention must be at least grace period: {store.retention_ms} ms < {grace_ms} ms."
+            raise TopologyError(message)
 
 
 def join_table(
@@ -130,3 +213,36 @@ def _lineage(kind: JoinKind) -> Lineage:
 
 def _operator(kind: JoinKind) -> type[StreamTableJoin | StreamTableLeftJoin]:
     return StreamTableLeftJoin if kind is LEFT else StreamTableJoin
+
+
+def read_as_table(
+    plan: Plan,
+    parent: str,
+    name: str,
+    store_name: str,
+    serdes: tuple[Serde[Any] | None, Serde[Any] | None],
+    options: Materialized[Any, Any],
+) -> TableNode:
+    """Read the output of `parent` as updates of a table.
+
+    Args:
+        plan: Receives the step.
+        parent: The stream's node.
+        name: Name of the table's node.
+        store_name: Name of its store. Unless the options have a name, the store exists only if a downstream operator
+            needs it.
+        serdes: Serdes of keys and values.
+        options: How to store it.
+    """
+    node = stored_node(name, store_name, is_materialized=options.name is not None, is_versioned=options.is_versioned)
+
+    def operator() -> TableSource:
+        return TableSource(store_name if node.is_materialized else None, send_old_values=node.sends_old_values)
+
+    def write(topology: Topology) -> None:
+        topology.add_processor(name, operator, parent, functions=())
+        if node.is_materialized:
+            topology.add_state_store(table_store(plan, store_name, options, *serdes), name)
+
+    plan.add_step(write)
+    return node

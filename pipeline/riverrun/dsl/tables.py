@@ -6,14 +6,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.arguments import is_true
-from riverrun.dsl.arity import with_key
+from riverrun.dsl.kinds import with_key
 from riverrun.dsl.options import Materialized, name_of
 from riverrun.dsl.plan import Plan, TableNode, connect_stores, serde_of
 from riverrun.errors import TopologyError
 from riverrun.operators.table_aggregations import TableRepartitionMap
-from riverrun.operators.table_filters import MappedGetter, TableFilter, TableMapValues
 from riverrun.operators.table_joins import JoinedGetter, JoinSide, TableJoinMerge, TableTableJoin
-from riverrun.operators.table_transforms import TableTransformValues, transformed_getter
+from riverrun.operators.table_transforms import (
+    MappedGetter,
+    TableFilter,
+    TableMapValues,
+    TableTransformValues,
+    transformed_getter,
+)
 from riverrun.operators.tables import StoreGetter
 from riverrun.processor.suppliers import VALUE_TRANSFORMER, check_supplier, connected_stores, supplied
 from riverrun.state.api import StoreBuilder, StoreKind
@@ -22,8 +27,7 @@ from riverrun.windows import millis
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.dsl.join_kinds import JoinKind
-    from riverrun.dsl.options import Named
+    from riverrun.dsl.options import JoinKind, Named
     from riverrun.operators.tables import ValueGetter
     from riverrun.processor.api import ValueTransformerWithKey
     from riverrun.processor.operator import Operator, OperatorContext

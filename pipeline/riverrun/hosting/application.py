@@ -13,9 +13,8 @@ from riverrun.extras import require_extra
 from riverrun.processor.handlers import error_handlers
 from riverrun.processor.timestamps import timestamp_extractor
 from riverrun.runtime.context import Environment
-from riverrun.runtime.layout import without_caches
-from riverrun.runtime.stores.serde_places import with_places
-from riverrun.runtime.task_spec import TaskSpec
+from riverrun.runtime.layout import TaskSpec, without_caches
+from riverrun.runtime.serde_places import with_places
 from riverrun.topology.topology import Topology
 
 if TYPE_CHECKING:

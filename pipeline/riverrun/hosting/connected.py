@@ -7,19 +7,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from riverrun.errors import TopicError
-from riverrun.hosting.control.publication import live_version_of, not_live, require_never_released
+from riverrun.hosting.publication import live_version_of, not_live, require_never_released
 from riverrun.kafka.admin import TopicSpec
 from riverrun.processor.handlers import error_handlers
 from riverrun.processor.timestamps import timestamp_extractor
 from riverrun.runtime.layout import changelog_name, internal_name, is_internal_topic, plan_layout
-from riverrun.state.backends.snapshots import check_url
+from riverrun.state.snapshots import check_url
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from riverrun.hosting.application import Application
-    from riverrun.hosting.control.publication import LiveVersion
+    from riverrun.hosting.publication import LiveVersion
     from riverrun.kafka.admin import Admin, CommittedOffset
     from riverrun.records import TopicPartition
     from riverrun.runtime.layout import Layout

@@ -18,11 +18,9 @@ from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
 from riverrun.errors import OpenTransactionError, TopicError
 from riverrun.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
-from riverrun.kafka.group.group_progress import GroupProgress
-from riverrun.kafka.group.groups import Groups, GroupState
+from riverrun.kafka.groups import GroupProgress, Groups, GroupState
 from riverrun.kafka.leaders import Leaders
-from riverrun.kafka.library.ending import end_in_background
-from riverrun.kafka.library.librdkafka import kept
+from riverrun.kafka.librdkafka import end_in_background, kept
 from riverrun.kafka.requests import REQUEST_SECONDS, Requests
 from riverrun.records import TopicPartition, counted, is_legal_topic
 

@@ -13,10 +13,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from riverrun.errors import MissingOffsetError, StreamsError
+from riverrun.kafka import librdkafka
 from riverrun.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
-from riverrun.kafka.library import librdkafka
-from riverrun.kafka.library.client import CLIENT, quiet
-from riverrun.kafka.library.ending import end_in_background
+from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException
 
 from riverrun.errors import BrokerError, ConfigError, StreamsError, TaskMigratedError, TopicError, UnknownOutcomeError
-from riverrun.kafka.library import librdkafka
+from riverrun.kafka import librdkafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

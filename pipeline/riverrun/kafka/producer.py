@@ -12,10 +12,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from riverrun.errors import BrokerError, RefusedRecordError, TaskMigratedError, TopicError, UnknownOutcomeError
+from riverrun.kafka import librdkafka
 from riverrun.kafka.errors import FENCED, MISSING_HINT, mapped_errors, streams_error
-from riverrun.kafka.library import librdkafka
-from riverrun.kafka.library.client import CLIENT, quiet
-from riverrun.kafka.library.ending import end_in_background
+from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
 from riverrun.kafka.record_times import RecordTimes
 from riverrun.records import counted
 

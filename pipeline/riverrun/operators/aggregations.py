@@ -1,30 +1,116 @@
-"""Aggregations of a stream by key, with and without windows."""
+"""Aggregations of a stream by key, with and without windows.
+
+Lines of aggregations: they find the bytes of a key, and the key's entry in a store.
+
+Finds the windows of an emit-final aggregation that have closed: `EmitStrategy.on_window_close()`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from riverrun.operators.fold_lines import bytes_lines, entry_lines, lines_by_key
-from riverrun.operators.forwarding import cache_forwards
-from riverrun.operators.table_store import TableStore
-from riverrun.processor.drops import DropReason
-from riverrun.processor.fused import NotFused, block, lines_of, written
+from riverrun.operators.tables import TableStore, cache_forwards
+from riverrun.processor.handlers import DropReason
+from riverrun.processor.operator import NotFused, block, lacking, lines_of, written
 from riverrun.records import Change, ValueAndTimestamp
 from riverrun.state.folds import Constantly, step
 from riverrun.windows import MAX_TIME_MS, OwnWindows, TimeWindows, UnlimitedWindows, Window, Windowed, end_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from riverrun.operators.emit import ClosingWindows
-    from riverrun.processor.fused import Site
-    from riverrun.processor.operator import OperatorContext
+    from riverrun.processor.operator import OperatorContext, Site
     from riverrun.records import Headers
+    from riverrun.serde.api import Serde
     from riverrun.state.access import CachedFold
     from riverrun.state.codec import Folded
     from riverrun.state.folds import Fold, FoldCode
     from riverrun.state.store_types import WindowStore
+
+KEY_AS_BYTES = "key_as_bytes"
+"""Numbers the names in generated lines."""
+
+
+def bytes_lines(at: Site, fold: CachedFold) -> str:
+    """Return the lines that find a key's bytes: those that it was read from, or those that the store writes."""
+    if at.raw_key is not None:
+        return f"{KEY_AS_BYTES} = {at.raw_key}"
+    written = f"{KEY_AS_BYTES} = {at.named('bytes', fold.keys.serialize)}({at.key})"
+    refused = f"raise {at.named('refused', fold.keys.refused)}({at.key}, error) from error"
+    return f"{block('try:', written)}\n{block('except Exception as error:', refused)}"
+
+
+def entry_lines(at: Site, fold: CachedFold, start: str | None = None) -> str:
+    """Return the lines that find the entry of a key and add the record to it.
+
+    Args:
+        at: Place of the lines, after those of `bytes_lines`.
+        fold: The aggregation.
+        start: Name of the variable with the window's start; None without windows.
+    """
+    found = fold.finding(at.named, KEY_AS_BYTES, at.key_as_read, start)
+    return f"{found}\n{fold.updating(at.named, at.key, at.value, at.item, at.place)}"
+
+
+def lines_by_key(at: Site, fold: CachedFold) -> str:
+    """Return the lines of an aggregation without windows; the operator handles records without a key or value."""
+    refused = block(f"if {lacking(at, at.lacks_key)}:", at.process)
+    return f"{refused}\n{block('else:', bytes_lines(at, fold), entry_lines(at, fold))}"
+
+
+class ClosingWindows:
+    """The windows that have not been forwarded yet, in order of closing time, start and serialized key.
+
+    Kafka Streams stores the record that closes windows, then looks the closed windows up in the store. It loses those that this
+    record makes the store forget, and forwards closed windows at most once per interval of the wall clock.
+
+    Here the operator asks before it stores each record. No window is lost, and results do not depend on the clock.
+
+    Args:
+        store: Name of the store. The time up to which windows have been forwarded is kept under it with the committed offsets.
+        key_serde: Serde of the inner keys.
+    """
+
+    def __init__(self, store: str, key_serde: Serde[Any]) -> None:
+        self._store = store
+        self._key_bytes = key_serde.serialize
+        self._key_of = key_serde.deserialize
+        self._waiting: list[tuple[int, int, bytes]] = []
+        self._context: OperatorContext
+        self.last_close = -1
+        """Time up to which windows have been forwarded, ms; -1 if none was."""
+
+    def init(self, context: OperatorContext, stored: Iterable[tuple[int, int, Any]]) -> None:
+        """Continue where the last task stopped: `stored` yields `(closes_ms, start_ms, key)` of every window in the store."""
+        self._context = context
+        known = context.processor_metadata(self._store)
+        self.last_close = -1 if known is None else known
+        windows = ((closes, start, self._key_bytes(key)) for closes, start, key in stored)
+        self._waiting = [window for window in windows if window[0] > self.last_close]
+        heapify(self._waiting)
+
+    def opened(self, closes_ms: int, start: int, key: Any) -> None:
+        """Add a new window, which closes when stream time, less grace, reaches `closes_ms`."""
+        heappush(self._waiting, (closes_ms, start, self._key_bytes(key)))
+
+    def closed(self, close_ms: int) -> Iterator[tuple[int, int, Any]]:
+        """Yield `(closes_ms, start_ms, key)` of the windows that close up to `close_ms`, each once."""
+        waiting = self._waiting
+        if not waiting or waiting[0][0] > close_ms:
+            return
+        closes, given = -1, set[tuple[int, int, bytes]]()
+        while waiting and waiting[0][0] <= close_ms:
+            window = heappop(waiting)
+            if window[0] != closes:
+                closes, given = window[0], set()
+            if window not in given:  # reopened windows and merged sessions are announced again
+                given.add(window)
+                yield window[0], window[1], self._key_of(window[2])
+        self.last_close = close_ms
+        self._context.set_processor_metadata(self._store, close_ms)
+
 
 _made = tuple.__new__
 """Makes a named tuple in half the time that a call of its class takes."""

@@ -13,10 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import BrokerError, SerializationError
-from riverrun.processor.drops import DropReason
+from riverrun.processor.handlers import DropReason
 from riverrun.records import ValueAndTimestamp
-from riverrun.serde.foreign_key import Instruction, Subscription, SubscriptionResponse, combined_key
-from riverrun.serde.murmur3 import hash128
+from riverrun.serde.foreign_key import Instruction, Subscription, SubscriptionResponse, combined_key, hash128
 from riverrun.state.values import shown
 
 if TYPE_CHECKING:

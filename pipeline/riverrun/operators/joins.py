@@ -1,26 +1,38 @@
-"""Joins of a stream with a table."""
+"""Joins of a stream with a table, or with a versioned table, whose value at the record's own time it meets (KIP-914)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from riverrun.operators.stateless import OfValues, call_of, written_as
-from riverrun.operators.table_filters import MappedGetter
+from riverrun.operators.table_transforms import MappedGetter
 from riverrun.operators.tables import StoreGetter
-from riverrun.processor.drops import DropReason
-from riverrun.processor.fused import block, lacking, lines_of
+from riverrun.processor.handlers import DropReason
+from riverrun.processor.operator import block, lacking, lines_of
+from riverrun.serde.internal import (
+    BufferedRecord,
+    buffer_key,
+    buffered_key_of,
+    decode_buffered,
+    encode_buffered,
+    sequence_of,
+)
 from riverrun.state.access import LooksUpInParts
 from riverrun.state.cache import UNREAD
+from riverrun.state.codec import StoredKeys
+from riverrun.state.values import StoredValues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from riverrun.operators.tables import ValueGetter
-    from riverrun.processor.fused import Row, Site
-    from riverrun.processor.operator import OperatorContext
-    from riverrun.records import Headers
+    from riverrun.processor.operator import OperatorContext, Row, Site
+    from riverrun.records import Headers, RecordMetadata
+    from riverrun.serde.api import Serde
     from riverrun.state.access import CachedLookup
+    from riverrun.state.store_types import KeyValueStore
 
 
 class StreamTableJoin:
@@ -218,3 +230,139 @@ def _joined_lines(
         return f"{missing}{made}{at.below(value=written.joined(at, items))}"
     arguments = f"{at.value}, {other}" if isinstance(joiner, OfValues) else f"{at.key}, {at.value}, {other}"
     return f"{made}{at.own('value')} = {at.named('joiner', inner)}({arguments})\n{at.below(value=at.own('value'))}"
+
+
+class StreamVersionedTableJoin:
+    """Looks up each record's key as of the record's time (`KStreamKTableJoinProcessor`).
+
+    Null keys and null values are dropped; left joins drop only null values.
+
+    Args:
+        open_table: Opens the table's lookup in a task; the lookup takes `(key, as_of_ms)`.
+        joiner: `(key, value, table_value or None) -> value`.
+        left_join: Whether records without a match are joined with None.
+    """
+
+    def __init__(
+        self,
+        open_table: Callable[[OperatorContext], ValueGetter],
+        joiner: Callable[[Any, Any, Any], Any],
+        *,
+        left_join: bool,
+    ) -> None:
+        self._open_table = open_table
+        self._joiner = joiner
+        self._left_join = left_join
+        self._context: OperatorContext
+        self._lookup: ValueGetter
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the table and bind the children."""
+        self._context = context
+        self._lookup = self._open_table(context)
+
+    def accepts(self, key: Any, value: Any) -> bool:
+        """Return whether a record is joined at all; count it as dropped if not."""
+        if value is None or (key is None and not self._left_join):
+            self._context.drop(DropReason.NULL_KEY_OR_VALUE)
+            return False
+        return True
+
+    def joined(self, key: Any, value: Any, timestamp: int) -> tuple[Any, bool]:
+        """Return the result of one record, and whether there is one."""
+        found = None if key is None else self._lookup(key, timestamp)
+        if found is None and not self._left_join:
+            return None, False
+        return self._joiner(key, value, None if found is None else found.value), True
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Join one record."""
+        if self.accepts(key, value):
+            result, matches = self.joined(key, value, timestamp)
+            if matches:
+                self._context.forward(key, result, timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class BufferedStreamTableJoin:
+    """Keeps records back until no update of the table is expected for their time (KIP-923).
+
+    A record waits until stream time has passed its own by the grace period. One that is older on arrival is joined at once.
+    Waiting records are forwarded in order of time, key and arrival, with their own headers and place.
+
+    Args:
+        join: Joins a record when it is due.
+        store: Name of the store that keeps waiting records.
+        serdes: Serdes of the stream's keys and values.
+        grace_ms: The grace period.
+    """
+
+    def __init__(
+        self, join: StreamVersionedTableJoin, store: str, serdes: tuple[Serde[Any], Serde[Any]], grace_ms: int
+    ) -> None:
+        self._join = join
+        self._store_name = store
+        self._keys, self._values = StoredKeys(store, serdes[0]), StoredValues(store, serdes[1])
+        self._grace_ms = grace_ms
+        self._waiting: list[bytes] = []
+        self._places: dict[bytes, RecordMetadata | None] = {}
+        self._observed = -1
+        self._sequence = 0
+        self._store: KeyValueStore[bytes, bytes]
+        self._context: OperatorContext
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the table and the buffer; records that waited before a restart wait on."""
+        self._context = context
+        self._join.init(context)
+        self._store = context.get_state_store(self._store_name)
+        for store_key, data in self._store.all():
+            self._waiting.append(store_key)  # in order of keys, so it is a heap
+            self._observed = max(self._observed, decode_buffered(data).timestamp)
+            self._sequence = max(self._sequence, sequence_of(store_key))
+
+    def times(self) -> tuple[int, ...]:
+        """Return the highest time so far, ms, and how many records have waited, which orders records of one time."""
+        return (self._observed, self._sequence)
+
+    def resume(self, times: Sequence[int]) -> None:
+        """Continue from the committed times, so that late records stay late."""
+        self._observed, self._sequence = times
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Let one record wait, or join it if it is late; then join the records that have waited long enough."""
+        if not self._join.accepts(key, value):
+            return
+        if key is None or timestamp < self._observed - self._grace_ms:
+            self._join.process(key, value, timestamp, headers)
+            return
+        self._observed = max(self._observed, timestamp)
+        self._sequence += 1
+        store_key = buffer_key(timestamp, self._keys.written(key), self._sequence)
+        metadata = self._context.record_metadata
+        self._places[store_key] = metadata  # it finds the input record; metadata that is read back may not
+        record = BufferedRecord(timestamp, headers, metadata, self._values.written(key, value))
+        self._store.put(store_key, encode_buffered(record))
+        heappush(self._waiting, store_key)
+        self._emit_until(self._observed - self._grace_ms)
+
+    def _emit_until(self, time_ms: int) -> None:
+        if time_ms < 0:
+            return
+        first_kept = buffer_key(time_ms + 1, b"", 0)
+        while self._waiting and self._waiting[0] < first_kept:
+            self._emit(heappop(self._waiting))
+
+    def _emit(self, store_key: bytes) -> None:
+        data, place = self._store.delete(store_key), self._places.pop(store_key, None)
+        if data is None:
+            return
+        record, key = decode_buffered(data), self._keys.read(buffered_key_of(store_key))
+        result, matches = self._join.joined(key, self._values.read(key, record.value), record.timestamp)
+        if matches:
+            self._context.forward_as(place or record.metadata, key, result, record.timestamp, record.headers)
+
+    def close(self) -> None:
+        """Leave the store open: the task closes it."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from riverrun.operators.forwarding import cache_forwards
-from riverrun.processor.drops import DropReason
+from riverrun.operators.tables import cache_forwards
+from riverrun.processor.handlers import DropReason
 from riverrun.records import Change, ValueAndTimestamp
 from riverrun.state.values import is_atom
 from riverrun.windows import SessionWindows, Window, Windowed
@@ -13,8 +13,7 @@ from riverrun.windows import SessionWindows, Window, Windowed
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from riverrun.operators.aggregations import Aggregator
-    from riverrun.operators.emit import ClosingWindows
+    from riverrun.operators.aggregations import Aggregator, ClosingWindows
     from riverrun.operators.tables import ValueGetter
     from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from riverrun.operators.forwarding import cache_forwards
-from riverrun.processor.drops import DropReason
+from riverrun.operators.tables import cache_forwards
+from riverrun.processor.handlers import DropReason
 from riverrun.records import Change, ValueAndTimestamp
 from riverrun.windows import SlidingWindows, Window, Windowed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from riverrun.operators.aggregations import Aggregator
-    from riverrun.operators.emit import ClosingWindows
+    from riverrun.operators.aggregations import Aggregator, ClosingWindows
     from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers
     from riverrun.state.store_types import WindowStore

@@ -1,18 +1,26 @@
-"""Operators without state, which leave timestamps and headers unchanged."""
+"""Operators without state, which leave timestamps and headers unchanged.
+
+Sends each record down one of several branches (`KStreamBranch`).
+
+Writes records as text for inspection (`KStreamPrint`).
+"""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from riverrun.arguments import is_true, refuse_unstarted
-from riverrun.processor.fused import block, lines_of
+from riverrun.errors import TopologyError
+from riverrun.processor.operator import block, lines_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+    from typing import TextIO
 
-    from riverrun.processor.fused import Site
-    from riverrun.processor.operator import OperatorContext
+    from riverrun.processor.operator import OperatorContext, Site
     from riverrun.records import Headers
 
 
@@ -296,3 +304,88 @@ class PassThrough:
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+class Branch:
+    """Forwards a record to the child of the first predicate that holds, or to the default child; drops it if there is none.
+
+    Args:
+        predicates: `(key, value) -> bool`, in order.
+        children: Names of the nodes of the branches, in the same order; one more is the default branch.
+    """
+
+    def __init__(self, predicates: Sequence[Callable[[Any, Any], bool]], children: Sequence[str]) -> None:
+        self.predicates = predicates
+        self.children = children
+        self._ways: list[tuple[Callable[[Any, Any], bool], Callable[[Any, Any, int, Headers], None]]] = []
+        self._default: Callable[[Any, Any, int, Headers], None] | None = None
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        ways = [context.forward_to(child) for child in self.children]
+        self._ways = list(zip(self.predicates, ways, strict=False))
+        self._default = ways[-1] if len(ways) > len(self.predicates) else None
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Forward to one child, or drop."""
+        for predicate, forward in self._ways:
+            kept = predicate(key, value)
+            if kept is True or (kept is not False and is_true(kept)):
+                forward(key, value, timestamp, headers)
+                return
+        if self._default is not None:
+            self._default(key, value, timestamp, headers)
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        ways, word = [], "if"
+        for number, (predicate, child) in enumerate(zip(self.predicates, self.children, strict=False)):
+            ways.append(block(f"{word} {test_of(at, f'predicate_{number}', predicate)}:", at.to(child)))
+            word = "elif"
+        if len(self.children) > len(self.predicates):
+            default = at.to(self.children[-1])
+            ways.append(block("else:", default) if ways else default)
+        return "\n".join(ways)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class Print:
+    """Writes a line `[label]: text` per record, to standard output or to a file.
+
+    Args:
+        label: Text before each record.
+        mapper: `(key, value) -> text`.
+        path: The file to append to; None for standard output.
+
+    Raises:
+        TopologyError: In `init`, if the file cannot be written.
+    """
+
+    def __init__(self, label: str, mapper: Callable[[Any, Any], str], path: Path | None) -> None:
+        self._label = label
+        self._mapper = mapper
+        self._path = path
+        self._file: TextIO | None = None
+
+    def init(self, context: OperatorContext) -> None:  # noqa: ARG002 - forwards nothing
+        """Open the file."""
+        if self._path is None:
+            return
+        try:
+            self._file = self._path.open("a", encoding="utf-8")
+        except OSError as error:
+            message = f"Unable to write stream to file at [{self._path}]: {error}"
+            raise TopologyError(message) from error
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ARG002 - an operator
+        """Write one line."""
+        text = self._mapper(key, value)
+        refuse_unstarted(text, "The mapper of print()")
+        print(f"[{self._label}]: {text}", file=self._file or sys.stdout, flush=self._file is None)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()

@@ -9,16 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from riverrun.processor.drops import DropReason
-from riverrun.serde.join_sides import JoinSideKey, JoinSideValue
+from riverrun.processor.handlers import DropReason
+from riverrun.serde.internal import JoinSideKey, JoinSideValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers
-    from riverrun.state.stores.join_window import JoinWindowStateStore
-    from riverrun.state.stores.list_values import ListValueStateStore
+    from riverrun.state.stores.join_window import JoinWindowStateStore, ListValueStateStore
     from riverrun.windows import JoinWindows
 
 _NEVER = 2**63 - 1

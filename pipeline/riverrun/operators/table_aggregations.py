@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ProcessingError
-from riverrun.operators.fold_lines import lines_by_key
+from riverrun.operators.aggregations import lines_by_key
 from riverrun.operators.stateless import pair_of
-from riverrun.operators.table_store import TableStore
+from riverrun.operators.tables import TableStore
 from riverrun.records import Change
 from riverrun.state.folds import step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.processor.fused import Site
-    from riverrun.processor.operator import OperatorContext
+    from riverrun.processor.operator import OperatorContext, Site
     from riverrun.records import Headers
     from riverrun.state.codec import Folded
 

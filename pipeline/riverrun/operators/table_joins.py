@@ -6,9 +6,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from riverrun.operators.table_store import TableStore
-from riverrun.operators.tables import StoreGetter, open_forwarded
-from riverrun.processor.drops import DropReason
+from riverrun.operators.tables import StoreGetter, TableStore, open_forwarded
+from riverrun.processor.handlers import DropReason
 from riverrun.records import Change, ValueAndTimestamp
 from riverrun.state.values import is_atom
 

@@ -1,12 +1,15 @@
-"""Tables whose values a user's transformer makes, possibly with stores."""
+"""Operators that change a table value by value: by filters, by functions, or by a user's transformer with stores."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from riverrun.errors import ProcessingError
-from riverrun.operators.table_store import TableStore
-from riverrun.operators.user_context import UserContext
+from riverrun.operators.process import UserContext
+from riverrun.operators.stateless import call_of, written_as
+from riverrun.operators.tables import TableStore, open_forwarded
+from riverrun.processor.operator import NotFused, block
 from riverrun.processor.suppliers import VALUE_TRANSFORMER, supplied
 from riverrun.records import Change, ValueAndTimestamp
 
@@ -15,8 +18,138 @@ if TYPE_CHECKING:
 
     from riverrun.operators.tables import ValueGetter
     from riverrun.processor.api import ValueTransformerWithKey
-    from riverrun.processor.operator import OperatorContext
+    from riverrun.processor.operator import OperatorContext, Site
     from riverrun.records import Headers, Record
+
+
+@dataclass(frozen=True, slots=True)
+class MappedGetter:
+    """Opens the lookup of a table without a store, which computes `compute(key, value)` from the parent's value.
+
+    Values for which it returns None are not in the table.
+    """
+
+    open_parent: Callable[[OperatorContext], ValueGetter]
+    compute: Callable[[Any, Any], Any]
+
+    def __call__(self, context: OperatorContext) -> ValueGetter:
+        """Open the lookup."""
+        return self._computed(self.open_parent(context))
+
+    def open_forwarded(self, context: OperatorContext) -> ValueGetter | None:
+        """Open the lookup of what the parent has forwarded."""
+        parent = open_forwarded(self.open_parent, context)
+        return None if parent is None else self._computed(parent)
+
+    def _computed(self, parent: ValueGetter) -> ValueGetter:
+        compute = self.compute
+
+        def get(key: Any, *as_of: int) -> ValueAndTimestamp[Any] | None:
+            found = parent(key, *as_of)
+            value = None if found is None else compute(key, found.value)
+            return None if found is None or value is None else ValueAndTimestamp(value, found.timestamp)
+
+        return get
+
+
+class TableFilter:
+    """Keeps the rows for which a predicate holds (`KTableFilter`).
+
+    A row that does not pass is forwarded as a deletion, unless old values are sent and show that the row was not there before.
+
+    Args:
+        keep: `(key, value) -> value` if the row passes, else None; not called for deletions.
+        store: Name of the store, or None if the rows are looked up in the parent.
+        send_old_values: Whether updates carry the values they replaced.
+        is_versioned: Whether the parent is a versioned table; then every deletion is forwarded.
+    """
+
+    def __init__(
+        self, keep: Callable[[Any, Any], Any], store: str | None, *, send_old_values: bool, is_versioned: bool
+    ) -> None:
+        self._keep = keep
+        self._store_name = store
+        self._send_old_values = send_old_values
+        self._skips_nothing = send_old_values and not is_versioned
+        self._store: TableStore | None = None
+        self._forward: Callable[[Any, Any, int, Headers], None]
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the children."""
+        self._forward = context.forward
+        if self._store_name is not None:
+            self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
+
+    def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
+        """Filter one update."""
+        new = None if value.new is None else self._keep(key, value.new)
+        old = self._old(key, value.old)
+        if self._skips_nothing and new is None and old is None:
+            return
+        if self._store is not None:
+            self._store.update(key, new, old, timestamp, headers)
+        else:
+            self._forward(key, Change(new, old, value.is_latest), timestamp, headers)
+
+    def _old(self, key: Any, old: Any) -> Any:
+        if not self._send_old_values:
+            return None
+        if self._store is None:
+            return None if old is None else self._keep(key, old)
+        found = self._store.get(key)
+        return None if found is None else found.value
+
+    def close(self) -> None:
+        """Leave the store open: the task closes it."""
+
+
+class TableMapValues:
+    """Maps each value of a table (`KTableMapValues`); deletions stay deletions.
+
+    Args:
+        mapper: `(key, value) -> value`; not called for deletions.
+        store: Name of the store, or None if values are computed from the parent's.
+        send_old_values: Whether updates carry the values they replaced.
+    """
+
+    def __init__(self, mapper: Callable[[Any, Any], Any], store: str | None, *, send_old_values: bool) -> None:
+        self._mapper = mapper
+        self._store_name = store
+        self._send_old_values = send_old_values
+        self._store: TableStore | None = None
+        self._forward: Callable[[Any, Any, int, Headers], None]
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the children."""
+        self._forward = context.forward
+        if self._store_name is not None:
+            self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
+
+    def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
+        """Map one update."""
+        new = None if value.new is None else self._mapper(key, value.new)
+        if self._store is not None:
+            self._store.update(key, new, self._store.replaced(key), timestamp, headers)
+            return
+        old = None if not self._send_old_values or value.old is None else self._mapper(key, value.old)
+        self._forward(key, Change(new, old, value.is_latest), timestamp, headers)
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        if self._store_name is not None or self._send_old_values:
+            message = "its table is kept, or tells what an update replaced"
+            raise NotFused(message)
+        given, new, written = at.own("given"), at.own("new"), written_as(self._mapper)
+        if written is None:
+            mapped = f"{new} = {call_of(at.on(given), 'mapper', self._mapper)}"
+        else:
+            row = written.row(at.on(given))
+            mapped = f"{row.lines}\n{new} = {row.whole}"
+        present = block("else:", mapped)
+        return f"{given} = {at.new}\n{block(f'if {given} is None:', f'{new} = None')}\n{present}\n{at.updated(new)}"
+
+    def close(self) -> None:
+        """Leave the store open: the task closes it."""
 
 
 def transformed_getter(

@@ -2,20 +2,29 @@
 
 An operator gets key, value, timestamp and headers as arguments and calls `context.forward` with the same four. The
 task binds `forward` to the children once, so a chain of operators is a chain of plain calls.
+
+The contract of operators that generated functions have as lines, where others are called.
+
+`riverrun.runtime.fusion` writes the functions. An operator writes its lines next to its `process`, and they do just
+that: tests compare the two.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from riverrun.processor.api import ProcessingContext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from riverrun.processor.drops import DropReason
+    from riverrun.processor.handlers import DropReason
     from riverrun.records import Headers
+    from riverrun.state.access import CachedFold
     from riverrun.state.api import CachedUpdate, Place
+    from riverrun.state.folds import Fold
 
 T = TypeVar("T")
 
@@ -117,3 +126,226 @@ class MaySchedule(Protocol):
     """An operator that may ask for punctuations: behind each record its task looks whether one is due."""
 
     may_schedule: ClassVar[bool]
+
+
+class NotFused(Exception):  # noqa: N818 - it is no error
+    """An operator has no lines and is called; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A value that is a tuple, taken apart: a generated function makes it only where it is needed as a whole.
+
+    Args:
+        items: Expressions for its items, which may be written several times.
+        lines: The lines that these need before them.
+    """
+
+    items: tuple[str, ...]
+    lines: str = ""
+
+    @property
+    def whole(self) -> str:
+        """An expression for all of it."""
+        return f"({' '.join(f'{item},' for item in self.items)})"
+
+
+class Site(Protocol):
+    """The place in a generated function where the lines of an operator go.
+
+    Lines may name `timestamp`, `headers` and `context` of the current record, and whatever `named` and `own` return.
+    """
+
+    @property
+    def key(self) -> str:
+        """The name of the record's key."""
+        ...
+
+    @property
+    def key_items(self) -> tuple[str, ...] | None:
+        """Expressions for the items of a key that is a tuple, None for those of a null key; None if it is not taken apart."""
+        ...
+
+    @property
+    def lacks_key(self) -> str:
+        """A test: whether the key is null."""
+        ...
+
+    @property
+    def value(self) -> str:
+        """An expression: its value."""
+        ...
+
+    @property
+    def is_row(self) -> bool:
+        """Whether the value is a tuple that is taken apart, and never None."""
+        ...
+
+    @property
+    def new(self) -> str:
+        """An expression: the new value, where the value is the update of a table."""
+        ...
+
+    @property
+    def raw_key(self) -> str | None:
+        """The name of the bytes that the key was read from; None if they are not known."""
+        ...
+
+    @property
+    def key_as_read(self) -> str:
+        """An expression: the key. Where keys are only counted, `key` names its bytes."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """An expression: the topic, partition and offset of the current record."""
+        ...
+
+    @property
+    def process(self) -> str:
+        """A statement: the call of the operator with the record."""
+        ...
+
+    @property
+    def stores(self) -> Mapping[str, Any]:
+        """The task's stores by name; they are open."""
+        ...
+
+    def named(self, name: str, thing: Any) -> str:
+        """Return the name in the function for a thing of the operator's."""
+        ...
+
+    def own(self, name: str) -> str:
+        """Return the name of a variable that no other operator has."""
+        ...
+
+    def folding(self, store: str, fold: Fold) -> CachedFold:
+        """Return the aggregation into a store in parts, one for all functions.
+
+        Raises:
+            NotFused: If the store has to be called.
+        """
+        ...
+
+    def on(self, value: str | Row) -> Site:
+        """Return the place with another value, for a function that takes that: it names things of its own."""
+        ...
+
+    def item(self, number: int) -> str:
+        """Return an expression for an item of the value, which is a tuple."""
+        ...
+
+    def below(self, key: str | None = None, value: str | Row | None = None) -> str:
+        """Return the lines of the operator's children, given the names of key and value where these are others.
+
+        Args:
+            key: Names the key.
+            value: Names the value, or has its items.
+        """
+        ...
+
+    def updated(self, new: str) -> str:
+        """Return the lines of the children of a table's operator, which get an update: a new value, and no old one."""
+        ...
+
+    def to(self, child: str) -> str:
+        """Return the lines of one child."""
+        ...
+
+
+@runtime_checkable
+class Fused(Protocol):
+    """An operator that has lines."""
+
+    def lines(self, at: Site) -> str:
+        """Return the lines that do with a record what `process` does with it.
+
+        Raises:
+            NotFused: If it has to be called, here or anywhere.
+        """
+        ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """An operator that may have nothing to do with records but to count them."""
+
+    def reads_records(self, folding: Callable[[str, Fold], CachedFold]) -> bool:
+        """Tell whether keys and values matter to its lines.
+
+        Args:
+            folding: That of a `Site`.
+        """
+        ...
+
+
+WRITTEN_AS = "riverrun_written_as"
+"""Names the attribute of a function that is one of the following, or of an aggregation's a `FoldCode`."""
+
+
+def written(function: Callable[..., Any], how: Any) -> Any:
+    """Return a function that generated functions have as lines.
+
+    Args:
+        function: The function, which does just that.
+        how: These lines.
+    """
+    setattr(function, WRITTEN_AS, how)
+    return function
+
+
+def lines_of(function: Any) -> Any:
+    """Return what `written` said of a function; None if it has to be called."""
+    return getattr(function, "__dict__", {}).get(WRITTEN_AS)  # not its attributes: objects of mocks have any
+
+
+class WritesRow(Protocol):
+    """Of a function of a value, or of key and value, that makes a tuple of a tuple."""
+
+    def row(self, at: Site) -> Row:
+        """Return the tuple that it makes of the value at a place, which is not None."""
+        ...
+
+
+class WritesTest(Protocol):
+    """Of a predicate of tuples."""
+
+    def test(self, at: Site) -> Row:
+        """Return the only item, which tells whether the value at a place passes; that is not None."""
+        ...
+
+
+class WritesJoin(Protocol):
+    """Of a function of two values, or of a key and two values, that makes a tuple of tuples."""
+
+    @property
+    def width(self) -> int:
+        """Number of items of the other value; without one, each is None."""
+        ...
+
+    def joined(self, at: Site, other: Callable[[int], str]) -> Row:
+        """Return the tuple that it makes of the value at a place, which is not None, and another.
+
+        Args:
+            at: The place.
+            other: Returns an expression for an item of the other value.
+        """
+        ...
+
+
+def lacking(at: Site, *others: str) -> str:
+    """Return the test whether the value is None, which a row never is, or one of other tests is true."""
+    return " or ".join((*(() if at.is_row else (f"{at.value} is None",)), *others)) or "False"
+
+
+def block(head: str, *lines: str) -> str:
+    """Return a compound statement: its head, and the lines within it.
+
+    >>> print(block("if a:", block("if b:", ""), "c = 1"))
+    if a:
+        if b:
+            pass
+        c = 1
+    """
+    body = "\n".join(line for line in lines if line) or "pass"
+    return f"{head}\n{indent(body, '    ')}"

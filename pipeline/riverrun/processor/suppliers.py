@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from riverrun.arguments import function, name_of_function, refuse_unstarted
 from riverrun.errors import ProcessingError, TopologyError
-from riverrun.processor.api import Processor, ValueTransformerWithKey
-from riverrun.processor.fixed_key import FixedKeyProcessor, FixedKeyRecord
+from riverrun.processor.api import FixedKeyProcessor, FixedKeyRecord, Processor, ValueTransformerWithKey
 from riverrun.records import Record
 
 if TYPE_CHECKING:

@@ -6,44 +6,46 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.project.bounded import MAX_RECORDS_PER_SLICE, BoundedRun
 from riverrun.project.chosen_version import ChosenVersion
-from riverrun.project.operations.checks import check_published, checks_of
-from riverrun.project.operations.description import described, generated_code
-from riverrun.project.operations.instances import asked
-from riverrun.project.operations.live import LiveOptions, new_deployment, new_sole_worker, new_worker
-from riverrun.project.operations.places import lag_of, status_of
-from riverrun.project.operations.runs import bounded_run, runs_of
-from riverrun.project.operations.store_frames import store_frame, write_store_to
-from riverrun.project.operations.upkeep import (
+from riverrun.project.description import described, generated_code
+from riverrun.project.live import LiveOptions, asked, new_deployment, new_sole_worker, new_worker
+from riverrun.project.operations import (
+    bounded_run,
+    check_published,
+    checks_of,
     delete_local_state,
+    lag_of,
     local_state,
     planned_reset,
     planned_skip,
     publish_state,
+    runs_of,
     skip_record,
     start_over,
+    status_of,
+    store_frame,
+    write_store_to,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from riverrun.cluster.channel import InstanceReport
     from riverrun.cluster.deployment import Deployment
+    from riverrun.cluster.instance import InstanceReport
     from riverrun.config import AppConfig, ProjectConfig
     from riverrun.hosting.application import Application
-    from riverrun.hosting.inputs.lags import InputLag
-    from riverrun.hosting.inputs.skipping import Skip
+    from riverrun.hosting.inputs import InputLag
+    from riverrun.hosting.skipping import Skip
     from riverrun.project.cluster import Cluster
+    from riverrun.project.operations import AppStatus
     from riverrun.project.release import AppRelease
-    from riverrun.project.status import AppStatus
     from riverrun.project.worker import AppWorker
     from riverrun.records import TopicPartition
-    from riverrun.releases.quality.check_log import CheckRecord
-    from riverrun.releases.quality.live_quality import LiveVerdict
-    from riverrun.spark.bounded_runs.summary import RunSummary
-    from riverrun.spark.planning.runs import RunRecord
+    from riverrun.releases.live_quality import CheckRecord, LiveVerdict
+    from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange
-    from riverrun.state.backends.snapshots import Manifest
+    from riverrun.spark.runs import RunRecord
+    from riverrun.state.snapshots import Manifest
     from riverrun.topology.topology import Topology
     from riverrun.worker.reset import Reset
     from riverrun.worker.states import WorkerState, WorkerSummary
@@ -273,7 +275,7 @@ class App:
             to: As in `bounded`.
 
         Returns:
-            By public topic, a DataFrame of the records it would get (`riverrun.spark.dry_runs.outputs.dry_run`).
+            By public topic, a DataFrame of the records it would get (`riverrun.spark.dry_run.dry_run`).
 
         Raises:
             StreamsError: As in `BoundedRun.dry_run`.
@@ -308,7 +310,7 @@ class App:
         return lag_of(self._chosen)
 
     def frame(self, store: str, at: str = "latest") -> Any:
-        """Return a state store as a DataFrame of Spark (`riverrun.spark.store_frames.stores.read_store`).
+        """Return a state store as a DataFrame of Spark (`riverrun.spark.stores.read_store`).
 
         Args:
             store: Its name.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import check_number
 from riverrun.hosting.progress import LOOK_SECONDS, telling
-from riverrun.releases.versions.build import build_topology
+from riverrun.releases.topology import build_topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
     from riverrun.project.cluster import Cluster
-    from riverrun.spark.bounded_runs.plan import RunPlan
-    from riverrun.spark.bounded_runs.summary import RunSummary
+    from riverrun.spark.bounded_runs.job import RunPlan, RunSummary
     from riverrun.spark.ranges import RunRange
 
 MAX_RECORDS_PER_SLICE = 2_000_000
@@ -72,7 +71,7 @@ class BoundedRun:
             RangeError: If the range cannot be read.
             BrokerError: If brokers do not answer.
         """
-        from riverrun.spark.bounded_runs.plan import plan_run
+        from riverrun.spark.bounded_runs.job import plan_run
 
         return plan_run(self._connected, self.range, self._max_records_per_slice)
 
@@ -80,7 +79,7 @@ class BoundedRun:
         """Process the range without committing anything.
 
         Returns:
-            By public topic, a DataFrame of the records it would get (`riverrun.spark.dry_runs.outputs.dry_run`).
+            By public topic, a DataFrame of the records it would get (`riverrun.spark.dry_run.dry_run`).
 
         Raises:
             UnsupportedByHostError: If sub-topologies write to each other: foreign-key joins.
@@ -89,7 +88,7 @@ class BoundedRun:
             RecordError: If a record cannot be handled.
             BrokerError: If brokers do not answer.
         """
-        from riverrun.spark.dry_runs.outputs import dry_run
+        from riverrun.spark.dry_run import dry_run
 
         session = self._cluster.sessions.session()
         limit = self._max_records_per_slice

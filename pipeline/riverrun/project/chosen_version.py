@@ -46,7 +46,7 @@ class ChosenVersion:
         """
         if self.named is not None:
             return self.named
-        from riverrun.releases.control_topic.registry import live_version
+        from riverrun.releases.registry import live_version
 
         return live_version(self.cluster.admin, self.config)
 
@@ -70,7 +70,7 @@ class ChosenVersion:
 
     def processing(self) -> Application:
         """Return the application for processing; see `processing_application`."""
-        from riverrun.releases.versions.versions import processing_application
+        from riverrun.releases.versions import processing_application
 
         return processing_application(self.project, self.cluster.admin, self.name, self.named)
 
@@ -88,7 +88,7 @@ class ChosenVersion:
         Raises:
             UnderWayError: If one is, or has.
         """
-        from riverrun.releases.control_topic.registry import require_no_switch
+        from riverrun.releases.registry import require_no_switch
 
         live = application.version if self.named is None else None
         require_no_switch(self.cluster.admin, application.config, live)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import StreamsError
-from riverrun.worker.group.servers import servers_of
+from riverrun.worker.group.protocol import servers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

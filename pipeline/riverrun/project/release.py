@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from riverrun.errors import ConfigError
-from riverrun.releases.differences.scope import scope_of
+from riverrun.releases.releaser import Releaser
 from riverrun.releases.repair import Repairer
-from riverrun.releases.steps.releaser import Releaser
+from riverrun.releases.scope import scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from riverrun.config import ProjectConfig
     from riverrun.project.cluster import Cluster
-    from riverrun.releases.control_topic.registry import Release
+    from riverrun.releases.chain import Through
+    from riverrun.releases.registry import Release
+    from riverrun.releases.release_plan import ReleasePlan
     from riverrun.releases.repair import Repair
-    from riverrun.releases.steps.chain import Through
-    from riverrun.releases.steps.release_plan import ReleasePlan
 
 
 class AppRelease:
@@ -95,7 +95,7 @@ class AppRelease:
         Raises:
             ReleaseError: If no release is under way.
         """
-        from riverrun.releases.steps.chain import await_workers
+        from riverrun.releases.chain import await_workers
 
         await_workers(self.releaser, on_wait)
         return self
@@ -192,13 +192,13 @@ class AppRelease:
             ApprovalNeededError: If the gate has warnings: a person approves them, and cuts.
             StreamsError: If a step fails; the earlier ones are done.
         """
-        from riverrun.releases.steps.chain import take_through
+        from riverrun.releases.chain import take_through
 
         take_through(self.releaser, self._candidate(), last, tell)
         return self
 
     def _is_new(self) -> bool:
-        from riverrun.releases.control_topic.registry import Step
+        from riverrun.releases.registry import Step
 
         release = self.status
         begun = {Step.PLANNED, Step.REPROCESSED, Step.GATED}

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config import ProjectConfig
-from riverrun.config.code.attributes import look_beside
+from riverrun.config.code import look_beside
 from riverrun.errors import ConfigError
 from riverrun.project.app import App
 from riverrun.project.bounded import followed
-from riverrun.project.cluster import Cluster
-from riverrun.project.sessions import SparkSessions
+from riverrun.project.cluster import Cluster, SparkSessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from riverrun.dsl.builder import StreamsBuilder
     from riverrun.spark.ranges import RunRange
     from riverrun.topology.topology import Topology
-    from riverrun.transfers.exporting.exports import ExportSpec, ExportSummary
-    from riverrun.transfers.importing.imports import ImportSpec, ImportSummary
+    from riverrun.transfers.exports import ExportSpec, ExportSummary
+    from riverrun.transfers.imports import ImportSpec, ImportSummary
 
 _FILE = "streams.toml"
 
@@ -187,7 +186,7 @@ class Riverrun:
         on_progress: Callable[[int, int], None] | None = None,
         on_batch: Callable[[RunRange], None] = lambda _ranges: None,
     ) -> ImportSummary:
-        """Write new data of a source to a topic, exactly once (`riverrun.transfers.importing.imports.run_import`).
+        """Write new data of a source to a topic, exactly once (`riverrun.transfers.imports.run_import`).
 
         Args:
             spec: The specification.
@@ -202,8 +201,8 @@ class Riverrun:
             ConfigError: If the file or the format does not exist, or the schema does not fit.
             StreamsError: As in `run_import`.
         """
-        from riverrun.transfers.importing.imports import run_import
-        from riverrun.transfers.transfer_checks import check_import, source_here
+        from riverrun.transfers.imports import run_import
+        from riverrun.transfers.specs import check_import, source_here
 
         sessions = self.spark_sessions
         check_import(spec, sessions.settings, sessions.master, packages)
@@ -220,7 +219,7 @@ class Riverrun:
         on_progress: Callable[[int, int], None] | None = None,
         on_batch: Callable[[RunRange], None] = lambda _ranges: None,
     ) -> ExportSummary:
-        """Write new records of a topic to a target, each once (`riverrun.transfers.exporting.exports.run_export`).
+        """Write new records of a topic to a target, each once (`riverrun.transfers.exports.run_export`).
 
         Args:
             spec: The specification.
@@ -235,8 +234,8 @@ class Riverrun:
             ConfigError: If the format does not exist, or the schema is invalid.
             StreamsError: As in `run_export`.
         """
-        from riverrun.transfers.exporting.exports import run_export
-        from riverrun.transfers.transfer_checks import check_format, check_schema
+        from riverrun.transfers.exports import run_export
+        from riverrun.transfers.specs import check_format, check_schema
 
         check_format(spec.format, self.spark_sessions.settings, packages)
         check_schema(spec.schema)

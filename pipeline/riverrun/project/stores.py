@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from riverrun.errors import InvalidStateStoreError
-from riverrun.service.queries.routing import store_places
+from riverrun.service.routing import store_places
 from riverrun.state.api import WINDOWED
 from riverrun.windows import MAX_TIME_MS, Window, Windowed
-from riverrun.worker.queries.answers import MAX_ROWS
-from riverrun.worker.queries.queries import KeyQuery, Question, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
+from riverrun.worker.answers import MAX_ROWS
+from riverrun.worker.queries import KeyQuery, Question, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
 
 if TYPE_CHECKING:
     from riverrun.records import TaskId
-    from riverrun.service.queries.routing import StorePlace
+    from riverrun.service.routing import StorePlace
     from riverrun.state.api import StoreBuilder
-    from riverrun.worker.instance.supervisor import Supervisor
-    from riverrun.worker.queries.queries import Page, Query, Row
+    from riverrun.worker.queries import Page, Query, Row
+    from riverrun.worker.supervisor import Supervisor
 
 _HINTS = {
     Reason.NOT_HERE: "Query the instance that has it.",

@@ -10,7 +10,7 @@ from riverrun.arguments import function, takes
 from riverrun.errors import StreamsError
 from riverrun.project.stores import ReadOnlyStore, Stores, place_of
 from riverrun.service.instance import new_instance
-from riverrun.service.queries.routing import KeyQueryMetadata, key_query_metadata
+from riverrun.service.routing import KeyQueryMetadata, key_query_metadata
 from riverrun.worker.states import WorkerState
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.application import Application
     from riverrun.topology.topology import Topology
-    from riverrun.worker.instance.supervisor import Supervisor
     from riverrun.worker.states import InstanceStatus, WorkerSummary
     from riverrun.worker.stream_thread.protocol import StreamJob
+    from riverrun.worker.supervisor import Supervisor
 
 _OVER = frozenset({WorkerState.NOT_RUNNING, WorkerState.ERROR})
 
@@ -293,7 +293,7 @@ class AppWorker:
             StreamsError: If it runs.
             StateInUseError: If another worker uses it.
         """
-        from riverrun.hosting.restoring.local_state import directories_of
+        from riverrun.hosting.local_state import directories_of
         from riverrun.worker.reset import clean_up
 
         if self._thread is not None and self._thread.is_alive():

@@ -1,4 +1,4 @@
-"""Data checks: expectations of rows, judged by Great Expectations. `riverrun.releases.quality` reads the rows.
+"""Data checks: expectations of rows, judged by Great Expectations. `riverrun.releases` reads the rows.
 
 Great Expectations takes seconds to import, so it is imported within functions only.
 

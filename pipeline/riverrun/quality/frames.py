@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from riverrun.config.directories import make_directory
+from riverrun.config.secrets import make_directory
 from riverrun.errors import StateError
 
 if TYPE_CHECKING:

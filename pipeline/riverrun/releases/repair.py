@@ -13,21 +13,20 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError
-from riverrun.hosting.control.publication import staging_name
+from riverrun.hosting.publication import staging_name
 from riverrun.kafka.ranges import offsets_at_time
-from riverrun.quality.suites import declared
+from riverrun.quality.expectations import declared
 from riverrun.records import OffsetRange, TopicPartition, counted
-from riverrun.releases.control_topic.registry import SETTLED, Registry, Release, known_release
-from riverrun.releases.control_topic.verdicts import GateVerdict, suite_digest
-from riverrun.releases.differences.differ import Differ
-from riverrun.releases.differences.differing import DifferentRow, row_of
-from riverrun.releases.differences.rows import difference_rows
-from riverrun.releases.differences.scope import require_repairable
-from riverrun.releases.quality.gating import Gate, Point
-from riverrun.releases.switching.corrections import Corrections
-from riverrun.releases.switching.switch import Switch
-from riverrun.releases.versions.build import build_topology
-from riverrun.releases.versions.versions import Versions, require_declared
+from riverrun.releases.corrections import Corrections
+from riverrun.releases.differ import Differ
+from riverrun.releases.gating import Gate, Point
+from riverrun.releases.registry import SETTLED, Registry, Release, known_release
+from riverrun.releases.rows import DifferentRow, difference_rows, row_of
+from riverrun.releases.scope import require_repairable
+from riverrun.releases.switch import Switch
+from riverrun.releases.topology import build_topology
+from riverrun.releases.verdicts import GateVerdict, suite_digest
+from riverrun.releases.versions import Versions, require_declared
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import COMMITTED, RunRange, resolve
 
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
     from riverrun.config import ProjectConfig
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
-    from riverrun.releases.differences.difference import Pair
-    from riverrun.releases.differences.scope import Reach, Scope
+    from riverrun.releases.difference import Pair
+    from riverrun.releases.scope import Reach, Scope
 
 _VERSION = "repair-"
 _SHOWN = 20

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from riverrun.processor.metrics import Measurement, StreamsMetrics, metric_config
 from riverrun.records import RecordMetadata, TaskId
-from riverrun.runtime.times.lateness import Lateness
-from riverrun.runtime.times.punctuation import Punctuations
+from riverrun.runtime.times import Lateness, Punctuations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from riverrun.processor.drops import DropReason
+    from riverrun.processor.handlers import DropReason
     from riverrun.records import Headers, RawRecord
     from riverrun.runtime.ports import Clock
     from riverrun.state.api import Place

@@ -25,8 +25,7 @@ from riverrun.errors import (
     as_exception,
 )
 from riverrun.operators.process import UserFixedKeyProcessor, UserProcessor
-from riverrun.processor.drops import DropReason
-from riverrun.processor.handlers import ErrorHandlerContext, Response, Result
+from riverrun.processor.handlers import DropReason, ErrorHandlerContext, Response, Result
 from riverrun.records import ConsumerRecord, Record
 from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.serde.api import hint_of

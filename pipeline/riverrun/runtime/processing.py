@@ -13,9 +13,8 @@ from riverrun.windows import MAX_TIME_MS
 if TYPE_CHECKING:
     from riverrun.records import TopicPartition
     from riverrun.runtime.context import TaskContext
-    from riverrun.runtime.inputs.partition_group import PartitionGroup
-    from riverrun.runtime.inputs.queue import Loop, RecordQueue
-    from riverrun.runtime.task_spec import TaskSpec
+    from riverrun.runtime.inputs import Loop, PartitionGroup, RecordQueue
+    from riverrun.runtime.layout import TaskSpec
 
 
 class Processing:

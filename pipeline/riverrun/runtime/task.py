@@ -20,21 +20,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from riverrun.errors import USER_ERRORS, RefusedRecordError, StreamsError
-from riverrun.processor.drops import DropReason
+from riverrun.processor.handlers import DropReason
 from riverrun.processor.operator import FollowsStreamTime
+from riverrun.runtime.compile import compile_nodes
 from riverrun.runtime.context import Sources, TaskContext
 from riverrun.runtime.failures import Failures, fail_at
-from riverrun.runtime.generating.compile import compile_nodes
-from riverrun.runtime.inputs.holding import Hold, Holding
-from riverrun.runtime.inputs.key_bytes import KeyBytes, teller
-from riverrun.runtime.inputs.packs import PackedInput, unguarded_records
-from riverrun.runtime.inputs.partition_group import PartitionGroup
-from riverrun.runtime.inputs.queue import RecordQueue
+from riverrun.runtime.holding import Hold, Holding
+from riverrun.runtime.inputs import PartitionGroup, RecordQueue
 from riverrun.runtime.layout import full_name
+from riverrun.runtime.packs import PackedInput, unguarded_records
 from riverrun.runtime.processing import Processing
-from riverrun.runtime.stores.state_manager import ProcessorStateManager
-from riverrun.runtime.times.observed_times import ObservedTimes
-from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.runtime.serde_places import KeyBytes, teller
+from riverrun.runtime.state_manager import ProcessorStateManager
+from riverrun.runtime.times import ObservedTimes, OffsetMetadata
 from riverrun.state.api import KeepsTimes
 
 if TYPE_CHECKING:
@@ -42,9 +40,9 @@ if TYPE_CHECKING:
 
     from riverrun.processor.metrics import Measurement
     from riverrun.records import RawFields, TopicPartition
+    from riverrun.runtime.layout import TaskSpec
     from riverrun.runtime.ports import Ports
-    from riverrun.runtime.task_spec import TaskSpec
-    from riverrun.runtime.times.lateness import Lateness
+    from riverrun.runtime.times import Lateness
     from riverrun.state.api import ChangelogBatch
     from riverrun.topology.nodes import SourceNode
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from riverrun.config.secrets import redacted
-from riverrun.config.sections.schema_registry import CLIENT_SETTINGS, URL
+from riverrun.config.sections import CLIENT_SETTINGS, URL
 from riverrun.errors import ConfigError, RegistryError, SchemaError, StreamsError
 
 if TYPE_CHECKING:

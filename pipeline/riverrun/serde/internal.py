@@ -1,20 +1,17 @@
-"""The layout of table changes in repartition topics (`ChangedSerializer`, KIP-904).
-
-```
-old only   old ++ 0x00
-new only   new ++ 0x01
-both       varint(length of new) ++ new ++ old ++ 0x02
-```
-Flags 0x03, 0x04 and 0x05 mean 0x00, 0x01 and 0x02 with a byte `is_latest` before the flag. Later releases of Kafka Streams
-may write them, and this module reads them. Lengths are zigzag varints, as everywhere in Kafka.
-"""
+"""Kafka Streams' layouts of table changes, suppression buffers and stream-stream joins, byte for byte."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from riverrun.records import Change
+from riverrun.records import Change, RecordMetadata
 from riverrun.serde.api import Serde
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from riverrun.records import Headers
 
 _OLD, _NEW, _BOTH = 0, 1, 2
 _WITH_IS_LATEST = 3
@@ -80,7 +77,7 @@ def decode_change(data: bytes) -> ChangeBytes:
 def change_serde(inner: Serde[Any]) -> Serde[Change[Any]]:
     """Return the serde of a table's changes, given the serde of its values.
 
-    >>> from riverrun.serde.primitives import STRING
+    >>> from riverrun.serde.serdes import STRING
     >>> change_serde(STRING).serialize(Change("n", None)).hex()
     '6e01'
     """
@@ -115,3 +112,197 @@ def _read_varint(data: bytes) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), at + 1
     message = f"a length takes at most {_VARINT_MAX_BYTES} bytes: {data[:_VARINT_MAX_BYTES].hex()}"
     raise ValueError(message)
+
+
+_INT, _LONG = struct.Struct(">i"), struct.Struct(">q")
+_NOTHING = _INT.pack(-1)
+_END = _LONG.pack(0)
+_MAX_SEQUENCE = 0x7FFFFFFF
+
+
+class BufferedRecord(NamedTuple):
+    """A buffered record: its serialized value, and where it came from. Times in ms."""
+
+    timestamp: int
+    headers: Headers
+    metadata: RecordMetadata | None
+    value: bytes
+
+
+def encode_buffered(record: BufferedRecord) -> bytes:
+    """Encode a record as a value of the buffer's changelog."""
+    topic, partition, offset = record.metadata or ("", -1, -1)
+    parts = [_LONG.pack(record.timestamp), _LONG.pack(offset), _sized(topic.encode()), _INT.pack(partition)]
+    parts.append(_INT.pack(len(record.headers)))
+    for name, value in record.headers:
+        parts += _sized(name.encode()), _NOTHING if value is None else _sized(value)
+    return b"".join((*parts, _NOTHING, _NOTHING, _sized(record.value), _END))
+
+
+def decode_buffered(data: bytes) -> BufferedRecord:
+    """Decode a record from a value of the buffer's changelog.
+
+    Raises:
+        ValueError: If the bytes are not such a record.
+    """
+    try:
+        return _decoded(data)
+    except struct.error as error:
+        message = f"{len(data)} bytes are too few for a buffered record: {error}"
+        raise ValueError(message) from error
+
+
+def _decoded(data: bytes) -> BufferedRecord:
+    timestamp, offset = _LONG.unpack_from(data)[0], _LONG.unpack_from(data, 8)[0]
+    topic, at = _read(data, 16)
+    (partition,), (count,) = _INT.unpack_from(data, at), _INT.unpack_from(data, at + 4)
+    at += 8
+    headers = []
+    for _ in range(count):
+        name, at = _read(data, at)
+        value, at = _read(data, at)
+        headers.append(((name or b"").decode(), value))
+    for _ in ("prior", "old"):
+        _, at = _read(data, at)
+    value, _ = _read(data, at)
+    metadata = RecordMetadata(topic.decode(), partition, offset) if topic else None
+    return BufferedRecord(timestamp, tuple(headers), metadata, value or b"")
+
+
+def buffer_key(timestamp: int, key: bytes, sequence: int) -> bytes:
+    """Return the key of a buffered record: ordered by time, then by key, then by arrival.
+
+    >>> buffer_key(60000, b"A", 0).hex()
+    '00000000000000ea604100000000'
+    """
+    return b"\0" + _LONG.pack(timestamp) + key + _INT.pack(sequence & _MAX_SEQUENCE)
+
+
+def buffered_key_of(store_key: bytes) -> bytes:
+    """Return the record's own key."""
+    return store_key[1 + _LONG.size : -_INT.size]
+
+
+def sequence_of(store_key: bytes) -> int:
+    """Return the number that distinguishes records with equal key and time."""
+    sequence: int = _INT.unpack_from(store_key, len(store_key) - _INT.size)[0]
+    return sequence
+
+
+def _sized(data: bytes) -> bytes:
+    return _INT.pack(len(data)) + data
+
+
+def _read(data: bytes, at: int) -> tuple[bytes | None, int]:
+    (length,) = _INT.unpack_from(data, at)
+    at += _INT.size
+    if length > len(data) - at:
+        message = f"{length} bytes do not follow at byte {at} of {len(data)}"
+        raise ValueError(message)
+    return (None, at) if length < 0 else (data[at : at + length], at + length)
+
+
+_KEY_HEAD = struct.Struct(">qB")
+_LIST_HEAD = struct.Struct(">Bi")
+_LENGTH = struct.Struct(">i")
+_VARIABLE_SIZE = 1
+"""`ListSerializer`'s strategy for entries with individual lengths; Kafka Streams uses no other one here."""
+
+
+class JoinSideKey(NamedTuple):
+    """A record of one side of a join. Serialized keys sort by time; at equal times the right side comes first."""
+
+    timestamp: int
+    is_left: bool
+    key: Any
+
+
+class JoinSideValue(NamedTuple):
+    """A value of the left or of the right side."""
+
+    is_left: bool
+    value: Any
+
+
+def join_side_key(inner: Serde[Any]) -> Serde[JoinSideKey]:
+    """Return the serde of keys in the store that both sides share.
+
+    >>> from riverrun.serde.serdes import STRING
+    >>> join_side_key(STRING).serialize(JoinSideKey(10, True, "k")).hex()
+    '000000000000000a016b'
+    """
+    encode, decode = inner.serialize, inner.deserialize
+
+    def serialize(key: JoinSideKey) -> bytes:
+        return _KEY_HEAD.pack(key.timestamp, key.is_left) + encode(key.key)
+
+    def deserialize(data: bytes) -> JoinSideKey:
+        if len(data) < _KEY_HEAD.size:
+            message = f"{len(data)} bytes are too few for the key of a join"
+            raise ValueError(message)
+        timestamp, side = _KEY_HEAD.unpack_from(data)
+        return JoinSideKey(timestamp, _is_left(side), decode(data[_KEY_HEAD.size :]))
+
+    return Serde(f"join-side-key[{inner.name}]", serialize, deserialize, remake=(join_side_key, (inner,)))
+
+
+def join_side_value(left: Serde[Any], right: Serde[Any]) -> Serde[JoinSideValue]:
+    """Return the serde of values in the store that both sides share.
+
+    >>> from riverrun.serde.serdes import STRING
+    >>> join_side_value(STRING, STRING).serialize(JoinSideValue(True, "a")).hex()
+    '0161'
+    """
+
+    def serialize(value: JoinSideValue) -> bytes:
+        return b"\x01" + left.serialize(value.value) if value.is_left else b"\x00" + right.serialize(value.value)
+
+    def deserialize(data: bytes) -> JoinSideValue:
+        is_left = _is_left(data[0] if data else -1)
+        return JoinSideValue(is_left, (left if is_left else right).deserialize(data[1:]))
+
+    name = f"join-side-value[{left.name},{right.name}]"
+    return Serde(name, serialize, deserialize, remake=(join_side_value, (left, right)))
+
+
+def _is_left(side: int) -> bool:
+    if side not in {0, 1}:
+        message = f"the side of a join is 0 or 1, not {side if side >= 0 else 'missing'}"
+        raise ValueError(message)
+    return side == 1
+
+
+def encode_list(entries: Sequence[bytes]) -> bytes:
+    """Encode several values as one (`ListSerializer`).
+
+    >>> encode_list([bytes([1, 97])]).hex()
+    '0100000001000000020161'
+    """
+    parts = [_LIST_HEAD.pack(_VARIABLE_SIZE, len(entries))]
+    for entry in entries:
+        parts += (_LENGTH.pack(len(entry)), entry)
+    return b"".join(parts)
+
+
+def decode_list(data: bytes) -> list[bytes]:
+    """Decode a list of values.
+
+    Raises:
+        ValueError: If the bytes are not such a list.
+    """
+    if len(data) < _LIST_HEAD.size or data[0] != _VARIABLE_SIZE:
+        message = f"a list of values begins with 0x01 and its length, not {data[: _LIST_HEAD.size].hex() or 'nothing'}"
+        raise ValueError(message)
+    at, entries, count = _LIST_HEAD.size, [], _LIST_HEAD.unpack_from(data)[1]
+    if not 0 <= count * _LENGTH.size <= len(data) - at:
+        message = f"{count} values do not fit into a list of {len(data)} bytes"
+        raise ValueError(message)
+    for _ in range(count):
+        start = at + _LENGTH.size
+        length = _LENGTH.unpack_from(data, at)[0] if start <= len(data) else -1
+        at = start + length
+        if length < 0 or at > len(data):
+            message = f"a value does not fit into a list of {len(data)} bytes, at byte {start - _LENGTH.size}"
+            raise ValueError(message)
+        entries.append(data[start:at])
+    return entries

@@ -28,7 +28,7 @@ def windowed(inner: Serde[K], size: timedelta | None = None) -> Serde[Windowed[K
 
     The inner key alone selects the partition, so that all windows of a key stay together.
 
-    >>> from riverrun.serde.primitives import STRING
+    >>> from riverrun.serde.serdes import STRING
     >>> windowed(STRING).serialize(Windowed("A", Window(60000, 120000))).hex()
     '41000000000000ea60'
 
@@ -85,7 +85,7 @@ def windowed_until(inner: Serde[K], end: Callable[[int], int]) -> Serde[Windowed
 def of_any_size(serde: Serde[Any]) -> Serde[Any]:
     """Return a serde that can read windowed keys without knowing the size: such windows have no end.
 
-    >>> from riverrun.serde.primitives import STRING
+    >>> from riverrun.serde.serdes import STRING
     >>> sized_or_not = windowed(STRING)
     >>> of_any_size(sized_or_not).deserialize(sized_or_not.serialize(Windowed("A", Window(60000, 120000)))).key
     'A'
@@ -101,7 +101,7 @@ def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
 
     The inner key alone selects the partition.
 
-    >>> from riverrun.serde.primitives import STRING
+    >>> from riverrun.serde.serdes import STRING
     >>> session_windowed(STRING).serialize(Windowed("A", Window(10, 25))).hex()
     '410000000000000019000000000000000a'
 

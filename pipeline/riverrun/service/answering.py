@@ -1,7 +1,15 @@
-"""Responses that all HTTP interfaces share: JSON, events, errors, and the files of a page."""
+"""Responses that all HTTP interfaces share: JSON, events, errors, and the files of a page.
+
+Server-sent events, for as long as readers take them.
+
+The files of the console.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,13 +19,96 @@ from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
 from riverrun.config.secrets import redacted
-from riverrun.service.console.files import HEADERS
-from riverrun.service.streams import MAX_STREAMS, UNKEPT
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    from riverrun.service.streams import Streams
+MAX_STREAMS = 8
+"""Maximum number of simultaneous event streams: open answers are never closed to make room."""
+UNKEPT = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""Headers that keep browsers and proxies from holding events back."""
+
+
+class Streams:
+    """Streams of events.
+
+    Each reader gets the newest event after it has taken the one before. A slow reader misses some, and delays no other.
+
+    Args:
+        event: Returns the next event, encoded for sending.
+        every_s: The time between two events (seconds).
+    """
+
+    def __init__(self, event: Callable[[], Awaitable[bytes]], every_s: float) -> None:
+        self._event = event
+        self._every_s = every_s
+        self._lock = threading.Lock()
+        self._open: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._has_ended = False
+
+    @property
+    def open_streams(self) -> int:
+        """Number of open streams."""
+        return len(self._open)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the maximum number of streams is open."""
+        return self.open_streams >= MAX_STREAMS
+
+    def end(self) -> None:
+        """End all streams at once; may be called from any thread."""
+        with self._lock:
+            self._has_ended = True
+            for ends, loop in self._open.items():
+                loop.call_soon_threadsafe(ends.set)
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Yield events until the server stops or the reader leaves."""
+        ends = asyncio.Event()
+        with self._lock:
+            if self._has_ended or self.is_full:
+                return
+            self._open[ends] = asyncio.get_running_loop()
+        try:
+            while not ends.is_set():
+                yield await self._event()
+                try:
+                    await asyncio.wait_for(ends.wait(), self._every_s)
+                except TimeoutError:
+                    continue
+        finally:
+            with self._lock:
+                del self._open[ends]
+
+
+FILES: Mapping[str, tuple[str, str]] = {
+    "/": ("console.html", "text/html"),
+    "/console.css": ("console.css", "text/css"),
+    "/console.js": ("console.js", "text/javascript"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/charts.js": ("charts.js", "text/javascript"),
+    "/graph.js": ("graph.js", "text/javascript"),
+    "/stores.js": ("stores.js", "text/javascript"),
+}
+"""The name and type of the file at each path."""
+PATHS = frozenset(FILES)
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+}
+"""Allows only the page's own scripts and styles, and keeps other pages from showing it or reaching into it."""
+
+
+def content(path: str) -> str:
+    """Return the file at a path of `FILES`."""
+    return (Path(__file__).parent / "console" / FILES[path][0]).read_text(encoding="utf-8")
+
 
 _AWAY = {404: "no-such-path", 405: "no-such-method"}
 """Errors for paths and methods that do not exist."""

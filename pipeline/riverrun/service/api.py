@@ -11,32 +11,29 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
 
 from riverrun.config.secrets import redacted
-from riverrun.config.sections.streams import MOST_THREADS
-from riverrun.hosting.clock import SystemClock
+from riverrun.config.streams import MOST_THREADS
+from riverrun.hosting.process import SystemClock
 from riverrun.runtime.context import GLOBAL_TASK
-from riverrun.service.access.admission import Access, Admission
-from riverrun.service.access.signatures import POSITION, ROLE
-from riverrun.service.answering import as_events, as_json, serve_files, show_errors
-from riverrun.service.console.files import FILES, content
-from riverrun.service.figures.events import instance_events
-from riverrun.service.figures.metrics import Measured, registry_of
-from riverrun.service.queries.live_version import LiveVersion
-from riverrun.service.queries.peers import FORWARDED, Peers
-from riverrun.service.queries.reading import Bookmark, Host, RefusedError, Rows, StoreReader, Wanted
-from riverrun.service.queries.rendering import key_bytes, prefix_bytes
-from riverrun.service.queries.statements import query_processes, sql_router
+from riverrun.service.admission import POSITION, ROLE, Access, Admission
+from riverrun.service.answering import FILES, as_events, as_json, content, serve_files, show_errors
+from riverrun.service.measuring import instance_events
+from riverrun.service.metrics import Measured, registry_of
+from riverrun.service.peers import FORWARDED, Peers
+from riverrun.service.reading import Bookmark, Host, LiveVersion, RefusedError, Rows, StoreReader, Wanted
+from riverrun.service.rendering import key_bytes, prefix_bytes
+from riverrun.service.statements import query_processes, sql_router
 from riverrun.state.api import StoreKind
 from riverrun.windows import MAX_TIME_MS
-from riverrun.worker.queries.answers import MAX_ROWS
-from riverrun.worker.queries.queries import KeyQuery, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
+from riverrun.worker.answers import MAX_ROWS
+from riverrun.worker.queries import KeyQuery, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
 from riverrun.worker.states import WorkerState
 
 if TYPE_CHECKING:
     from riverrun.records import TaskId
-    from riverrun.service.queries.routing import StorePlace
+    from riverrun.service.routing import StorePlace
     from riverrun.state.api import StoreBuilder
-    from riverrun.worker.queries.queries import Query as StoreQuery
-    from riverrun.worker.task_figures import TaskFigures
+    from riverrun.worker.queries import Query as StoreQuery
+    from riverrun.worker.states import TaskFigures
 
 log = logging.getLogger(__name__)
 

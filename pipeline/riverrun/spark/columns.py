@@ -127,7 +127,7 @@ def array(column: Column, values: Sequence[Any], places: Callable[[int], dict[st
 def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
     """Return the columns of a key or a value.
 
-    >>> from riverrun.serde.primitives import LONG
+    >>> from riverrun.serde.serdes import LONG
     >>> [(column.name, str(column.kind)) for column in columns_of("value", LONG).columns]
     [('value', 'int64')]
 

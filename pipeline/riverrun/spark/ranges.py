@@ -8,10 +8,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from riverrun.errors import RangeError
-from riverrun.hosting.clock import SystemClock
-from riverrun.hosting.inputs.offset_reset import reset_offsets
-from riverrun.hosting.inputs.recreated_topics import committed_ids, found_ids, require_same
-from riverrun.hosting.ownership.fencing import settled_offsets
+from riverrun.hosting.inputs import committed_ids, found_ids, require_same, reset_offsets
+from riverrun.hosting.ownership import settled_offsets
+from riverrun.hosting.process import SystemClock
 from riverrun.kafka.ranges import check_ranges, offsets_at_time
 from riverrun.records import EPOCH, OffsetRange, OffsetVector, TopicPartition, moment, shortened, whole_number
 

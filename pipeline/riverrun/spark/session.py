@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from riverrun.config.secrets import is_secret
 from riverrun.errors import ConfigError
 from riverrun.extras import require_extra
-from riverrun.spark.engine.failures import spark_failures
-from riverrun.spark.engine.java_classes import archive_options
+from riverrun.spark.failures import spark_failures
+from riverrun.spark.java import archive_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

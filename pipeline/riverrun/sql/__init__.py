@@ -1,6 +1,6 @@
 """Translates statements of ksqlDB's language into topologies, by calls of the DSL.
 
-May import the DSL, schemas and the layers below; knows neither tasks nor hosts. Only the command `run_case` runs a topology.
+May import the DSL, schemas and the layers below; knows neither tasks nor hosts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Sources that statements have declared or created."""
+"""Sources that statements have declared or created.
+
+Tables that workers keep in stores, and the way their rows are made from store entries.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,44 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from riverrun.serde.windowed import session_windowed, windowed
-from riverrun.sql.errors import SqlError, nearest
 from riverrun.sql.formats import key_serde, value_serde
+from riverrun.sql.statements import SqlError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from riverrun.serde.api import Serde
-    from riverrun.sql.columns.written_schemas import WrittenSchema
-    from riverrun.sql.grammar.statements import CreateSource, DropSource
-    from riverrun.sql.stored import StoredTable
+    from riverrun.sql.schema_types import WrittenSchema
+    from riverrun.sql.statements import CreateSource, DropSource
     from riverrun.sql.types import Columns
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTable:
+    """A table in a store.
+
+    Args:
+        store: Name of the store.
+        row_of: Makes the values of a row from a key of the store and its value; None if the row is not in the table. Keys of
+            windows are `Windowed`.
+    """
+
+    store: str
+    row_of: Callable[[Any, Any], Any]
+
+
+def chained(*steps: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a function of key and value that chains steps: each gets the value of the one before, until a value is None."""
+
+    def made(key: Any, value: Any) -> Any:
+        for step in steps:
+            if value is None:
+                return None
+            value = step(key, value)
+        return value
+
+    return made
+
 
 _KNOWN = (
     "KAFKA_TOPIC",

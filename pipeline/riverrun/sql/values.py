@@ -2,6 +2,8 @@
 
 Whatever has a type of SQL is exactly in it: readers, casts and functions return such a value or raise `ValueError` or
 `ArithmeticError`.
+
+Formats values of columns for people.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 DAY_MS = 86_400_000
@@ -393,3 +395,20 @@ def timestamp_text(time_ms: int) -> str:
     seconds, milliseconds = divmod(rest, 1000)
     minutes, second = divmod(seconds, 60)
     return f"{date_text(days)}T{minutes // 60:02}:{minutes % 60:02}:{second:02}.{milliseconds:03}"
+
+
+_TEXTS: Mapping[SqlType, Callable[[int], str]] = {
+    Primitive.DATE: date_text,
+    Primitive.TIME: time_text,
+    Primitive.TIMESTAMP: timestamp_text,
+}
+
+
+def shown(value: Any, type_: SqlType) -> Any:
+    """Return a value as JSON shows it, with times as texts.
+
+    >>> shown(0, Primitive.DATE)
+    '1970-01-01'
+    """
+    text = _TEXTS.get(type_)
+    return value if value is None or text is None else text(value)

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from riverrun.state.cache import CacheEntry, NamedCache
-    from riverrun.state.entries.retention import Retention
+    from riverrun.state.codec import StoredKeys
     from riverrun.state.folds import Fold, Named
-    from riverrun.state.keys import StoredKeys
+    from riverrun.state.segments import Retention
 
 _FIND = """\
 entry = {known}({key_as_bytes})

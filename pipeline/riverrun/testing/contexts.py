@@ -12,10 +12,10 @@ from riverrun.processor.stats import RecordingLevel
 from riverrun.records import RecordMetadata, TaskId
 from riverrun.runtime.context import TaskContext
 from riverrun.state.api import StoreBuilder
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.state.stores.opening import open_store
 from riverrun.testing.driver import MockClock
-from riverrun.testing.settings import given_settings
+from riverrun.testing.topics import given_settings
 from riverrun.testing.watching import ValueWatch
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from riverrun.config import StreamsConfig
-    from riverrun.processor.api import ProcessorContext, PunctuationType
-    from riverrun.processor.fixed_key import FixedKeyProcessorContext, FixedKeyRecord
+    from riverrun.processor.api import FixedKeyProcessorContext, FixedKeyRecord, ProcessorContext, PunctuationType
     from riverrun.records import Record
 
 

@@ -13,18 +13,16 @@ from riverrun.processor.handlers import error_handlers, global_error_handlers
 from riverrun.processor.timestamps import timestamp_extractor
 from riverrun.records import RawRecord, TaskId, TopicPartition
 from riverrun.runtime.context import GLOBAL_TASK, Environment
-from riverrun.runtime.layout import plan_layout, without_caches
+from riverrun.runtime.layout import TaskSpec, plan_layout, without_caches
 from riverrun.runtime.ports import Ports
-from riverrun.runtime.stores.global_state import GlobalState
-from riverrun.runtime.stores.serde_places import with_places
+from riverrun.runtime.serde_places import with_places
+from riverrun.runtime.state_manager import GlobalState
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.state.api import StoreKind
-from riverrun.state.backends.memory import MemoryBackend
-from riverrun.testing.settings import given_settings
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing.stores import PlainKeyValueStore, PlainWindowStore
-from riverrun.testing.topics import TestInputTopic, TestOutputTopic
+from riverrun.testing.topics import TestInputTopic, TestOutputTopic, given_settings
 from riverrun.testing.watching import ValueWatch
 from riverrun.topology.nodes import SinkNode
 from riverrun.windows import millis

@@ -1,4 +1,7 @@
-"""Input and output topics of a `TopologyTestDriver`, with serdes."""
+"""Input and output topics of a `TopologyTestDriver`, with serdes.
+
+Converts the settings that tests pass.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,33 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from riverrun.config import StreamsConfig, streams_config
 from riverrun.errors import DeserializationError, SerializationError, StreamsError
 from riverrun.records import Record, check_headers
 from riverrun.serde.api import hint_of, refusal
 from riverrun.windows import MAX_TIME_MS, millis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from riverrun.records import Headers, RawRecord
     from riverrun.serde.api import Serde
+
+
+def given_settings(config: StreamsConfig | Mapping[str, Any] | None, reader: str) -> StreamsConfig:
+    """Return settings, also from Kafka Streams' dotted names.
+
+    Args:
+        config: The test's settings; None for the defaults.
+        reader: Their receiver, for messages.
+
+    Raises:
+        ConfigError: If a setting is unknown, or its value impossible.
+    """
+    if config is None or isinstance(config, StreamsConfig):
+        return config or StreamsConfig()
+    return streams_config(reader, "config", config)
+
 
 K = TypeVar("K")
 V = TypeVar("V")

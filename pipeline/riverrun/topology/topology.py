@@ -10,8 +10,9 @@ from riverrun.arguments import EXTRACTOR, PARTITIONER, SERDE, SINK_TOPIC, STORE,
 from riverrun.errors import TopologyError
 from riverrun.processor.suppliers import PROCESSOR, check_supplier, connected_stores
 from riverrun.records import AutoOffsetReset, is_legal_topic
-from riverrun.topology.describing.describe import describe
-from riverrun.topology.digests.fingerprint import digests_of, fingerprint, node_fingerprints
+from riverrun.topology.describe import describe
+from riverrun.topology.fingerprint import digests_of, fingerprint, node_fingerprints
+from riverrun.topology.graph import graph, mermaid
 from riverrun.topology.grouping import levels, sub_topologies
 from riverrun.topology.nodes import (
     GlobalStore,
@@ -24,10 +25,7 @@ from riverrun.topology.nodes import (
     SubTopology,
 )
 from riverrun.topology.parts import Parts
-from riverrun.topology.pictures.graph import graph
-from riverrun.topology.pictures.mermaid import mermaid
-from riverrun.topology.pictures.page import page
-from riverrun.topology.pictures.svg import svg
+from riverrun.topology.svg import page, svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from riverrun.records import ConsumerRecord
     from riverrun.serde.api import Serde
     from riverrun.state.api import StoreBuilder
-    from riverrun.topology.pictures.graph import Graph
+    from riverrun.topology.graph import Graph
 
 _PATTERN = re.compile(r"[*+?|()\[\]^$\\]")
 

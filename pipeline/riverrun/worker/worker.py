@@ -6,11 +6,11 @@ from contextlib import nullcontext
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from riverrun.hosting.alone import processing_alone
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.control.control_tail import ControlTail
-from riverrun.hosting.inputs.narrow_times import warn_of_narrow_times
-from riverrun.hosting.ownership.alone import processing_alone
-from riverrun.hosting.ownership.sole_host import WORKER
+from riverrun.hosting.inputs import warn_of_narrow_times
+from riverrun.hosting.ownership import WORKER
+from riverrun.hosting.publication import ControlTail
 from riverrun.kafka.admin import Admin
 from riverrun.worker.states import WorkerState, moved
 from riverrun.worker.stream_thread.stream_thread import StreamThread
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from riverrun.hosting.application import Application
-    from riverrun.hosting.control.publication import LiveVersion
+    from riverrun.hosting.publication import LiveVersion
     from riverrun.records import TopicPartition
     from riverrun.worker.states import WorkerSummary
 

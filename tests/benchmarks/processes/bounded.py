@@ -14,9 +14,9 @@ from riverrun.config import ProjectConfig
 from riverrun.hosting.application import load_application
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.kafka.admin import Admin
-from riverrun.releases.versions.build import build_topology
+from riverrun.releases.topology import build_topology
 from riverrun.spark.bounded_runs.job import run
-from riverrun.spark.engine.java_classes import classes_archive
+from riverrun.spark.java import classes_archive
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session
 

@@ -12,12 +12,12 @@ from typing import Any
 from events import tell
 
 from riverrun.config import ProjectConfig
-from riverrun.hosting.control.publication import staging_name
+from riverrun.hosting.publication import staging_name
 from riverrun.kafka.admin import Admin
 from riverrun.records import OffsetVector, TopicPartition
-from riverrun.releases.differences.differ import Differ
-from riverrun.releases.quality.gating import Gate, Point
-from riverrun.releases.versions.versions import Versions
+from riverrun.releases.differ import Differ
+from riverrun.releases.gating import Gate, Point
+from riverrun.releases.versions import Versions
 from riverrun.spark.session import spark_session
 
 

@@ -15,12 +15,12 @@ from events import tell
 from riverrun import StreamsBuilder
 from riverrun.config import ProjectConfig
 from riverrun.hosting.application import load_application
-from riverrun.releases.versions.build import build_topology
+from riverrun.releases.topology import build_topology
 from riverrun.service.api import new_api
-from riverrun.service.queries.routing import store_places
-from riverrun.service.server import bound, name_of, serving
-from riverrun.worker.instance.supervisor import Supervisor
-from riverrun.worker.queries.queries import KeyQuery, Page, Question
+from riverrun.service.instance import bound, name_of, serving
+from riverrun.service.routing import store_places
+from riverrun.worker.queries import KeyQuery, Page, Question
+from riverrun.worker.supervisor import Supervisor
 
 STORE = "sums"
 LOCAL = "127.0.0.1:0"

@@ -13,7 +13,7 @@ from events import tell
 from riverrun import StreamsBuilder
 from riverrun.config import ProjectConfig
 from riverrun.hosting.application import load_application
-from riverrun.hosting.garbage_collection import collect_rarely
+from riverrun.hosting.process import collect_rarely
 from riverrun.worker.worker import Worker
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from rows import CALLED
 
 from riverrun import StreamsBuilder, TopicPartition
 from riverrun.records import TaskId
-from riverrun.runtime.generating.fusion import Fusion
+from riverrun.runtime.fusion import Fusion
+from riverrun.runtime.layout import TaskSpec
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MockClock
 
 _COMMITTED_TOGETHER = 25_000

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from riverrun.console import watch as watching
-from riverrun.console.watch import Watch
+from riverrun.console import looking as watching
+from riverrun.console.looking import Watch
 from tests.waiting import until
 
 if TYPE_CHECKING:

@@ -24,11 +24,10 @@ from riverrun import (
 from riverrun.config import Optimization, StreamsConfig
 from riverrun.processor.api import Processor
 from riverrun.records import RawRecord, Record, TaskId
-from riverrun.runtime.layout import plan_layout
+from riverrun.runtime.layout import TaskSpec, plan_layout
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing import TopologyTestDriver
 from riverrun.testing.driver import MemoryTopics, MockClock
 from tests.changelogs import Batch

@@ -25,7 +25,7 @@ from riverrun import (
     UnlimitedWindows,
     session_windowed,
 )
-from riverrun.state.declared.changelog import changelog_config
+from riverrun.state.suppliers import changelog_config
 from riverrun.topology.nodes import SinkNode
 from tests.presence import present
 

@@ -24,7 +24,7 @@ from riverrun import (
     windowed,
 )
 from riverrun.records import TopicPartition
-from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.runtime.times import OffsetMetadata
 from riverrun.testing import TopologyTestDriver
 from tests.unit.operators.restarting import Restartable
 

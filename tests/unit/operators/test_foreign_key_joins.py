@@ -24,10 +24,10 @@ from riverrun.serde.foreign_key import (
     Subscription,
     SubscriptionResponse,
     combined_key,
+    hash128,
     response_serde,
     subscription_serde,
 )
-from riverrun.serde.murmur3 import hash128
 from riverrun.testing import TopologyTestDriver
 from riverrun.topology.grouping import is_cyclic
 

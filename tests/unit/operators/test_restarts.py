@@ -23,8 +23,7 @@ from riverrun import (
     TimeWindows,
 )
 from riverrun.records import TopicPartition
-from riverrun.runtime.times.observed_times import short_name
-from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.runtime.times import OffsetMetadata, short_name
 from tests.unit.operators.restarting import Restartable
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from riverrun import (
 from riverrun.runtime.layout import plan_layout
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.state.backends.memory import MemoryBackend
-from riverrun.state.declared.changelog import changelog_config
+from riverrun.state.memory import MemoryBackend
+from riverrun.state.suppliers import changelog_config
 from riverrun.testing import TopologyTestDriver
 from tests.changelogs import Batch
 

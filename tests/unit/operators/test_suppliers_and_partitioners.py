@@ -29,9 +29,9 @@ from riverrun import (
 )
 from riverrun.processor.handlers import ErrorHandlers
 from riverrun.records import TaskId
+from riverrun.runtime.compile import sink
 from riverrun.runtime.context import TaskContext
 from riverrun.runtime.failures import Failures
-from riverrun.runtime.generating.compile import sink
 from riverrun.testing import TopologyTestDriver
 from riverrun.testing.driver import MockClock
 from riverrun.topology.nodes import SinkNode

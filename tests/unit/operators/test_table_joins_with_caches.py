@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder, TopicPartition
 from riverrun.records import RawRecord, TaskId
-from riverrun.runtime.layout import full_name
+from riverrun.runtime.layout import TaskSpec, full_name
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MockClock
 
 if TYPE_CHECKING:

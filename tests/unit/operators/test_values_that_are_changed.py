@@ -34,10 +34,10 @@ from riverrun import (
 )
 from riverrun.processor.handlers import ErrorHandlers
 from riverrun.records import RawRecord, TaskId
+from riverrun.runtime.layout import TaskSpec
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing import TopologyTestDriver
 from riverrun.testing.driver import MockClock
 

@@ -25,7 +25,7 @@ from riverrun import (
     VersionedRecord,
 )
 from riverrun.records import RecordMetadata
-from riverrun.serde.buffered import BufferedRecord, buffer_key, buffered_key_of, decode_buffered, encode_buffered
+from riverrun.serde.internal import BufferedRecord, buffer_key, buffered_key_of, decode_buffered, encode_buffered
 from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def test_a_left_join_with_grace_joins_records_without_a_key_at_once() -> None:
 
 
 def test_records_that_wait_survive_a_restart() -> None:
-    from riverrun.operators.versioned_joins import BufferedStreamTableJoin  # noqa: PLC0415 - looked at from inside
+    from riverrun.operators.joins import BufferedStreamTableJoin  # noqa: PLC0415 - looked at from inside
 
     case = GraceCase(2 * MS)
     case.table("Y")

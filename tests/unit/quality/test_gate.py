@@ -11,8 +11,7 @@ from great_expectations.checkpoint import ValidationAction
 
 from riverrun.quality import gate
 from riverrun.quality.frames import write_frame
-from riverrun.quality.gate import INFO, Verdict, judge
-from riverrun.quality.reports import Report
+from riverrun.quality.gate import INFO, Report, Verdict, judge
 
 if TYPE_CHECKING:
     import pytest

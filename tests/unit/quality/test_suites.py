@@ -10,9 +10,8 @@ import great_expectations.expectations as gxe
 import pytest
 
 from riverrun.errors import ConfigError
-from riverrun.quality.expectations import checks_of
-from riverrun.quality.suites import declared, read_suites
-from riverrun.releases.control_topic.verdicts import suite_digest
+from riverrun.quality.expectations import checks_of, declared, read_suites
+from riverrun.releases.verdicts import suite_digest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,10 +9,10 @@ import pytest
 
 from riverrun import STRING, Consumed, Materialized, StreamsBuilder
 from riverrun.records import RawRecord, TaskId, TopicPartition
+from riverrun.runtime.layout import TaskSpec
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
-from riverrun.state.backends.rocksdb import RocksDbBackend
+from riverrun.state.rocksdb import RocksDbBackend
 from riverrun.testing.driver import MemoryTopics, MockClock
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from riverrun import (
 )
 from riverrun.errors import CorruptStateError, StateError
 from riverrun.records import RawRecord, TaskId, TopicPartition
-from riverrun.runtime.stores.state_manager import ProcessorStateManager
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.runtime.state_manager import ProcessorStateManager
+from riverrun.state.memory import MemoryBackend
 from tests.changelogs import Batch
 
 

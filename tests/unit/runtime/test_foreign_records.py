@@ -32,13 +32,13 @@ from riverrun import (
 from riverrun.config import StreamsConfig
 from riverrun.processor.handlers import error_handlers
 from riverrun.records import RawRecord, TaskId, TopicPartition
-from riverrun.runtime.inputs.packs import PACK_HEADER, pack_header, packed
+from riverrun.runtime.layout import TaskSpec
+from riverrun.runtime.packs import PACK_HEADER, pack_header, packed
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
 from riverrun.spark.bounded_runs.packing import Packing
 from riverrun.spark.tasks.spilling import WriterMerge
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing import TopologyTestDriver
 from riverrun.testing.driver import MockClock
 from tests.changelogs import Batch

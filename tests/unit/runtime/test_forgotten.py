@@ -9,10 +9,10 @@ import pytest
 
 from riverrun import LONG, STRING, Processor, Record, Stores, TopicPartition, Topology
 from riverrun.records import RawRecord, TaskId
+from riverrun.runtime.layout import TaskSpec
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MockClock
 
 if TYPE_CHECKING:

@@ -28,15 +28,14 @@ from riverrun import (
     TimeWindows,
     Topology,
 )
-from riverrun.processor.fused import NotFused, block
 from riverrun.processor.handlers import ErrorHandlers, Response
-from riverrun.runtime.generating.fused_code import fused_code
+from riverrun.processor.operator import NotFused, block
+from riverrun.runtime.compile import fused_code
 from riverrun.testing import TopologyTestDriver
 from tests.presence import present
 
 if TYPE_CHECKING:
-    from riverrun.processor.fused import Site
-    from riverrun.processor.operator import OperatorContext
+    from riverrun.processor.operator import OperatorContext, Site
     from riverrun.records import Headers
 
 STRINGS = Produced(STRING, STRING)

@@ -22,8 +22,8 @@ from riverrun.dsl.cogroup import (
 )
 from riverrun.dsl.grouped_streams import KGroupedStream, SessionWindowedKStream, TimeWindowedKStream
 from riverrun.dsl.grouped_tables import KGroupedTable
+from riverrun.runtime.compile import instantiate
 from riverrun.runtime.context import GLOBAL_TASK
-from riverrun.runtime.generating.compile import instantiate
 from riverrun.state.api import StoreKind
 from riverrun.topology.nodes import ProcessorNode
 from tests.task_runs import How, outcome, random_records

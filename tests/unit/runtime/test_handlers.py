@@ -32,10 +32,10 @@ from riverrun import (
 from riverrun.errors import DebuggerError, RefusedRecordError, TaskMigratedError
 from riverrun.processor.handlers import ErrorHandlers, LogAndContinue, ProducerRecord, SerializationExceptionOrigin
 from riverrun.records import RawRecord, TaskId
+from riverrun.runtime.layout import TaskSpec
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing import TopologyTestDriver
 from riverrun.testing.driver import MemoryTopics, MockClock
 from tests import handlers

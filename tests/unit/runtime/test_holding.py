@@ -10,13 +10,13 @@ import pytest
 from riverrun import STRING, Consumed, Produced, PunctuationType, Record, Repartitioned, StreamsBuilder
 from riverrun.processor.handlers import ErrorHandlers, LogAndContinue
 from riverrun.records import RawRecord, TaskId, TopicPartition
-from riverrun.runtime.inputs.holding import Hold
-from riverrun.runtime.inputs.packs import pack_header, packed
+from riverrun.runtime.holding import Hold
+from riverrun.runtime.layout import TaskSpec
+from riverrun.runtime.packs import pack_header, packed
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
-from riverrun.runtime.times.offset_metadata import OffsetMetadata
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.runtime.times import OffsetMetadata
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MemoryTopics, MockClock
 
 if TYPE_CHECKING:

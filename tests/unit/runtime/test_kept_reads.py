@@ -10,10 +10,10 @@ import pytest
 
 from riverrun import STRING, Consumed, Materialized, Produced, StreamsBuilder
 from riverrun.records import RawRecord, TaskId, TopicPartition
+from riverrun.runtime.layout import TaskSpec
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MemoryTopics, MockClock
 
 if TYPE_CHECKING:

@@ -38,13 +38,13 @@ from riverrun import (
     session_windowed,
 )
 from riverrun.records import RawRecord, TaskId, TopicPartition
+from riverrun.runtime.layout import TaskSpec
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
-from riverrun.schemas.protobuf.files import add_file, file_of
+from riverrun.schemas.protobuf_files import add_file, file_of
 from riverrun.schemas.registry import registry_of
 from riverrun.serde.api import SerdePlace, placed
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing import KeyBytesWarning, TopologyTestDriver
 from riverrun.testing.driver import MemoryTopics, MockClock
 

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from riverrun import LONG, STRING, Consumed, Produced, StreamsBuilder
 from riverrun.records import RawRecord, TaskId, TopicPartition
+from riverrun.runtime.layout import TaskSpec
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
-from riverrun.runtime.times.lateness import Lateness
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.runtime.times import Lateness
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MockClock
 
 INPUT = TopicPartition("in", 0)

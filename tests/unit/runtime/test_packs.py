@@ -26,12 +26,12 @@ from riverrun.config import StreamsConfig
 from riverrun.errors import DeserializationError
 from riverrun.processor.handlers import error_handlers
 from riverrun.records import RawRecord, TaskId, TopicPartition
-from riverrun.runtime.inputs.packs import PackedInput, pack_header, packed
+from riverrun.runtime.layout import TaskSpec
+from riverrun.runtime.packs import PackedInput, pack_header, packed
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
-from riverrun.runtime.times.offset_metadata import OffsetMetadata
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.runtime.times import OffsetMetadata
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MockClock
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun import STRING, Consumed, Produced, PunctuationType, Record, StreamsBuilder, TopologyError
-from riverrun.runtime.times.punctuation import Punctuations
+from riverrun.runtime.times import Punctuations
 from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:

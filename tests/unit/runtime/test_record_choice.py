@@ -20,11 +20,11 @@ from riverrun import (
 )
 from riverrun.processor.timestamps import timestamp_extractor
 from riverrun.records import RawRecord, TaskId
+from riverrun.runtime.layout import TaskSpec
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
-from riverrun.runtime.times.offset_metadata import OffsetMetadata
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.runtime.times import OffsetMetadata
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing import TopologyTestDriver
 from riverrun.testing.driver import MemoryTopics, MockClock
 

@@ -29,7 +29,7 @@ from riverrun import (
     Windowed,
     windowed,
 )
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.state.stores.opening import open_store
 from riverrun.testing import TopologyTestDriver
 from tests import handlers

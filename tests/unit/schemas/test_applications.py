@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from riverrun import STRING, Avro, ConfigError, Consumed, Materialized, Produced, Riverrun, StreamsBuilder, Topology
-from riverrun.releases.versions.build import build_topology
+from riverrun.releases.topology import build_topology
 from riverrun.spark.columns import columns_of
 
 if TYPE_CHECKING:

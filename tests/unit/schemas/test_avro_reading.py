@@ -15,11 +15,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from riverrun.errors import ConfigError
-from riverrun.schemas.avro.lines import NotGenerated
+from riverrun.generated import NotGenerated
 from riverrun.schemas.avro.parsing import parsed_text
 from riverrun.schemas.avro.plain_reading import plain_reader
 from riverrun.schemas.avro.reading import generated_reader
-from riverrun.schemas.avro.structs import struct_of
+from riverrun.schemas.avro.types import struct_of
 from riverrun.schemas.avro.values import Tags
 from tests.unit.schemas.avro_schemas import HEAD, Plain, encoded, evolved, refusing, schemas, written
 

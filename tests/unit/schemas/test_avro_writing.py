@@ -11,10 +11,10 @@ from fastavro import parse_schema
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from riverrun.schemas.avro.lines import NotGenerated
+from riverrun.generated import NotGenerated
 from riverrun.schemas.avro.plain_reading import plain_reader
 from riverrun.schemas.avro.plain_writing import plain_writer
-from riverrun.schemas.avro.structs import struct_of
+from riverrun.schemas.avro.types import struct_of
 from riverrun.schemas.avro.values import Tags
 from riverrun.schemas.avro.writing import generated_writer
 from tests.unit.schemas.avro_schemas import HEAD, encoded, refusing, schemas, values, written

@@ -14,12 +14,12 @@ from riverrun import JSON, STRING, Avro, Consumed, JsonSchema, Produced, Protobu
 from riverrun.errors import StreamsError
 from riverrun.processor.handlers import ErrorHandlers, Response
 from riverrun.records import RawRecord, TaskId
+from riverrun.runtime.layout import TaskSpec
 from riverrun.runtime.ports import Ports
-from riverrun.runtime.stores.serde_places import with_places
+from riverrun.runtime.serde_places import with_places
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
 from riverrun.serde.api import SerdePlace, frame_of, placed
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MockClock
 from tests.unit.schemas.flights import Airport
 from tests.unit.schemas.tickets import Passenger

@@ -25,7 +25,7 @@ from riverrun import (
     SerializationError,
     StreamsBuilder,
 )
-from riverrun.schemas.json_types import schema_of
+from riverrun.schemas.json_schema import schema_of
 from riverrun.schemas.registry import registry_of
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.testing import TopologyTestDriver

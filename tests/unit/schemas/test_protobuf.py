@@ -29,8 +29,8 @@ from riverrun import (
     StreamsBuilder,
 )
 from riverrun.errors import SchemaError
-from riverrun.schemas.protobuf.files import add_file, file_of
-from riverrun.schemas.protobuf.types import plain_of
+from riverrun.schemas.protobuf_files import add_file, file_of
+from riverrun.schemas.protobuf_types import plain_of
 from riverrun.schemas.registry import registry_of
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.spark.columns import columns_of

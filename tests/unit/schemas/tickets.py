@@ -9,7 +9,7 @@ from google.protobuf.descriptor_pool import Default
 from google.protobuf.message_factory import GetMessageClass
 from google.type.money_pb2 import Money
 
-from riverrun.schemas.protobuf.files import add_file, file_of
+from riverrun.schemas.protobuf_files import add_file, file_of
 
 TEXT = """
 syntax = "proto3";

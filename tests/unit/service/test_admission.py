@@ -11,9 +11,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from riverrun.service.access.admission import Access, Admission
-from riverrun.service.access.signatures import MAX_AGE_MS, POSITION, ROLE, SIGNATURE, Signatures
-from riverrun.service.queries.peers import NoAnswerError, Peers
+from riverrun.service.admission import MAX_AGE_MS, POSITION, ROLE, SIGNATURE, Access, Admission, Signatures
+from riverrun.service.peers import NoAnswerError, Peers
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -30,26 +30,24 @@ from riverrun import (
 from riverrun.config import AppConfig
 from riverrun.errors import ConfigError
 from riverrun.hosting.application import Application
-from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.process import SystemClock
 from riverrun.partitioning import partition_for
 from riverrun.processor.stats import CumulativeSum
 from riverrun.records import TaskId, TopicPartition
 from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.runtime.layout import Layout, plan_layout
-from riverrun.runtime.times.lateness import Lateness
-from riverrun.service.access.admission import Access
-from riverrun.service.access.signatures import Signatures
+from riverrun.runtime.times import Lateness
+from riverrun.service import reading
+from riverrun.service.admission import Access, Signatures
 from riverrun.service.api import Parameters, new_api
-from riverrun.service.queries import live_version
-from riverrun.service.queries.peers import Peers
-from riverrun.service.queries.reading import Bookmark, RefusedError, StoreReader, Wanted
-from riverrun.service.queries.routing import Here, KeyQueryMetadata, There, route, store_places
-from riverrun.service.server import bound, name_of, serving
+from riverrun.service.instance import bound, name_of, serving
+from riverrun.service.peers import Peers
+from riverrun.service.reading import Bookmark, RefusedError, StoreReader, Wanted
+from riverrun.service.routing import Here, KeyQueryMetadata, There, route, store_places
 from riverrun.worker.group.protocol import Orders
-from riverrun.worker.queries.queries import KeyQuery, Page, Place, Question, RangeQuery, Reason, Refusal, Row
-from riverrun.worker.states import InstanceStatus, WorkerState, WorkerSummary
+from riverrun.worker.queries import KeyQuery, Page, Place, Question, RangeQuery, Reason, Refusal, Row
+from riverrun.worker.states import InstanceStatus, TaskFigures, Waiting, WorkerState, WorkerSummary
 from riverrun.worker.stream_thread.protocol import Report
-from riverrun.worker.task_figures import TaskFigures, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -598,7 +596,7 @@ def test_a_prefix_of_bytes_need_not_be_a_key() -> None:
 
 
 def test_an_instance_of_a_version_that_is_not_live_sends_questions_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_version, "servers_of", lambda _kafka, group: [f"{group}:1"])
+    monkeypatch.setattr(reading, "servers_of", lambda _kafka, group: [f"{group}:1"])
     instance = FakeInstance(live_version="v2")
     asking = client(instance)
     for path in "/stores/counts", "/stores/counts/k", "/metadata/counts/k":

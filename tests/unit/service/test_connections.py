@@ -16,8 +16,8 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from riverrun.service.access.connections import HEADER_BYTES, Limits, connection_limit
-from riverrun.service.server import bound, serving
+from riverrun.service.connections import HEADER_BYTES, Limits, connection_limit
+from riverrun.service.instance import bound, serving
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ import resource
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from riverrun.service.server import bound, serving
+from riverrun.service.instance import bound, serving
 
 async def ready(request):
     return PlainTextResponse("ready")

@@ -16,17 +16,16 @@ from selenium.webdriver.support.ui import WebDriverWait
 from riverrun import STRING, Consumed, Materialized, Produced, Serde, StreamsBuilder
 from riverrun.config import AppConfig
 from riverrun.hosting.application import Application
-from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.process import SystemClock
 from riverrun.records import TaskId, TopicPartition
-from riverrun.service.access.admission import Access
+from riverrun.service.admission import Access
+from riverrun.service.answering import FILES, content
 from riverrun.service.api import new_api
-from riverrun.service.console.files import FILES, content
-from riverrun.service.server import bound, serving
+from riverrun.service.instance import bound, serving
 from riverrun.worker.group.protocol import Orders
-from riverrun.worker.queries.queries import Page, Refusal, Row
-from riverrun.worker.states import WorkerState, WorkerSummary
+from riverrun.worker.queries import Page, Refusal, Row
+from riverrun.worker.states import InputProgress, LastCommit, TaskFigures, WorkerState, WorkerSummary
 from riverrun.worker.stream_thread.protocol import Report
-from riverrun.worker.task_figures import InputProgress, LastCommit, TaskFigures
 from tests.browsers import animated, emulate, foreign, nameless, overflow, pale
 from tests.presence import present
 from tests.unit.service.test_api import FakeInstance, client, row

@@ -21,9 +21,8 @@ from starlette.routing import Route
 
 from riverrun.config import StreamsConfig
 from riverrun.errors import ConfigError
-from riverrun.service.access.connections import Limits
-from riverrun.service.access.encryption import client_tls, server_tls
-from riverrun.service.server import bound, serving
+from riverrun.service.connections import Limits, client_tls, server_tls
+from riverrun.service.instance import bound, serving
 
 if TYPE_CHECKING:
     from starlette.requests import Request

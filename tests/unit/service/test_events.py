@@ -14,15 +14,14 @@ import msgspec
 import pytest
 
 from riverrun.records import TaskId
-from riverrun.service.access.admission import Access
-from riverrun.service.access.connections import Limits
+from riverrun.service.admission import Access
+from riverrun.service.answering import MAX_STREAMS, Streams
 from riverrun.service.api import new_api
-from riverrun.service.figures.events import instance_events
-from riverrun.service.server import bound, serving
-from riverrun.service.streams import MAX_STREAMS, Streams
-from riverrun.worker.states import WorkerSummary
+from riverrun.service.connections import Limits
+from riverrun.service.instance import bound, serving
+from riverrun.service.measuring import instance_events
+from riverrun.worker.states import TaskFigures, WorkerSummary
 from riverrun.worker.stream_thread.protocol import Report
-from riverrun.worker.task_figures import TaskFigures
 from tests.unit.service.test_api import FakeInstance, client
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun import BYTES, Consumed, Produced, Riverrun, StreamsBuilder, Topology
 from riverrun.hosting.application import load_application
-from riverrun.releases.versions.build import build_topology
+from riverrun.releases.topology import build_topology
+from riverrun.service import peers
 from riverrun.service.instance import new_instance
-from riverrun.service.queries import peers
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun.errors import BrokerError
-from riverrun.service.queries import live_version as module
-from riverrun.service.queries.live_version import LiveVersion
-from riverrun.service.queries.reading import RefusedError
+from riverrun.service import reading as module
+from riverrun.service.reading import LiveVersion, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

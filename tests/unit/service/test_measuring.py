@@ -12,12 +12,11 @@ import pytest
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder, TimeWindows, windowed
 from riverrun.config import AppConfig
 from riverrun.hosting.application import Application
-from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.process import SystemClock
 from riverrun.records import TaskId, TopicPartition
-from riverrun.service.figures.measuring import Measuring
-from riverrun.worker.states import InstanceStatus, WorkerState, WorkerSummary
+from riverrun.service.measuring import Measuring
+from riverrun.worker.states import InputProgress, InstanceStatus, LastCommit, TaskFigures, WorkerState, WorkerSummary
 from riverrun.worker.stream_thread.protocol import Report
-from riverrun.worker.task_figures import InputProgress, LastCommit, TaskFigures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

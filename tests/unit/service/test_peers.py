@@ -15,19 +15,18 @@ import pytest
 from riverrun import BYTES, JSON, Consumed, Grouped, Materialized, StreamsBuilder
 from riverrun.config import AppConfig
 from riverrun.hosting.application import Application
-from riverrun.hosting.clock import SystemClock
-from riverrun.service.access import admission
-from riverrun.service.access.admission import Access
+from riverrun.hosting.process import SystemClock
+from riverrun.service import admission, peers
+from riverrun.service.admission import Access
 from riverrun.service.api import new_api
-from riverrun.service.queries import peers
-from riverrun.service.queries.peers import NoAnswerError, Peers
-from riverrun.service.queries.reading import Bookmark, RefusedError, StoreReader, Wanted
-from riverrun.service.queries.routing import store_places
-from riverrun.service.server import bound, serving
+from riverrun.service.instance import bound, serving
+from riverrun.service.peers import NoAnswerError, Peers
+from riverrun.service.reading import Bookmark, RefusedError, StoreReader, Wanted
+from riverrun.service.routing import store_places
 from riverrun.state.api import StoreKind
+from riverrun.worker.answers import MAX_BYTES, look_up
 from riverrun.worker.group.protocol import Orders
-from riverrun.worker.queries.answers import MAX_BYTES, look_up
-from riverrun.worker.queries.queries import Page, RangeQuery
+from riverrun.worker.queries import Page, RangeQuery
 from tests.unit.service.test_api import FakeInstance, client
 
 if TYPE_CHECKING:

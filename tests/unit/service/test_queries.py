@@ -12,12 +12,12 @@ from fastapi.testclient import TestClient
 
 from riverrun import StreamsBuilder
 from riverrun.config import AppConfig
-from riverrun.config.sections.streams import StreamsConfig
+from riverrun.config.streams import StreamsConfig
 from riverrun.hosting.application import Application, topology_of
 from riverrun.records import TaskId
-from riverrun.service.access.admission import Access
+from riverrun.service.admission import Access
 from riverrun.service.api import new_api
-from riverrun.worker.queries.queries import Page, Row
+from riverrun.worker.queries import Page, Row
 from tests.unit.service.test_api import FakeInstance
 from tests.waiting import until
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from riverrun.service.queries.processes import QueryProcesses
+    from riverrun.service.processes import QueryProcesses
 
 # ruff: noqa: S608 - statements are what is tested
 

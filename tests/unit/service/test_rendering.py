@@ -24,9 +24,9 @@ from riverrun import (
     Windowed,
     session_windowed,
 )
-from riverrun.service.queries.rendering import key_bytes, row_object
+from riverrun.service.rendering import key_bytes, row_object
 from riverrun.state.api import StoreBuilder, StoreKind
-from riverrun.worker.queries.queries import Row
+from riverrun.worker.queries import Row
 
 NAME = uuid.UUID("12345678-1234-5678-1234-567812345678")
 

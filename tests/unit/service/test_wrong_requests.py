@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 from fastapi.routing import APIRoute
 
 from riverrun.console.api import new_api as console_api
-from riverrun.console.watch import Watch
+from riverrun.console.looking import Watch
 from riverrun.errors import ConfigError
-from riverrun.service.access.admission import Access
-from riverrun.service.access.connections import Limits
+from riverrun.service.admission import Access
 from riverrun.service.api import Parameters, new_api
-from riverrun.service.server import bound, serving
+from riverrun.service.connections import Limits
+from riverrun.service.instance import bound, serving
 from tests.unit.service.test_api import FakeInstance
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pytest
     from fastapi import FastAPI
 
-    from riverrun.releases.differences.differing import DifferentRow
+    from riverrun.releases.rows import DifferentRow
 
 SECONDS = 30
 TOKEN = "a-token-of-tests"  # noqa: S105 - of a server of this test's own

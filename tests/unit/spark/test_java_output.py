@@ -7,7 +7,7 @@ import sys
 
 _SCRIPT = r"""
 import subprocess, sys
-from riverrun.spark.engine.java_output import quiet_java
+from riverrun.spark.java import quiet_java
 
 lines = [
     "WARNING: Using incubator modules: jdk.incubator.vector",

@@ -11,12 +11,11 @@ from fastavro import parse_schema
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from riverrun.schemas.avro.lines import NotGenerated
+from riverrun.generated import NotGenerated
 from riverrun.schemas.avro.reading import generated_reader
-from riverrun.sql.columns.schema_types.avro_types import avro_type
-from riverrun.sql.columns.schema_types.unsupported import UnsupportedFieldError
-from riverrun.sql.formats.avro.fields import row_of
-from riverrun.sql.formats.avro.rows import AvroRows
+from riverrun.sql.formats.avro_fields import row_of
+from riverrun.sql.formats.avro_rows import AvroRows
+from riverrun.sql.schema_types import UnsupportedFieldError, avro_type
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct
 from tests.unit.schemas.avro_schemas import refusing, schemas, values, written
 from tests.unit.schemas.test_avro_reading import parsed, result, written_if_possible

@@ -10,10 +10,9 @@ from typer.testing import CliRunner
 
 from riverrun import BYTES, StreamsBuilder
 from riverrun.cli.main import app
-from riverrun.sql.answering.commands import Select, parse_commands
-from riverrun.sql.answering.inspection import Statements
-from riverrun.sql.errors import SqlError
+from riverrun.sql.commands import Select, Statements, parse_commands
 from riverrun.sql.planning.planner import Plan
+from riverrun.sql.statements import SqlError
 from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:

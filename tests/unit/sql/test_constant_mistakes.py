@@ -8,8 +8,8 @@ import pytest
 
 from riverrun import BYTES, StreamsBuilder
 from riverrun.sql import build_sql
-from riverrun.sql.errors import SqlError
 from riverrun.sql.functions import registry
+from riverrun.sql.statements import SqlError
 from riverrun.testing import TopologyTestDriver
 
 SOURCE = """CREATE STREAM s (k STRING KEY, i INTEGER, l BIGINT, d DOUBLE, n DECIMAL(8, 2), t STRING, b BOOLEAN, x BYTES,

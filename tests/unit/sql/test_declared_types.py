@@ -19,10 +19,10 @@ from riverrun import BYTES, StreamsBuilder
 from riverrun.errors import StreamsError
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.sql import build_sql
-from riverrun.sql.compiling.operators import cast
-from riverrun.sql.errors import SqlError
 from riverrun.sql.formats import key_serde, value_serde
-from riverrun.sql.formats.avro.rows import AvroRows
+from riverrun.sql.formats.avro_rows import AvroRows
+from riverrun.sql.operators import cast
+from riverrun.sql.statements import SqlError
 from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
 from riverrun.testing import TopologyTestDriver
 from tests.unit.schemas.test_avro_reading import written_if_possible

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from riverrun.sql.digests import statement_digests
+from riverrun.sql.statement_files import statement_digests
 
 STATEMENTS = """
 CREATE TYPE address AS STRUCT<street STRING>;

@@ -14,12 +14,12 @@ from riverrun import StreamsBuilder, TopicPartition
 from riverrun.errors import StreamsError
 from riverrun.processor.handlers import ErrorHandlers, Response
 from riverrun.records import RawRecord, TaskId
-from riverrun.runtime.generating.fused_code import fused_code
+from riverrun.runtime.compile import fused_code
+from riverrun.runtime.layout import TaskSpec
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
 from riverrun.sql import build_sql
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MockClock
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from riverrun import BYTES, StreamsBuilder
-from riverrun.sql.errors import SqlError
 from riverrun.sql.planning.planner import build_sql
+from riverrun.sql.statements import SqlError
 from riverrun.testing import TopologyTestDriver
 
 SOURCES = """

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riverrun import StreamsBuilder
-from riverrun.sql.answering.commands import Select, parse_commands
-from riverrun.sql.answering.pull_queries import pull_query
-from riverrun.sql.errors import SqlError
+from riverrun.sql.answers import pull_query
+from riverrun.sql.commands import Select, parse_commands
 from riverrun.sql.functions.patterns import like, like_test
 from riverrun.sql.functions.registry import find_table_function
 from riverrun.sql.functions.values import MOST_CHARACTERS, MOST_ITEMS
-from riverrun.sql.grammar.statement_parser import parse
 from riverrun.sql.planning.planner import Plan, build_sql
+from riverrun.sql.statement_parser import parse
+from riverrun.sql.statements import SqlError
 from riverrun.sql.types import Array, Primitive
 from tests.unit.sql.functions.calls import call
 

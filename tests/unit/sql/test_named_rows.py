@@ -18,18 +18,18 @@ from riverrun import JSON, Protobuf, StreamsBuilder, session_windowed, windowed
 from riverrun.quality.frames import write_frame
 from riverrun.quality.gate import judge
 from riverrun.records import TopicPartition
-from riverrun.releases.differences.difference import Pair, Row
-from riverrun.releases.differences.rows import difference_rows, log_rows, table_rows
-from riverrun.releases.quality.insides import _with_fields
+from riverrun.releases.difference import Pair, Row
+from riverrun.releases.gating import _with_fields
+from riverrun.releases.rows import difference_rows, log_rows, table_rows
 from riverrun.serde.api import Serde, SerdePlace, placed, plain_reader
 from riverrun.spark.columns import columns_of
-from riverrun.spark.store_frames.store_rows import READABLE, store_columns
-from riverrun.sql.errors import SqlError
+from riverrun.spark.store_rows import READABLE, store_columns
 from riverrun.sql.formats import key_serde, value_serde
 from riverrun.sql.planning.planner import build_sql
+from riverrun.sql.statements import SqlError
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct
 from riverrun.topology.nodes import SinkNode, SourceNode
-from riverrun.transfers.topics.topic_serdes import from_text, jsonable, readable
+from riverrun.transfers.topic_serdes import from_text, jsonable, readable
 from riverrun.windows import Window, Windowed
 from tests.presence import present
 from tests.unit.schemas import flights

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun import BYTES, StreamsBuilder
-from riverrun.sql.answering.commands import Select, parse_commands
-from riverrun.sql.answering.pull_queries import PullQuery, Sought, is_pull, pull_query
-from riverrun.sql.errors import SqlError
-from riverrun.sql.grammar.statement_parser import parse
+from riverrun.sql.answers import PullQuery, Sought, is_pull, pull_query
+from riverrun.sql.commands import Select, parse_commands
 from riverrun.sql.planning.planner import Plan
+from riverrun.sql.statement_parser import parse
+from riverrun.sql.statements import SqlError
 from riverrun.testing import TopologyTestDriver
 from riverrun.windows import Window
 

@@ -14,11 +14,11 @@ from riverrun import BYTES, StreamsBuilder
 from riverrun.cli.main import app
 from riverrun.schemas.registry import Registry, registry_of
 from riverrun.sql import build_sql
-from riverrun.sql.columns import Wanted
-from riverrun.sql.columns.schema_columns import found_in
-from riverrun.sql.columns.written_schemas import WrittenSchema
-from riverrun.sql.digests import statement_digests
-from riverrun.sql.errors import SqlError
+from riverrun.sql.columns_file import Wanted
+from riverrun.sql.registry_columns import found_in
+from riverrun.sql.schema_types import WrittenSchema
+from riverrun.sql.statement_files import statement_digests
+from riverrun.sql.statements import SqlError
 from riverrun.sql.types import columns_text
 from riverrun.testing import TopologyTestDriver
 

@@ -18,9 +18,9 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from riverrun import BYTES, STRING, Protobuf, StreamsBuilder
 from riverrun.schemas.registry import registry_of
 from riverrun.serde.api import SerdePlace, placed
-from riverrun.sql.errors import SqlError
 from riverrun.sql.formats import value_serde
 from riverrun.sql.planning.planner import build_sql
+from riverrun.sql.statements import SqlError
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, Struct
 from riverrun.testing import TopologyTestDriver
 from tests.unit.schemas import flights

@@ -10,7 +10,7 @@ import pytest
 from riverrun import StreamsBuilder
 from riverrun.config import StreamsConfig
 from riverrun.sql import build_sql
-from riverrun.sql.errors import SqlError
+from riverrun.sql.statements import SqlError
 from riverrun.testing import TopologyTestDriver
 
 if TYPE_CHECKING:

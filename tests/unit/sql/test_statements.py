@@ -12,11 +12,11 @@ from riverrun import BYTES, STRING, StreamsBuilder
 from riverrun.cli.main import app
 from riverrun.serde.windowed import session_windowed
 from riverrun.sql import udaf, udf, udtf
-from riverrun.sql.errors import SqlError
 from riverrun.sql.planning.planner import build_sql
-from riverrun.sql.run_case import main, run
+from riverrun.sql.statements import SqlError
 from riverrun.testing import TopologyTestDriver
 from riverrun.windows import Window, Windowed
+from tests.conformance.run_case import main, run
 
 if TYPE_CHECKING:
     from pathlib import Path

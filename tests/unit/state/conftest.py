@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun.state.backends.memory import MemoryBackend
-from riverrun.state.backends.rocksdb import RocksDbBackend
+from riverrun.state.memory import MemoryBackend
+from riverrun.state.rocksdb import RocksDbBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from riverrun.hosting.restoring.local_state import locked
+from riverrun.hosting.local_state import locked
 from riverrun.kafka.embedded.broker import EmbeddedBroker
-from riverrun.state.backends.rocksdb import RocksDbBackend
-from riverrun.state.backends.snapshots import Manifest, SnapshotStore
+from riverrun.state.rocksdb import RocksDbBackend
+from riverrun.state.snapshots import Manifest, SnapshotStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

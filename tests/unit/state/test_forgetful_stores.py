@@ -9,9 +9,9 @@ import pytest
 from riverrun import JSON, Window, Windowed
 from riverrun.errors import CorruptStateError
 from riverrun.records import Change, RecordMetadata
-from riverrun.serde.primitives import LONG, STRING
+from riverrun.serde.serdes import LONG, STRING
 from riverrun.state.api import ChangelogRecord, StateBackend, StoreBuilder, StoreKind
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.state.stores.buffer import BufferedChange
 from riverrun.state.stores.opening import open_store
 from tests.changelogs import Batch

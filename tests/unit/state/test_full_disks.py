@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun.errors import StateError
-from riverrun.state.backends.rocksdb import RocksDbBackend
+from riverrun.state.rocksdb import RocksDbBackend
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun import Window, Windowed
-from riverrun.serde.primitives import LONG, STRING
+from riverrun.serde.serdes import LONG, STRING
 from riverrun.state.api import StateBackend, StoreBuilder, StoreKind
 from riverrun.state.stores.opening import open_store
 from tests.stores import Context, commit

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from riverrun.serde.join_sides import JoinSideKey, JoinSideValue, decode_list, join_side_key, join_side_value
-from riverrun.serde.primitives import STRING
+from riverrun.serde.internal import JoinSideKey, JoinSideValue, decode_list, join_side_key, join_side_value
+from riverrun.serde.serdes import STRING
 from riverrun.state.api import StateBackend, StoreBuilder, StoreKind
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.state.stores.opening import open_store
 from tests.changelogs import Batch
 from tests.presence import present

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun import LONG, STRING, Consumed, Materialized, Produced, Stores, StreamsBuilder, TopologyError
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.state.stores.opening import open_store
 from riverrun.testing import TopologyTestDriver
 from tests.changelogs import Batch

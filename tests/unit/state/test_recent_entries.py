@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riverrun import Window, Windowed
-from riverrun.serde.primitives import LONG, STRING
+from riverrun.serde.serdes import LONG, STRING
 from riverrun.state.api import StoreBuilder, StoreKind
-from riverrun.state.backends.memory import MemoryBackend
-from riverrun.state.entries.recent_entries import ENTRY_OVERHEAD_BYTES, RecentEntries
+from riverrun.state.entries import ENTRY_OVERHEAD_BYTES, RecentEntries
+from riverrun.state.memory import MemoryBackend
 from riverrun.state.stores.opening import open_store
 from tests.changelogs import Batch
 from tests.stores import CHANGELOG, Context, commit

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from riverrun.state.backends.memory import MemoryBackend
-from riverrun.state.entries.segments import Segments
+from riverrun.state.memory import MemoryBackend
+from riverrun.state.segments import Segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun.errors import ConfigError
-from riverrun.state.backends.snapshots import check_url
+from riverrun.state.snapshots import check_url
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ import pytest
 
 from riverrun.errors import SnapshotError
 from riverrun.records import TopicPartition
-from riverrun.state.backends.rocksdb import RocksDbBackend
-from riverrun.state.backends.snapshots import Manifest, SnapshotStore
+from riverrun.state.rocksdb import RocksDbBackend
+from riverrun.state.snapshots import Manifest, SnapshotStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from riverrun.errors import CorruptStateError, DeserializationError, StateError
 from riverrun.records import RecordMetadata, ValueAndTimestamp
-from riverrun.serde.primitives import LONG, STRING
+from riverrun.serde.serdes import LONG, STRING
 from riverrun.state.api import ChangelogRecord, StateBackend, StoreBuilder, StoreKind
-from riverrun.state.backends.memory import MemoryBackend
-from riverrun.state.backends.rocksdb import RocksDbBackend
+from riverrun.state.memory import MemoryBackend
+from riverrun.state.rocksdb import RocksDbBackend
 from riverrun.state.stores.opening import open_store
 from riverrun.windows import MAX_TIME_MS, Window, Windowed
 from tests.changelogs import Batch

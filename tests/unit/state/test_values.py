@@ -24,7 +24,7 @@ from riverrun import (
 )
 from riverrun.records import ValueAndTimestamp
 from riverrun.state.api import StoreBuilder, StoreKind
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.state.stores.opening import open_store
 from riverrun.testing import TopologyTestDriver
 from tests.stores import Context, commit

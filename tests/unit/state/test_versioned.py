@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from riverrun import STRING, Stores, TopologyError
 from riverrun.records import VersionedRecord
-from riverrun.state.backends.memory import MemoryBackend
-from riverrun.state.declared.changelog import changelog_config
+from riverrun.state.memory import MemoryBackend
 from riverrun.state.store_types import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED
 from riverrun.state.stores.opening import open_store
+from riverrun.state.suppliers import changelog_config
 from tests.changelogs import Batch
 from tests.stores import Context
 

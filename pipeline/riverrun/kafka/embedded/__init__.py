@@ -1,6 +1,6 @@
 """The embedded broker, which commands, tests and the demo start on this machine.
 
-`broker` runs Apache Kafka; `artifacts` fetches its libraries; `process` tells whether an earlier process still runs.
+`broker` runs Apache Kafka; `artifacts` fetches its libraries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The embedded broker: real Apache Kafka on the loopback interface; for development, tests and the demo."""
+"""The embedded broker: real Apache Kafka on the loopback interface; for development, tests and the demo.
+
+Looks up a process: in Linux' `/proc` if it exists, otherwise with `ps`.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,40 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from riverrun.config.directories import close_to_others
+from riverrun.config.secrets import close_to_others
 from riverrun.errors import EmbeddedBrokerError
-from riverrun.kafka.embedded.artifacts import Artifact, find_java, resolve
-from riverrun.kafka.embedded.java_classes import classes_archive, publish, recording, using
-from riverrun.kafka.embedded.process import command_line
+from riverrun.kafka.embedded.artifacts import Artifact, classes_archive, find_java, publish, recording, resolve, using
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
+
+_PROC = Path("/proc")
+_HIGHEST = 2**31 - 1
+
+
+def command_line(pid: int) -> str:
+    """Return the command line of a process, joined by blanks; empty if there is no such process.
+
+    A child of this process that has ended counts as gone, and is reaped.
+    """
+    if not 0 < pid <= _HIGHEST:
+        return ""
+    with suppress(ChildProcessError):  # not a child of ours
+        os.waitpid(pid, os.WNOHANG)
+    if (_PROC / "self").exists():
+        try:
+            return (_PROC / str(pid) / "cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode()
+        except OSError:
+            return ""
+    shown = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return shown.stdout.strip()
+
 
 KAFKA_VERSION = "4.3.1"
 DEFAULT_PORT = 19092

@@ -14,9 +14,8 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from riverrun.decoders import converter
-from riverrun.generated import generated
+from riverrun.generated import Lines, NotGenerated, generated
 from riverrun.records import EPOCH
-from riverrun.schemas.avro.lines import Lines, NotGenerated
 from riverrun.schemas.avro.parsing import definition_of, definitions, free_values, kind_of, smallest_of
 from riverrun.schemas.avro.plain_reading import default_of
 from riverrun.schemas.avro.values import (

@@ -14,17 +14,15 @@ import msgspec
 from riverrun.decoders import converter, json_decoder
 from riverrun.errors import SchemaError
 from riverrun.extras import require_extra
-from riverrun.schemas.avro.lines import NotGenerated
+from riverrun.generated import NotGenerated
 from riverrun.schemas.avro.parsing import is_same_schema, parsed, parsed_text
 from riverrun.schemas.avro.plain_reading import plain_reader
 from riverrun.schemas.avro.reading import generated_reader
-from riverrun.schemas.avro.structs import struct_of, tags_of
-from riverrun.schemas.avro.types import schema_of, type_of
+from riverrun.schemas.avro.types import schema_of, struct_of, tags_of, type_of
 from riverrun.schemas.avro.values import JsonForm, Tags
 from riverrun.schemas.avro.writing import generated_writer, writer_of
 from riverrun.schemas.framed import Texts, framed
-from riverrun.schemas.schema_text import client_schema, json_text
-from riverrun.schemas.subjects import Reference
+from riverrun.schemas.subjects import Reference, client_schema, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ import msgspec
 from riverrun.decoders import json_decoder
 from riverrun.records import EPOCH, moment
 from riverrun.schemas.avro.parsing import NAMED, definition_of, definitions, kind_of
-from riverrun.serde.json import ODD_NUMBERS, without_odd_numbers
+from riverrun.serde.serdes import ODD_NUMBERS, without_odd_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from riverrun.generated import generated
+from riverrun.generated import Lines, NotGenerated, generated
 from riverrun.records import EPOCH
-from riverrun.schemas.avro.lines import Lines, NotGenerated
 from riverrun.schemas.avro.parsing import definition_of, definitions, kind_of
 from riverrun.schemas.avro.plain_writing import plain_writer
 from riverrun.schemas.avro.values import Branch, Tags, branches_of, logical_of

@@ -1,25 +1,100 @@
-"""Submits work to Spark, one Spark task per stream task. Spark retries errors that may pass; all others end the run."""
+"""Submits work to Spark, one Spark task per stream task. Spark retries errors that may pass; all others end the run.
+
+The progress of a bounded run in records: of tasks that are done, and of running tasks as they report it.
+
+The work of each level of a bounded run in a step, and the ends of its slices in the repartition topics.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+import threading
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
 from riverrun.errors import EngineError, StreamsError
+from riverrun.records import OffsetRange, OffsetVector, TopicPartition
+from riverrun.runtime.layout import full_name
 from riverrun.spark.bounded_runs.executor import run_task
-from riverrun.spark.engine.executor_errors import another_attempt_may_help, describe_error, rebuilt_error
-from riverrun.spark.engine.failures import on_executor, spark_failures
-from riverrun.spark.engine.text_rows import text_row
-from riverrun.spark.tasks.work import TaskResult, admin_here
+from riverrun.spark.failures import (
+    another_attempt_may_help,
+    describe_error,
+    on_executor,
+    rebuilt_error,
+    spark_failures,
+    text_row,
+)
+from riverrun.spark.ranges import RunRange
+from riverrun.spark.tasks.reporting import place_of
+from riverrun.spark.tasks.work import TaskResult, TaskWork, admin_here
+from riverrun.spark.unfinished import Begun, steps
+from riverrun.topology.grouping import is_cyclic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from riverrun.spark.tasks.work import Job, TaskWork
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.records import TaskId
+    from riverrun.spark.tasks.reporting import Counts
+    from riverrun.spark.tasks.work import Job
+    from riverrun.spark.unfinished import Slice, Step
     from riverrun.topology.topology import Topology
+
+
+class RunProgress:
+    """Counts the records of a run. Safe to call from several threads.
+
+    Records of repartition topics are counted once they have been written, so the total grows then.
+
+    Args:
+        counts: The counts that tasks report.
+        everything: Offsets of the inputs, an upper bound of their records.
+        done: Number of offsets that were processed before.
+    """
+
+    def __init__(self, counts: Counts, everything: int, done: int = 0) -> None:
+        self._counts = counts
+        self._everything = everything
+        self._done = done
+        self._turn = 0
+        self._at_work: frozenset[TopicPartition] = frozenset()
+        self._lock = threading.Lock()
+
+    def begin(self, works: Iterable[TaskWork]) -> list[TaskWork]:
+        """Note which tasks begin, and return their work with the number of this turn."""
+        with self._lock:
+            self._turn += 1
+            numbered = [replace(work, turn=self._turn) for work in works]
+            self._at_work = frozenset(place_of(work.ranges) for work in numbered if work.ranges)
+            return numbered
+
+    def end(self, works: Sequence[TaskWork], results: Iterable[TaskResult], sources: frozenset[str]) -> None:
+        """Note the results of tasks.
+
+        Args:
+            works: The work of the tasks.
+            results: Their results.
+            sources: Topics counted by offsets; their total was known from the start.
+        """
+        found = list(results)
+        offsets = sum(each.size for work in works for tp, each in work.ranges.items() if tp.topic in sources)
+        with self._lock:
+            self._at_work = frozenset()
+            self._everything += sum(max(0, each.written - each.published) for each in found)
+            self._done += offsets + sum(each.processed - each.read for each in found)
+
+    def look(self) -> tuple[int, int]:
+        """Return the number of processed records, and the total known so far.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        with self._lock:
+            done, everything, turn, places = self._done, self._everything, self._turn, self._at_work
+        return min(done + self._counts.of(places, turn), everything), everything
+
 
 _SCHEMA = "result string"
 _ANSWER_SECONDS = 5.0
@@ -90,3 +165,117 @@ def attempt(work: TaskWork, build: Callable[[Job], Topology]) -> str:
             raise
         result = TaskResult(str(work.task_id), 0, 0, {}, describe_error(error))
     return json.dumps(asdict(result))
+
+
+class Levels:
+    """The work of each level, and the ends of the written slices in the repartition topics.
+
+    Args:
+        job: The run.
+        connected: The application that runs.
+    """
+
+    def __init__(self, job: Job, connected: ConnectedApplication) -> None:
+        self._job = job
+        self._connected = connected
+        self._admin = connected.admin
+        self._layout = connected.layout
+        self._levels = connected.topology.levels()
+        self._ends: dict[tuple[TopicPartition, int], int] = {}
+
+    def know(self, begun: Begun) -> None:
+        """Adopt the ends of slices that an interrupted run has noted.
+
+        The last begun slice ends where the topics end, as another host may have continued. If the topics have been deleted
+        and recreated since, all slices end there.
+        """
+        complete = begun.ends[:-1]
+        internal = {tp for level in range(len(self._levels)) for tp in self._internal(level)}
+        now = self._admin.settled_end_offsets(internal) if complete else {}
+        for number, ends in enumerate(complete):
+            self._ends |= {(tp, number): min(end, now[tp]) for tp, end in ends.offsets.items() if tp in now}
+
+    def begun(self, step: Step, slices: Sequence[Slice], origin: Mapping[TopicPartition, int]) -> Begun:
+        """Return the work that is begun and unfinished once a step begins; `origin` is where tasks stood before all of it."""
+        numbers = [number for _, number in step]
+        unfinished = range(min(numbers), max(numbers) + 1)
+        whole = RunRange({tp: OffsetRange(start, slices[max(numbers)][tp].end) for tp, start in origin.items()})
+        ends = [OffsetVector({tp: end for (tp, n), end in self._ends.items() if n == number}) for number in unfinished]
+        return Begun(whole, tuple(RunRange(slices[number]) for number in unfinished), tuple(ends))
+
+    def steps(self, slices: int) -> list[Step]:
+        """Return the steps in order, each with the pairs of level and slice that run at the same time."""
+        return steps(self._levels, slices)
+
+    def repeats(self, step: Step) -> bool:
+        """Return whether the step is repeated, each task from its committed offsets, until nothing is left."""
+        return any(is_cyclic(self._levels[level]) for level, _ in step)
+
+    def works(self, step: Step, slices: Sequence[Slice]) -> list[TaskWork]:
+        """Return the remaining work of a step, the largest first."""
+        repeats = self.repeats(step)
+        found = []
+        for level, number in step:
+            internal = self._internal(level)
+            ends = (
+                self._admin.settled_end_offsets(internal)
+                if repeats
+                else {tp: self._ends[tp, number] for tp in internal}
+            )
+            found += self._works(level, slices[number], ends, resumes=repeats)
+        return sorted((work for work in found if work.size), key=lambda work: -work.size)
+
+    def finish(self, step: Step) -> None:
+        """Note the ends of a finished step's slices in the topics that it wrote to."""
+        written = {level: self._written(level) for level, _ in step}
+        ends = self._admin.settled_end_offsets({tp for tps in written.values() for tp in tps})
+        for level, number in step:
+            for tp in written[level]:
+                self._ends.setdefault((tp, number), ends[tp])  # an earlier run's note of an end is more exact
+
+    def last_works(self, level: int, end: Slice) -> list[TaskWork]:
+        """Return work for all tasks of a level, even if there is nothing to read."""
+        return self._works(level, end, self._admin.settled_end_offsets(self._internal(level)), resumes=False)
+
+    def _works(self, level: int, part: Slice, ends: Mapping[TopicPartition, int], *, resumes: bool) -> list[TaskWork]:
+        """Return the work of a level.
+
+        External inputs are read as the slice says or, with `resumes`, from where the task stands. Internal ones are read up
+        to an end.
+        """
+        tasks = self._tasks(level)
+        first = self._admin.beginning_offsets(ends)
+        asked = [tp for inputs in tasks.values() for tp in inputs] if resumes else ends
+        committed = {tp: known.offset for tp, known in self._connected.committed(asked).items()}
+
+        def wanted(tp: TopicPartition) -> OffsetRange:
+            if tp in ends:
+                start = committed.get(tp, first[tp])
+                return OffsetRange(start, max(start, ends[tp]))
+            start = max(part[tp].start, committed.get(tp, 0))
+            return OffsetRange(start, max(start, part[tp].end))
+
+        return [TaskWork(self._job, task_id, {tp: wanted(tp) for tp in inputs}) for task_id, inputs in tasks.items()]
+
+    def _tasks(self, level: int) -> dict[TaskId, tuple[TopicPartition, ...]]:
+        ids = {sub.id for sub in self._levels[level]}
+        return {task_id: inputs for task_id, inputs in self._layout.tasks.items() if task_id.sub_topology in ids}
+
+    def _internal(self, level: int) -> list[TopicPartition]:
+        """Partitions of repartition topics that a level reads."""
+        own = {topic.name for topic in self._layout.repartition_topics}
+        return [tp for inputs in self._tasks(level).values() for tp in inputs if tp.topic in own]
+
+    def _written(self, level: int) -> list[TopicPartition]:
+        """Partitions of repartition topics that a level writes to."""
+        names = {
+            full_name(sub, self._connected.id, topic)
+            for sub in self._levels[level]
+            for topic in sub.written_repartition_topics
+        }
+        return [
+            TopicPartition(topic.name, number)
+            for topic in self._layout.repartition_topics
+            if topic.name in names
+            for number in range(topic.partitions)
+        ]

@@ -11,22 +11,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from riverrun.errors import BrokerError, RangeError, SnapshotError, StateInUseError, StreamsError, TaskError
-from riverrun.hosting.clock import SystemClock
-from riverrun.hosting.garbage_collection import collect_rarely
-from riverrun.hosting.restoring.snapshots import has_snapshots
-from riverrun.hosting.restoring.task_directory import after_predecessor
-from riverrun.hosting.tasks.global_tables import open_global_state
-from riverrun.hosting.tasks.owned_task import OwnedTask
-from riverrun.hosting.tasks.purge import Purge
+from riverrun.hosting.local_state import after_predecessor
+from riverrun.hosting.owned_task import OwnedTask
+from riverrun.hosting.process import SystemClock, collect_rarely
+from riverrun.hosting.purge import Purge
+from riverrun.hosting.snapshots import has_snapshots
+from riverrun.hosting.standby_tasks import open_global_state
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS
 from riverrun.processor.metrics import totals
 from riverrun.runtime.layout import full_name
 from riverrun.spark.bounded_runs.packing import PACK_BYTES, Packing
 from riverrun.spark.ranges import AGAIN
-from riverrun.spark.tasks.absent_brokers import outlast
-from riverrun.spark.tasks.inputs import Inputs
+from riverrun.spark.tasks.inputs import Inputs, check_wall_clock, outlast, punctuate_wall_clock
 from riverrun.spark.tasks.reporting import reporting
-from riverrun.spark.tasks.wall_clock import check_wall_clock, punctuate_wall_clock
 from riverrun.spark.tasks.work import TaskResult, connected_here, require_same_topics
 
 if TYPE_CHECKING:

@@ -1,45 +1,145 @@
-"""A bounded run: slices, levels of sub-topologies, and one Spark task per stream task."""
+"""A bounded run: its plan, slices, levels of sub-topologies, one Spark task per stream task, and its outcome."""
 
 from __future__ import annotations
 
 import logging
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from riverrun.errors import BrokerError, RangeError, UnderWayError
-from riverrun.hosting.inputs.narrow_times import warn_of_narrow_times
-from riverrun.hosting.ownership.alone import processing_alone
-from riverrun.hosting.ownership.fencing import fence_owners, settled_offsets
-from riverrun.hosting.ownership.sole_host import RUN
+from riverrun.hosting.alone import processing_alone
+from riverrun.hosting.inputs import found_ids, warn_of_narrow_times
+from riverrun.hosting.ownership import RUN, fence_owners, settled_offsets
 from riverrun.hosting.progress import looked_at, tell
-from riverrun.records import OffsetRange, TopicPartition
-from riverrun.spark.bounded_runs.attempts import run_on_spark
-from riverrun.spark.bounded_runs.levels import Levels
-from riverrun.spark.bounded_runs.plan import plan_run
-from riverrun.spark.bounded_runs.progress import RunProgress
-from riverrun.spark.bounded_runs.summary import RunSummary, summary_of
-from riverrun.spark.planning.runs import RunLog, committed_at_end, ends_of_outputs
-from riverrun.spark.planning.slices import MAX_RECORDS_PER_SLICE
-from riverrun.spark.planning.unfinished import left_of_cut
+from riverrun.records import OffsetRange, TaskId, TopicPartition, counted
+from riverrun.spark.bounded_runs.attempts import Levels, RunProgress, run_on_spark
+from riverrun.spark.ranges import RunRange, completed
+from riverrun.spark.runs import RunLog, committed_at_end, ends_of_outputs
 from riverrun.spark.session import lazily
-from riverrun.spark.tasks.absent_brokers import outlast
+from riverrun.spark.slices import MAX_RECORDS_PER_SLICE, slices_of
+from riverrun.spark.tasks.inputs import outlast
 from riverrun.spark.tasks.reporting import Counts, new_group
-from riverrun.spark.tasks.work import job_of, total
+from riverrun.spark.tasks.work import TaskResult, job_of, total
+from riverrun.spark.unfinished import left_of_cut
+from riverrun.topology.grouping import loops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from riverrun.hosting.connected import ConnectedApplication
-    from riverrun.hosting.ownership.sole_host import SoleHost
+    from riverrun.hosting.ownership import SoleHost
     from riverrun.kafka.admin import CommittedOffset
-    from riverrun.spark.bounded_runs.plan import RunPlan
-    from riverrun.spark.planning.schedule import Slice, Step
-    from riverrun.spark.planning.unfinished import Begun
-    from riverrun.spark.ranges import RunRange
-    from riverrun.spark.tasks.work import Job, TaskResult, TaskWork
+    from riverrun.spark.tasks.work import Job, TaskWork
+    from riverrun.spark.unfinished import Begun, Slice, Step
     from riverrun.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """The work that a run is going to do.
+
+    Args:
+        range: The range that it processes.
+        slices: The parts of the range, in order.
+        levels: For each slice: tasks that run at the same time, one level after the other.
+        begun: Work that interrupted runs have begun within the range, the first of the slices; None if there is none.
+        is_over: Whether the range was done before a later run that was interrupted. Then there is nothing to do, and the
+            later run's work stays untouched.
+        loops: Ids of sub-topologies that read topics that they write, directly or through each other. They process a slice's
+            records of external topics first, and resulting records of repartition topics afterwards, whatever their times.
+        topics: Ids of the topics of the range (`hosting.inputs`).
+    """
+
+    range: RunRange
+    slices: tuple[Slice, ...]
+    levels: tuple[tuple[TaskId, ...], ...]
+    begun: Begun | None = None
+    is_over: bool = False
+    loops: tuple[tuple[int, ...], ...] = ()
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+
+def plan_run(
+    connected: ConnectedApplication, run_range: RunRange, max_records_per_slice: int = MAX_RECORDS_PER_SLICE
+) -> RunPlan:
+    """Plan how to process a range. Creates and changes nothing.
+
+    Partitions that the range leaves out are not processed.
+
+    Raises:
+        RangeError: If the range cannot be read.
+        BrokerError: If brokers do not answer.
+    """
+    connected = connected.reading({tp.topic for tp in run_range.ranges})
+    topology, topics = connected.topology, found_ids(connected.admin, connected.topology.source_topics)
+    run_range = completed(connected, run_range)
+    cut = slices_of(connected, run_range, max_records_per_slice)
+    levels = []
+    for level in topology.levels():
+        ids = {sub.id for sub in level}
+        levels.append(tuple(sorted(task_id for task_id in connected.layout.tasks if task_id.sub_topology in ids)))
+    return RunPlan(
+        range=run_range,
+        slices=cut.parts,
+        levels=tuple(levels),
+        begun=cut.begun,
+        is_over=cut.is_over,
+        loops=loops(topology.sub_topologies()),
+        topics=topics,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """The outcome of a run, in records.
+
+    Args:
+        range: The range that it was to process.
+        slices: Number of slices.
+        processed: Records processed, those of repartition topics included.
+        restored: Records restored from changelogs.
+        dropped: Records not processed, by reason.
+        tasks: The result of each task, all slices together.
+        warnings: Failures that do not affect the results.
+        totals: Totals of processors' sensors over all tasks, by the text of their names.
+    """
+
+    range: RunRange
+    slices: int
+    processed: int = 0
+    restored: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    tasks: tuple[TaskResult, ...] = ()
+    warnings: tuple[str, ...] = ()
+    totals: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return a line with the outcome."""
+        dropped = ", ".join(f"{reason} {count}" for reason, count in sorted(self.dropped.items())) or "none"
+        done = f"{counted(self.processed, 'record')} processed in {counted(self.slices, 'slice')}"
+        return f"{done}, up to {self.range.end}; dropped: {dropped}"
+
+
+def summary_of(plan: RunPlan, results: Iterable[TaskResult]) -> RunSummary:
+    """Sum up the results of tasks."""
+    by_task: dict[str, list[TaskResult]] = {}
+    for result in results:
+        by_task.setdefault(result.task_id, []).append(result)
+    tasks = tuple(total(task_id, by_task[task_id]) for task_id in sorted(by_task, key=TaskId.parse))
+    everything = total("all", tasks)
+    return RunSummary(
+        range=plan.range,
+        slices=max(len(plan.slices), min(1, len(tasks))),  # records that a worker has left over are one slice
+        processed=everything.processed,
+        restored=everything.restored,
+        dropped=everything.dropped,
+        tasks=tasks,
+        warnings=everything.warnings,
+        totals=everything.totals,
+    )
+
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
-from riverrun.hosting.clock import SystemClock
+from riverrun.hosting.process import SystemClock
 from riverrun.kafka.record_times import USUALLY_AHEAD_MS
 from riverrun.partitioning import partitions_for
-from riverrun.runtime.inputs.packs import pack_header, packed
+from riverrun.runtime.packs import pack_header, packed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

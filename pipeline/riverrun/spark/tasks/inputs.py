@@ -1,20 +1,96 @@
-"""Records of a slice for a task: external inputs in log order, repartition topics with merged writers. Imports no pyspark."""
+"""Records of a slice for a task, its punctuations by the wall clock, and waits for absent brokers. Imports no pyspark."""
 
 from __future__ import annotations
 
+import logging
+import time
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from riverrun.hosting.garbage_collection import uncollected
+from riverrun.errors import BrokerError, StreamsError, UnknownOutcomeError, UnsupportedByHostError
+from riverrun.hosting.process import uncollected
 from riverrun.kafka.ranges import read_fields
 from riverrun.spark.tasks.spilling import WriterMerge
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
+    from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin
     from riverrun.records import OffsetRange, RawFields, TaskId, TopicPartition
     from riverrun.runtime.task import Task
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_LOOK_SECONDS = 5.0
+_RETRY_SECONDS = 0.5
+
+
+def outlast(step: Callable[[], T], admin: Admin, timeout_ms: int) -> T:
+    """Repeat a step while brokers are away: its clients by themselves wait for seconds only.
+
+    Args:
+        step: The step; must be safe to repeat after any outcome.
+        admin: Client for requests to the brokers.
+        timeout_ms: Maximum duration of retries since the first failure, ms (`task.timeout.ms`).
+
+    Returns:
+        The step's result.
+
+    Raises:
+        StreamsError: The step's error, if waiting does not help, or has not helped.
+    """
+    deadline = None
+    while True:
+        try:
+            return step()
+        except (BrokerError, UnknownOutcomeError) as error:
+            deadline = deadline or time.monotonic() + timeout_ms / 1000
+            if not _may_pass(error) or not _come_back(admin, deadline, error.message):
+                raise
+
+
+def _may_pass(error: StreamsError) -> bool:
+    return isinstance(error, UnknownOutcomeError) or bool(getattr(error, "retriable", False))
+
+
+def _come_back(admin: Admin, deadline: float, missed: str) -> bool:
+    """Wait for a broker to answer, as most steps would be in vain before. Returns False if none does before the deadline."""
+    while time.monotonic() < deadline:
+        log.warning("waiting for brokers: %s", missed)
+        time.sleep(_RETRY_SECONDS)
+        if admin.is_answered(_LOOK_SECONDS):
+            return True
+    return False
+
+
+def check_wall_clock(application: Application, task: Task) -> None:
+    """Refuse processors that schedule by the wall clock, unless a setting says how to treat them.
+
+    Raises:
+        UnsupportedByHostError: If there is a processor like this, and no setting.
+    """
+    if task.schedules_wall_clock and application.config.streams.bounded_wall_clock_punctuation == "refuse":
+        message = f"{application.id} schedules punctuations by the wall clock, which means nothing in a bounded run"
+        hint = (
+            "Use PunctuationType.STREAM_TIME; or say --wall-clock-punctuation=once (each is called at the end of a slice) or "
+            "never (bounded.wall.clock.punctuation in streams.toml)."
+        )
+        raise UnsupportedByHostError(message, hint=hint)
+
+
+def punctuate_wall_clock(application: Application, task: Task) -> None:
+    """Call wall-clock punctuations at the end of a slice, if the setting says so.
+
+    Raises:
+        UnsupportedByHostError: If one was scheduled during the slice, and no setting says how to treat it.
+    """
+    check_wall_clock(application, task)
+    if application.config.streams.bounded_wall_clock_punctuation == "once":
+        task.punctuate_wall_clock_once()
 
 
 class Inputs:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from riverrun.kafka.admin import Admin
-    from riverrun.kafka.group.group_progress import GroupProgress
+    from riverrun.kafka.groups import GroupProgress
     from riverrun.records import TopicPartition
 
 log = logging.getLogger(__name__)

@@ -20,11 +20,11 @@ from typing import IO, TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
 
-from riverrun.config.directories import make_directory
+from riverrun.config.secrets import make_directory
 from riverrun.decoders import msgpack_decoder
 from riverrun.errors import StateError
 from riverrun.records import RAW_HEADERS, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE
-from riverrun.runtime.inputs.packs import columns_of, opened, packed, records_of, rest_of, writer_of
+from riverrun.runtime.packs import columns_of, opened, packed, records_of, rest_of, writer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

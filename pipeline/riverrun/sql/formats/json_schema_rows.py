@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from riverrun.errors import SchemaError
 from riverrun.extras import require_extra
 from riverrun.schemas.framed import HEAD_BYTES, Payload, framed
-from riverrun.schemas.schema_text import is_same_json
-from riverrun.sql.columns.written_schemas import as_registered
+from riverrun.schemas.subjects import is_same_json
 from riverrun.sql.formats.json_rows import json_functions
+from riverrun.sql.schema_types import as_registered
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct, columns_text
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from riverrun.schemas.registry import Registry
     from riverrun.schemas.subjects import Registration
     from riverrun.serde.api import Serde, SerdePlace
-    from riverrun.sql.columns.written_schemas import WrittenSchema
+    from riverrun.sql.schema_types import WrittenSchema
 
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 _CONNECT = "org.apache.kafka.connect.data"

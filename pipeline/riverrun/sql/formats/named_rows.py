@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import msgspec
 
 from riverrun.decoders import json_decoder
-from riverrun.sql.compiling.operators import cast
 from riverrun.sql.formats.json_rows import reader_of
+from riverrun.sql.operators import cast
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct
 from riverrun.sql.values import time_text, timestamp_of_text
 

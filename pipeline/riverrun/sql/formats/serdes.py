@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from riverrun.serde.api import ITEM, Serde
-from riverrun.serde.primitives import BYTES, DOUBLE, INTEGER, LONG, STRING
-from riverrun.sql.errors import SqlError, nearest
-from riverrun.sql.formats.avro.rows import avro_serde
-from riverrun.sql.formats.delimited_rows import delimited_serde
+from riverrun.serde.serdes import BYTES, DOUBLE, INTEGER, LONG, STRING
+from riverrun.sql.formats.avro_rows import avro_serde
 from riverrun.sql.formats.json_rows import json_serde
 from riverrun.sql.formats.json_schema_rows import json_schema_serde
 from riverrun.sql.formats.named_rows import named
-from riverrun.sql.formats.protobuf.rows import protobuf_serde
+from riverrun.sql.formats.protobuf_rows import protobuf_serde
+from riverrun.sql.formats.rows import delimited_serde
+from riverrun.sql.statements import SqlError, nearest
 from riverrun.sql.types import Array, Columns, Map, Primitive, SqlType, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from riverrun.sql.columns.written_schemas import WrittenSchema
+    from riverrun.sql.schema_types import WrittenSchema
 
 FORMATS = ("AVRO", "DELIMITED", "JSON", "JSON_SR", "KAFKA", "NONE", "PROTOBUF", "PROTOBUF_NOSR")
 _WITH_NAMES = frozenset({"JSON", "JSON_SR", "PROTOBUF", "PROTOBUF_NOSR"})

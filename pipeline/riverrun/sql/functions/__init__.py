@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from riverrun.sql.functions import (
+    aggregates,
     arrays_and_maps,
     encodings,
-    geo,
+    gathered,
     json_texts,
-    lambdas,
-    masks,
-    nulls,
     numbers,
     patterns,
     strings,
-    tables,
     times,
-    urls,
 )
-from riverrun.sql.functions.aggregates import by_offset, distinct_counts, extremes, gathered, statistics, sums
-from riverrun.sql.functions.failures import UnknownFunction, WrongArguments
 from riverrun.sql.functions.registry import (
     Aggregate,
     Scalar,
@@ -32,27 +26,28 @@ from riverrun.sql.functions.registry import (
 )
 from riverrun.sql.functions.signatures import LambdaType
 from riverrun.sql.functions.user_functions import udaf, udf, udtf
+from riverrun.sql.functions.values import UnknownFunction, WrongArguments
 
 DECLARED = (
     arrays_and_maps,
-    by_offset,
-    distinct_counts,
-    encodings,
-    extremes,
+    aggregates,
     gathered,
-    geo,
+    encodings,
+    aggregates,
+    gathered,
+    numbers,
     json_texts,
-    lambdas,
-    masks,
-    nulls,
+    arrays_and_maps,
+    strings,
+    arrays_and_maps,
     numbers,
     patterns,
-    statistics,
+    aggregates,
     strings,
-    sums,
-    tables,
+    aggregates,
+    arrays_and_maps,
     times,
-    urls,
+    encodings,
 )
 """Modules that declare functions when they are imported."""
 

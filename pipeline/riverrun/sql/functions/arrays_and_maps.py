@@ -1,11 +1,16 @@
-"""Functions of arrays and maps."""
+"""Functions of arrays and maps, with lambdas, of rows made of them, and of NULLs."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import reduce
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
-from riverrun.sql.functions.registry import scalar
+from riverrun.sql.functions.registry import scalar, table_function
 from riverrun.sql.functions.values import MOST_ITEMS, check_size, distinct, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 THEME = "Collections"
 
@@ -153,3 +158,88 @@ def series(start: int, end: int, step: int | None = None) -> list[int]:
     numbers = range(start, end + (1 if by > 0 else -1), by)
     check_size(abs(end - start) // abs(by) + 1, MOST_ITEMS)
     return list(numbers)
+
+
+LAMBDAS = "Lambdas"
+
+
+@scalar("TRANSFORM(items ARRAY<T>, change (T) => U) -> ARRAY<U>", theme=LAMBDAS)
+def transformed(items: list[Any], change: Callable[[Any], Any]) -> list[Any]:
+    """The results of a lambda for each item."""
+    return [change(item) for item in items]
+
+
+@scalar("TRANSFORM(entries MAP<K, V>, key (K, V) => T, value (K, V) => U) -> MAP<T, U>", theme=LAMBDAS)
+def transformed_map(
+    entries: dict[Any, Any], key: Callable[[Any, Any], Any], value: Callable[[Any, Any], Any]
+) -> dict[Any, Any]:
+    """A map with keys and values that lambdas make of each entry."""
+    return {key(*entry): value(*entry) for entry in entries.items()}
+
+
+@scalar("FILTER(items ARRAY<T>, keep (T) => BOOLEAN) -> ARRAY<T>", theme=LAMBDAS)
+def filtered(items: list[Any], keep: Callable[[Any], bool]) -> list[Any]:
+    """The items for which a lambda is true."""
+    return [item for item in items if keep(item)]
+
+
+@scalar("FILTER(entries MAP<K, V>, keep (K, V) => BOOLEAN) -> MAP<K, V>", theme=LAMBDAS)
+def filtered_map(entries: dict[Any, Any], keep: Callable[[Any, Any], bool]) -> dict[Any, Any]:
+    """The entries for which a lambda is true."""
+    return {key: value for key, value in entries.items() if keep(key, value)}
+
+
+@scalar("REDUCE(items ARRAY<T>, state S, change (S, T) => S) -> S", theme=LAMBDAS, nulls=True)
+def reduced(items: list[Any] | None, state: Any, change: Callable[[Any, Any], Any]) -> Any:
+    """The state after a lambda has taken in each item; the state itself if the array is NULL."""
+    return None if state is None else reduce(change, items or (), state)
+
+
+@scalar("REDUCE(entries MAP<K, V>, state S, change (S, K, V) => S) -> S", theme=LAMBDAS, nulls=True)
+def reduced_map(entries: dict[Any, Any] | None, state: Any, change: Callable[[Any, Any, Any], Any]) -> Any:
+    """The state after a lambda has taken in each entry; the state itself if the map is NULL."""
+    return (
+        None if state is None else reduce(lambda so_far, entry: change(so_far, *entry), (entries or {}).items(), state)
+    )
+
+
+@table_function("EXPLODE(items ARRAY<T>) -> T")
+def explode(items: list[Any] | None) -> list[Any]:
+    """A row for each item of an array; none if it is NULL."""
+    return list(items or ())
+
+
+@table_function("CUBE_EXPLODE(columns ARRAY<T>) -> ARRAY<T>")
+def cube_explode(columns: list[Any] | None) -> list[list[Any]]:
+    """A row for each combination of columns, with NULL in place of those that are left out."""
+    known = sum(column is not None for column in columns or ())
+    check_size(len(columns or ()) << min(known, 64), MOST_ITEMS)
+    choices = [(None,) if column is None else (None, column) for column in columns or ()]
+    return [] if columns is None else [list(chosen) for chosen in product(*choices)]
+
+
+NULLS = "NULLs"
+
+
+@scalar("COALESCE(first T, [more T...]) -> T", theme=NULLS, nulls=True)
+def coalesce(*values: Any) -> Any:
+    """The first value that is not NULL."""
+    return next((value for value in values if value is not None), None)
+
+
+@scalar("IFNULL(value T, instead T) -> T", theme=NULLS, nulls=True)
+def if_null(value: Any, instead: Any) -> Any:
+    """The value, or another one if it is NULL."""
+    return instead if value is None else value
+
+
+@scalar("NULLIF(value T, other T) -> T", theme=NULLS, nulls=True)
+def null_if(value: Any, other: Any) -> Any:
+    """NULL if both are equal, the first value otherwise."""
+    return None if value == other else value
+
+
+@scalar("AS_VALUE(key T) -> T", theme=NULLS, nulls=True)
+def as_value(key: Any) -> Any:
+    """A copy of a column of the key, for the value."""
+    return key

@@ -1,4 +1,7 @@
-"""Numeric functions."""
+"""Numeric functions.
+
+Functions of places.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ import math
 import random
 from typing import TYPE_CHECKING, Any
 
-from riverrun.sql.functions.conversions import DIGITS
 from riverrun.sql.functions.registry import scalar
+from riverrun.sql.functions.values import DIGITS
 from riverrun.sql.types import Decimal, Primitive, SqlType
 from riverrun.sql.values import in_range, rounded_to, saturated
 
@@ -259,3 +262,36 @@ def greatest(*values: Any) -> Any:
 def least(*values: Any) -> Any:
     """The smallest of the values that are not NULL."""
     return min((value for value in values if value is not None), default=None)
+
+
+_NORTH, _EAST = 90, 180
+_RADII = {"KM": 6371.0, "KILOMETER": 6371.0, "KILOMETERS": 6371.0, "KILOMETRE": 6371.0, "KILOMETRES": 6371.0}
+_RADII |= dict.fromkeys(("MI", "MILE", "MILES"), 3959.0)
+
+
+def _radius(unit: str | None) -> float:
+    found = _RADII.get((unit or "").strip().upper() or "KM")
+    if found is None:
+        message = f"{unit} is no unit of distances; there are KM and MI"
+        raise ValueError(message)
+    return found
+
+
+@scalar(
+    "GEO_DISTANCE(latitude DOUBLE, longitude DOUBLE, other_latitude DOUBLE, other_longitude DOUBLE, [unit STRING]) -> DOUBLE",
+    theme="Places",
+    nulls=frozenset({4}),
+    constants={"unit": _radius},
+)
+def distance(
+    latitude: float, longitude: float, other_latitude: float, other_longitude: float, unit: str | None = "KM"
+) -> float:
+    """The distance of two points in degrees along a great circle, in `KM` (as it is by default, for NULL too) or `MI`."""
+    radius = _radius(unit)
+    if max(abs(latitude), abs(other_latitude)) > _NORTH or max(abs(longitude), abs(other_longitude)) > _EAST:
+        message = f"no distance of ({latitude}, {longitude}) and ({other_latitude}, {other_longitude})"
+        raise ValueError(message)
+    one, other = math.radians(latitude), math.radians(other_latitude)
+    up, across = math.radians(other_latitude - latitude), math.radians(other_longitude - longitude)
+    chord = math.sin(up / 2) ** 2 + math.sin(across / 2) ** 2 * math.cos(one) * math.cos(other)
+    return 2 * math.asin(math.sqrt(chord)) * radius

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from riverrun.sql.functions.conversions import conversion
-from riverrun.sql.functions.failures import UnknownFunction, WrongArguments
 from riverrun.sql.functions.signatures import (
     Argument,
     Bound,
@@ -20,7 +18,14 @@ from riverrun.sql.functions.signatures import (
     parse_signature,
     resolved,
 )
-from riverrun.sql.functions.values import MOST_CHARACTERS, MOST_ITEMS, within
+from riverrun.sql.functions.values import (
+    MOST_CHARACTERS,
+    MOST_ITEMS,
+    UnknownFunction,
+    WrongArguments,
+    conversion,
+    within,
+)
 from riverrun.sql.types import Array, Map, Primitive, SqlType
 from riverrun.sql.values import checked
 

@@ -1,11 +1,43 @@
-"""Values of functions: their greatest sizes, and keys of sets and dictionaries."""
+"""Values of functions: their greatest sizes, and keys of sets and dictionaries.
+
+Errors of calls that a statement cannot make, and of values that a function cannot take.
+
+Conversions of values to wider types.
+"""
 
 from __future__ import annotations
 
+import decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from riverrun.errors import TopologyError
+from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType
+from riverrun.sql.values import rounded_to
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sized
+    from collections.abc import Callable, Iterable, Sized
+
+
+class UnknownFunction(TopologyError):  # noqa: N818 - a name of SQL's own vocabulary
+    """No function has this name.
+
+    Args:
+        name: The name in the statement.
+        nearest: The name it resembles most; None if there is none.
+    """
+
+    def __init__(self, name: str, nearest: str | None) -> None:
+        """Keep both names, and offer the nearest."""
+        super().__init__(
+            f"Can't find any functions with the name '{name}'", hint=f"Did you mean {nearest}?" if nearest else None
+        )
+        self.name = name
+        self.nearest = nearest
+
+
+class WrongArguments(TopologyError):  # noqa: N818 - as above
+    """The function does not take arguments of these types; the message lists what it takes."""
+
 
 S = TypeVar("S", bound="Sized")
 MOST_CHARACTERS = 16 * 1024 * 1024
@@ -51,3 +83,35 @@ def distinct(values: Iterable[Any]) -> list[Any]:
     for value in values:
         found.setdefault(key_of(value), value)
     return list(found.values())
+
+
+DIGITS = decimal.Context(prec=128, rounding=decimal.ROUND_HALF_UP)
+"""Arithmetic with enough digits for every DECIMAL."""
+
+
+def conversion(given: SqlType, wanted: SqlType) -> Callable[[Any], Any] | None:
+    """Return the function that converts values of one type to another; None if no conversion is needed."""
+    if given == wanted:
+        return None
+    if wanted == Primitive.DOUBLE:
+        return lambda value: None if value is None else float(value)
+    if isinstance(wanted, Decimal):
+        rounded = rounded_to(wanted)
+        return lambda value: None if value is None else rounded(value)
+    if isinstance(wanted, Array) and isinstance(given, Array):
+        return _each(conversion(given.item, wanted.item))
+    if isinstance(wanted, Map) and isinstance(given, Map):
+        return _each_value(conversion(given.value, wanted.value))
+    return None
+
+
+def _each(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+    if convert is None:
+        return None
+    return lambda items: None if items is None else [convert(item) for item in items]
+
+
+def _each_value(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+    if convert is None:
+        return None
+    return lambda items: None if items is None else {key: convert(value) for key, value in items.items()}

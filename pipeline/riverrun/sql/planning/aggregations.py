@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from riverrun.dsl.emit_strategy import EmitStrategy
-from riverrun.dsl.options import Grouped, Materialized
-from riverrun.processor.fused import written
-from riverrun.sql.compiling.expressions import (
+from riverrun.dsl.options import EmitStrategy, Grouped, Materialized
+from riverrun.processor.operator import written
+from riverrun.sql.expressions import (
     Compiler,
     Field,
     check_known,
@@ -21,10 +20,10 @@ from riverrun.sql.compiling.expressions import (
     predicate_of,
     start_of,
 )
-from riverrun.sql.compiling.row_code import AggregateCall, First, Results, States
-from riverrun.sql.errors import SqlError
 from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import UnknownFunction, WrongArguments, find_aggregate, is_aggregate
+from riverrun.sql.row_code import AggregateCall, First, Results, States
+from riverrun.sql.statements import SqlError
 from riverrun.sql.types import Primitive
 from riverrun.windows import SessionWindows, TimeWindows
 
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
     from riverrun.dsl.ktable import KTable
     from riverrun.serde.api import Serde
-    from riverrun.sql.grammar.statements import WindowClause
     from riverrun.sql.planning.relations import Relation
+    from riverrun.sql.statements import WindowClause
     from riverrun.sql.types import Columns, SqlType
 
 _GRACE_MS = 86_400_000

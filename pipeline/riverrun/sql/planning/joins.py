@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from riverrun.dsl.options import Joined, Materialized, StreamJoined
-from riverrun.processor.fused import written
-from riverrun.sql.compiling.expressions import Code, Compiler, Field, find_field, function_of, start_of
-from riverrun.sql.compiling.row_code import Beside
-from riverrun.sql.errors import SqlError
+from riverrun.processor.operator import written
+from riverrun.sql.expressions import Code, Compiler, Field, find_field, function_of, start_of
 from riverrun.sql.formats import row_serde
 from riverrun.sql.planning.relations import Relation, rows_of
+from riverrun.sql.row_code import Beside
+from riverrun.sql.statements import SqlError
 from riverrun.windows import JoinWindows
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from riverrun.dsl.kstream import KStream
     from riverrun.serde.api import Serde
-    from riverrun.sql.grammar.statements import Join
+    from riverrun.sql.statements import Join
     from riverrun.sql.types import SqlType
 
 _GRACE_MS = 24 * 3_600_000

@@ -13,24 +13,26 @@ from riverrun.dsl.options import Consumed, Materialized, Produced
 from riverrun.errors import TopologyError
 from riverrun.records import is_legal_topic
 from riverrun.serde.windowed import session_windowed, windowed
-from riverrun.sql.catalog import PREFIX, UNWRAPPED, Catalog, Layout, Source, checked_properties
-from riverrun.sql.columns.columns_file import ColumnsFile
-from riverrun.sql.columns.completing import FoundColumns, Unknown
-from riverrun.sql.compiling.coercion import is_widening
-from riverrun.sql.compiling.operators import cast, value_or_null
-from riverrun.sql.errors import SqlError, nearest
+from riverrun.sql.catalog import PREFIX, UNWRAPPED, Catalog, Layout, Source, StoredTable, checked_properties
+from riverrun.sql.coercion import is_widening
+from riverrun.sql.columns_file import ColumnsFile, FoundColumns, Unknown
 from riverrun.sql.formats import row_serde
 from riverrun.sql.functions.date_formats import date_format
-from riverrun.sql.grammar.statement_parser import UNITS, checked_duration, parse
-from riverrun.sql.grammar.statements import CreateSource, CustomType, DropSource, InsertInto, SetProperty
+from riverrun.sql.operators import cast, value_or_null
 from riverrun.sql.planning.queries import Result, planned
-from riverrun.sql.planning.relations import HEADERS, PLACES, Relation, time_by, timed_stream
-from riverrun.sql.planning.replacing import check_columns, check_replacement
-from riverrun.sql.planning.shared_topics import SharedTopics, mixed_topics, row_of, rows_serde
-from riverrun.sql.planning.used_columns import names_of, used_columns
-from riverrun.sql.shown_values import shown
-from riverrun.sql.stored import StoredTable
+from riverrun.sql.planning.relations import HEADERS, PLACES, Relation, names_of, time_by, timed_stream, used_columns
+from riverrun.sql.planning.shared_topics import (
+    SharedTopics,
+    check_columns,
+    check_replacement,
+    mixed_topics,
+    row_of,
+    rows_serde,
+)
+from riverrun.sql.statement_parser import UNITS, checked_duration, parse
+from riverrun.sql.statements import CreateSource, CustomType, DropSource, InsertInto, SetProperty, SqlError, nearest
 from riverrun.sql.types import Primitive
+from riverrun.sql.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,8 +41,8 @@ if TYPE_CHECKING:
     from riverrun.dsl.kstream import KStream
     from riverrun.dsl.ktable import KTable
     from riverrun.serde.api import Serde
-    from riverrun.sql.columns import Resolver
-    from riverrun.sql.grammar.statements import Column, Query, Statement
+    from riverrun.sql.columns_file import Resolver
+    from riverrun.sql.statements import Column, Query, Statement
     from riverrun.sql.types import Columns
     from riverrun.topology.topology import Topology
 

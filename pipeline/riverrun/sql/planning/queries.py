@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from riverrun.dsl.options import Materialized
-from riverrun.sql.compiling.expressions import Code, Compiler, Field, find_field, function_of, predicate_of, start_of
-from riverrun.sql.errors import SqlError
+from riverrun.sql.catalog import StoredTable, chained
+from riverrun.sql.expressions import Code, Compiler, Field, find_field, function_of, predicate_of, start_of
 from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import is_aggregate
 from riverrun.sql.planning.aggregations import aggregated
 from riverrun.sql.planning.joins import joined_all
 from riverrun.sql.planning.table_functions import exploded, table_calls
-from riverrun.sql.stored import StoredTable, chained
+from riverrun.sql.statements import SqlError
 from riverrun.sql.types import Map, Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from riverrun.dsl.kstream import KStream
-    from riverrun.sql.grammar.statements import Item, Query
     from riverrun.sql.planning.relations import Relation
+    from riverrun.sql.statements import Item, Query
     from riverrun.sql.types import Columns, SqlType
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from riverrun.sql.compiling.expressions import Code, Compiler, Field, digest_of, function_of, start_of
-from riverrun.sql.errors import SqlError
+from riverrun.sql.expressions import Code, Compiler, Field, digest_of, function_of, start_of
 from riverrun.sql.functions import (
     TableFunction,
     UnknownFunction,
@@ -17,6 +16,7 @@ from riverrun.sql.functions import (
     find_table_function,
     is_table_function,
 )
+from riverrun.sql.statements import SqlError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from riverrun.errors import CorruptStateError
 from riverrun.records import Change, RecordMetadata
 from riverrun.state.api import ChangelogRecord
-from riverrun.state.entries.pending import WRITE_OVERHEAD_BYTES
-from riverrun.state.keys import stored_keys
+from riverrun.state.codec import stored_keys
+from riverrun.state.entries import WRITE_OVERHEAD_BYTES
 from riverrun.state.values import stored_values
 
 if TYPE_CHECKING:

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.state.access import CachedFold, CachedLookup
 from riverrun.state.api import idle
-from riverrun.state.codec import TimestampedCodec, codec_of
-from riverrun.state.entries.memory_lru_cache import MemoryLRUCache
-from riverrun.state.entries.pending import merged_scan, prefix_end
-from riverrun.state.keys import stored_keys
+from riverrun.state.codec import TimestampedCodec, codec_of, stored_keys
+from riverrun.state.entries import MemoryLRUCache, merged_scan, prefix_end
 from riverrun.state.stores.core import StoreCore
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from riverrun.state.api import StoreKind, idle
 from riverrun.state.stores.buffer import SuppressionBuffer
-from riverrun.state.stores.join_window import JoinWindowStateStore
+from riverrun.state.stores.join_window import JoinWindowStateStore, ListValueStateStore
 from riverrun.state.stores.key_value import KeyValueStateStore
-from riverrun.state.stores.list_values import ListValueStateStore
 from riverrun.state.stores.session import SessionStateStore
 from riverrun.state.stores.versioned import VersionedStateStore
 from riverrun.state.stores.window import WindowStateStore

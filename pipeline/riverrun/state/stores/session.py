@@ -6,10 +6,9 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from riverrun.state.api import idle
-from riverrun.state.entries.pending import ChangedKeys
-from riverrun.state.entries.recent_entries import RecentEntries, pack_time
-from riverrun.state.keys import stored_keys
-from riverrun.state.stores.segmented import SegmentedCore
+from riverrun.state.codec import stored_keys
+from riverrun.state.entries import ChangedKeys, RecentEntries, pack_time
+from riverrun.state.stores.core import SegmentedCore
 from riverrun.windows import MAX_TIME_MS, Window, Windowed
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from riverrun.records import VersionedRecord
 from riverrun.state.api import ChangelogRecord
 from riverrun.state.cache import ENTRY_OVERHEAD_BYTES
-from riverrun.state.entries.pending import WRITE_OVERHEAD_BYTES, prefix_end, written_bytes
-from riverrun.state.keys import stored_keys
+from riverrun.state.codec import stored_keys
+from riverrun.state.entries import WRITE_OVERHEAD_BYTES, prefix_end, written_bytes
 from riverrun.state.store_types import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED
 from riverrun.state.values import stored_values
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.state.access import CachedFold
 from riverrun.state.api import idle
-from riverrun.state.codec import TimestampedCodec
-from riverrun.state.entries.pending import ChangedKeys
-from riverrun.state.keys import stored_keys
-from riverrun.state.stores.segmented import SegmentedCore
+from riverrun.state.codec import TimestampedCodec, stored_keys
+from riverrun.state.entries import ChangedKeys
+from riverrun.state.stores.core import SegmentedCore
 from riverrun.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
 """The group of an application: membership of an instance, and the leader's plans for all instances.
 
 `membership` joins the group for an instance. The member that leads sends orders (`leadership`) by the plans of `assignment`,
-which spreads tasks (`spreading`, `balance`) and places their copies (`standbys`) on the `instances`. `protocol` has the
-messages of members.
+which spreads tasks and places their copies on the instances. `protocol` has the messages of members.
 """
 
 from __future__ import annotations

@@ -4,23 +4,277 @@ The rules are those of Kafka Streams' `HighAvailabilityTaskAssignor`. First they
 standbys, as even as capacities allow. Then an active task goes only to an instance whose state is caught up, while the
 intended instance warms up as a standby. Standbys follow the same rule. Unlike in Kafka Streams, which distributes all tasks
 from scratch, tasks stay where they are as far as balance allows.
+
+Computes how many tasks of each sub-topology each place runs: as even as capacities allow, with as few moves as possible.
+
+Spreads tasks over places, which are instances of an application or stream threads of an instance.
+
+Places copies of tasks' states on other instances, in other racks if possible, and as even as capacities allow.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from riverrun.worker.group.instances import RUNNING, Instance, Lags, Plan
-from riverrun.worker.group.spreading import spread
-from riverrun.worker.group.standbys import standbys
+from riverrun.worker.group.protocol import RUNNING, Instance, Lags, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from riverrun.records import TaskId
-    from riverrun.worker.group.instances import AssignmentConfig
+    from riverrun.worker.group.protocol import AssignmentConfig
+
+
+def gain(from_count: int, from_capacity: int, to_count: int, to_capacity: int) -> int:
+    """Return the gain of moving one task: positive if both counts come closer to their shares, 0 if it makes no difference.
+
+    By the method of Sainte-Laguë: the sum of count² / capacity becomes smaller.
+    """
+    return (2 * from_count - 1) * to_capacity - (2 * to_count + 1) * from_capacity
+
+
+class Balance:
+    """Numbers of tasks, by sub-topology and by place.
+
+    Evens out first all tasks, then the tasks that are counted here, then those of each sub-topology. For the last, tasks of two
+    sub-topologies swap places, so that no sub-topology ends up entirely on one instance.
+
+    Args:
+        capacity: By place that may run tasks; other places receive none.
+        load: How many other tasks each place has already.
+    """
+
+    def __init__(self, capacity: Mapping[str, int], load: Mapping[str, int]) -> None:
+        self._capacity = dict(sorted(capacity.items()))
+        self._total = Counter(load)
+        self._here: Counter[str] = Counter()
+        self.counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+
+    def add(self, sub_topology: int, name: str) -> None:
+        """Count a task at its present place."""
+        self._change(sub_topology, name, 1)
+
+    def add_anywhere(self, sub_topology: int) -> None:
+        """Count a task at the least loaded place."""
+        levels = (self._total, self._here, self.counts[sub_topology])
+        self.add(sub_topology, min(self._capacity, key=lambda name: [self._next(level, name) for level in levels]))
+
+    def even_out(self) -> None:
+        """Move tasks until no move brings a gain."""
+        while self._even_totals() or self._even_these() or self._even_sub_topologies():
+            pass
+
+    def _even_totals(self) -> bool:
+        source, target = self._extremes(self._total, [name for name in self._capacity if self._here[name]])
+        if self._gain(self._total, source, target) <= 0:
+            return False
+        self._move_any(source, target)
+        return True
+
+    def _even_these(self) -> bool:
+        source, target = self._extremes(self._here, self._capacity)
+        if self._gain(self._here, source, target) <= 0 or self._gain(self._total, source, target) < 0:
+            return False
+        self._move_any(source, target)
+        return True
+
+    def _even_sub_topologies(self) -> bool:
+        return sum(map(self._even_sub_topology, sorted(self.counts))) > 0
+
+    def _even_sub_topology(self, sub_topology: int) -> bool:
+        counts = self.counts[sub_topology]
+        source, target = self._extremes(counts, self._capacity)
+        gained = self._gain(counts, source, target)
+        if gained <= 0:
+            return False
+        if self._gain(self._total, source, target) >= 0 and self._gain(self._here, source, target) >= 0:
+            self._move(sub_topology, source, target)
+            return True
+        others = [sub for sub in sorted(self.counts) if sub != sub_topology and self.counts[sub][target]]
+        back = max(others, key=lambda sub: self._gain(self.counts[sub], target, source), default=None)
+        if back is None or gained + self._gain(self.counts[back], target, source) <= 0:
+            return False
+        self._move(sub_topology, source, target)
+        self._move(back, target, source)
+        return True
+
+    def _extremes(self, level: Counter[str], sources: Iterable[str]) -> tuple[str, str]:
+        """Return the place among `sources` with most for its capacity, and the place among all with least."""
+        everybody = self._capacity
+        most = max(sources, key=lambda name: (2 * level[name] - 1) / everybody[name], default=next(iter(everybody)))
+        return most, min(everybody, key=lambda name: self._next(level, name))
+
+    def _next(self, level: Counter[str], name: str) -> float:
+        return (2 * level[name] + 1) / self._capacity[name]
+
+    def _gain(self, level: Counter[str], source: str, target: str) -> int:
+        return gain(level[source], self._capacity[source], level[target], self._capacity[target])
+
+    def _move_any(self, source: str, target: str) -> None:
+        """Move a task of the sub-topology that is spread worst between the two places."""
+        there = [sub for sub in sorted(self.counts) if self.counts[sub][source]]
+        self._move(max(there, key=lambda sub: self._gain(self.counts[sub], source, target)), source, target)
+
+    def _move(self, sub_topology: int, source: str, target: str) -> None:
+        self._change(sub_topology, source, -1)
+        self._change(sub_topology, target, 1)
+
+    def _change(self, sub_topology: int, name: str, by: int) -> None:
+        for level in (self._total, self._here, self.counts[sub_topology]):
+            level[name] += by
+
+
+def spread(
+    tasks: Collection[TaskId],
+    capacity: Mapping[str, int],
+    lags: Mapping[TaskId, Mapping[str, int]],
+    load: Mapping[str, int],
+) -> dict[TaskId, str]:
+    """Distribute tasks, in total and per sub-topology, in proportion to capacity, with as few moves as possible.
+
+    Args:
+        tasks: The tasks to distribute.
+        capacity: By place that may run tasks; at least one.
+        lags: The lag of places that have a task already: a smaller lag is better.
+        load: How many other tasks each place has already.
+
+    Returns:
+        The place of each task.
+    """
+    homes = {task: min(lags[task], key=lambda name: (lags[task][name], name)) for task in tasks if lags.get(task)}
+    balance = Balance(capacity, load)
+    for task, name in homes.items():
+        balance.add(task.sub_topology, name)
+    before = {sub_topology: Counter(counts) for sub_topology, counts in balance.counts.items()}
+    for task in sorted(set(tasks) - homes.keys()):
+        balance.add_anywhere(task.sub_topology)
+    balance.even_out()
+    return _filled(sorted(tasks), lags, homes, before, balance.counts)
+
+
+def _filled(
+    tasks: list[TaskId],
+    lags: Mapping[TaskId, Mapping[str, int]],
+    homes: Mapping[TaskId, str],
+    before: Mapping[int, Counter[str]],
+    room: Mapping[int, Counter[str]],
+) -> dict[TaskId, str]:
+    """Fill the room of each place per sub-topology: first with tasks that are there already, then with those that lack least.
+
+    Of the tasks at a place, prefers to move those of which a place with free room has state, too.
+    """
+    left = {sub_topology: Counter(counts) for sub_topology, counts in room.items()}
+    owner: dict[TaskId, str] = {}
+
+    def give(task: TaskId, name: str) -> None:
+        if task not in owner and left[task.sub_topology][name] > 0:
+            owner[task] = name
+            left[task.sub_topology][name] -= 1
+
+    def elsewhere(task: TaskId) -> float:
+        sub = task.sub_topology
+        gaining = (lag for name, lag in lags[task].items() if room[sub][name] > before[sub][name])
+        return min(gaining, default=float("inf"))
+
+    for task in sorted(homes, key=lambda home: (-elsewhere(home), home)):
+        give(task, homes[task])
+    places = sorted((lag, task, name) for task in tasks for name, lag in lags.get(task, {}).items())
+    for _, task, name in places:
+        give(task, name)
+    for task in [task for task in tasks if task not in owner]:
+        rest = left[task.sub_topology]
+        give(task, max(rest, key=lambda name: (rest[name], name)))
+    return owner
+
+
+def standbys(
+    instances: Collection[Instance], owners: Mapping[TaskId, str], lags: Lags, config: AssignmentConfig
+) -> dict[TaskId, set[str]]:
+    """Return the instances that follow the changelogs of each task; present followers continue as far as balance allows.
+
+    Args:
+        instances: All instances.
+        owners: The instance that is to run each stateful task.
+        lags: Changelog records that each instance lacks.
+        config: Settings.
+    """
+    copies = _Copies(instances, owners, config.rack_aware_assignment_tags)
+    for _ in range(config.num_standby_replicas):
+        for task in sorted(owners):
+            copies.add(task, lags)
+    copies.even_out(lags)
+    return copies.of
+
+
+class _Copies:
+    def __init__(self, instances: Iterable[Instance], owners: Mapping[TaskId, str], tags: tuple[str, ...]) -> None:
+        self.of: dict[TaskId, set[str]] = {task: set() for task in sorted(owners)}
+        self._instances = {instance.id: instance for instance in instances}
+        self._owners = owners
+        self._tags = tags
+        self._load = Counter(owners.values())
+
+    def add(self, task: TaskId, lags: Lags) -> None:
+        others = self._instances.keys() - self._holders(task)
+        if not others:
+            return
+
+        def badness(name: str) -> tuple[int, bool, bool, float, str]:
+            instance = self._instances[name]
+            return (
+                self._shared_tags(name, self._holders(task)),
+                task not in instance.standby,
+                not lags.is_caught_up(task, name),
+                self._load[name] / instance.capacity,
+                name,
+            )
+
+        chosen = min(others, key=badness)
+        self.of[task].add(chosen)
+        self._load[chosen] += 1
+
+    def even_out(self, lags: Lags) -> None:
+        """Move copies until no move brings a gain."""
+        while self._move_one(lags):
+            pass
+
+    def _move_one(self, lags: Lags) -> bool:
+        by_load = sorted(self._instances, key=lambda name: (self._load[name] / self._instances[name].capacity, name))
+        for source in reversed(by_load):
+            for target in by_load:
+                if self._gain(source, target) <= 0:
+                    break
+                movable = [
+                    task for task, names in self.of.items() if source in names and self._may_move(task, source, target)
+                ]
+                if movable:
+                    self._move(min(movable, key=lambda task: (lags(task, target), task)), source, target)
+                    return True
+        return False
+
+    def _gain(self, source: str, target: str) -> int:
+        capacities = self._instances[source].capacity, self._instances[target].capacity
+        return gain(self._load[source], capacities[0], self._load[target], capacities[1])
+
+    def _may_move(self, task: TaskId, source: str, target: str) -> bool:
+        holders = self._holders(task)
+        others = holders - {source}
+        return target not in holders and self._shared_tags(target, others) <= self._shared_tags(source, others)
+
+    def _move(self, task: TaskId, source: str, target: str) -> None:
+        self.of[task] ^= {source, target}
+        self._load[source] -= 1
+        self._load[target] += 1
+
+    def _holders(self, task: TaskId) -> set[str]:
+        return self.of[task] | {self._owners[task]}
+
+    def _shared_tags(self, name: str, holders: Iterable[str]) -> int:
+        """Count the tags whose values an instance shares with the others; a missing tag has the value None."""
+        own = self._instances[name].tags
+        return sum(own.get(tag) == self._instances[other].tags.get(tag) for other in holders for tag in self._tags)
 
 
 def assign(instances: Collection[Instance], tasks: Mapping[TaskId, bool], config: AssignmentConfig) -> dict[str, Plan]:

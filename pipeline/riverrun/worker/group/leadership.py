@@ -11,8 +11,16 @@ import msgspec
 from riverrun.decoders import UnreadableError
 from riverrun.records import TaskId, shortened
 from riverrun.worker.group.assignment import assign, withhold
-from riverrun.worker.group.instances import AssignmentConfig, Instance, Plan
-from riverrun.worker.group.protocol import Introduction, Orders, introduction_of, task_ids, texts
+from riverrun.worker.group.protocol import (
+    AssignmentConfig,
+    Instance,
+    Introduction,
+    Orders,
+    Plan,
+    introduction_of,
+    task_ids,
+    texts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

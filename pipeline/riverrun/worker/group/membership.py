@@ -12,16 +12,15 @@ import msgspec
 
 from riverrun.decoders import UnreadableError
 from riverrun.errors import BrokerError, ProcessingError, StreamsError, TaskMigratedError
-from riverrun.hosting.restoring.local_state import instance_id
-from riverrun.worker.group.instances import AssignmentConfig
+from riverrun.hosting.local_state import instance_id
 from riverrun.worker.group.leadership import finds_more, give_orders, introduced
-from riverrun.worker.group.protocol import Introduction, Orders, orders_of
+from riverrun.worker.group.protocol import AssignmentConfig, Introduction, Orders, orders_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from riverrun.hosting.connected import ConnectedApplication
-    from riverrun.kafka.group.membership import GroupMember
+    from riverrun.kafka.membership import GroupMember
     from riverrun.records import TaskId
 
 log = logging.getLogger(__name__)
@@ -204,7 +203,7 @@ class Membership:
         return seen == before != self._found
 
     def _member(self) -> GroupMember:
-        from riverrun.kafka.group.membership import GroupMember  # noqa: PLC0415 - loads in this thread, while processes start
+        from riverrun.kafka.membership import GroupMember  # noqa: PLC0415 - loads in this thread, while processes start
 
         client = self._streams.consumer
         config = AssignmentConfig(

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 
 from riverrun.errors import RecordError, StreamsError
 from riverrun.hosting.application import Application
-from riverrun.hosting.garbage_collection import collect_rarely
-from riverrun.hosting.logs import LogStyle, start_logging
-from riverrun.worker.queries.pipe import readiness
-from riverrun.worker.queries.server import QueryServer
+from riverrun.hosting.process import LogStyle, collect_rarely, start_logging
+from riverrun.worker.answers import QueryServer
+from riverrun.worker.queries import readiness
 from riverrun.worker.stream_thread.protocol import Alive, Assign, Command, Failed, Learn, Pause, Stop, StreamJob
 from riverrun.worker.stream_thread.stream_thread import StreamThread
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from riverrun.topology.topology import Topology
-    from riverrun.worker.queries.queries import Page, Question, Refusal
+    from riverrun.worker.queries import Page, Question, Refusal
 
 log = logging.getLogger(__name__)
 

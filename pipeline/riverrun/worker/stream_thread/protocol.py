@@ -10,10 +10,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from riverrun.config import AppConfig
-    from riverrun.hosting.control.publication import LiveVersion
+    from riverrun.hosting.publication import LiveVersion
     from riverrun.records import TaskId
-    from riverrun.worker.states import WorkerSummary
-    from riverrun.worker.task_figures import TaskFigures
+    from riverrun.worker.states import TaskFigures, WorkerSummary
 
 
 @dataclass(frozen=True, slots=True)

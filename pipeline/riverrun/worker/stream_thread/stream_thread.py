@@ -1,49 +1,81 @@
-"""Runs the tasks of a stream thread: each turn fetches, processes a few records of each task, and begins due commits."""
+"""Runs the tasks of a stream thread: each turn fetches, processes a few records of each task, and begins due commits.
+
+Shares time between tasks, and with queries that are answered between records.
+"""
 
 from __future__ import annotations
 
 import logging
+import time
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from riverrun.errors import BrokerError, MissingOffsetError, TaskMigratedError
-from riverrun.hosting.clock import SystemClock
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.inputs.missing_records import explained
-from riverrun.hosting.inputs.recreated_topics import found_ids, require_same
-from riverrun.hosting.restoring.store_changelog_reader import WHOLE_SLICE, silently
-from riverrun.hosting.tasks.global_tables import open_global_state
-from riverrun.hosting.tasks.owned_task import OwnedTask
-from riverrun.hosting.tasks.purge import Purge
+from riverrun.hosting.inputs import explained, found_ids, require_same
+from riverrun.hosting.owned_task import OwnedTask
+from riverrun.hosting.process import SystemClock
+from riverrun.hosting.purge import Purge
+from riverrun.hosting.restoring import WHOLE_SLICE, silently
+from riverrun.hosting.standby_tasks import open_global_state
 from riverrun.kafka.admin import Admin
 from riverrun.records import TopicPartition
 from riverrun.runtime.context import KEPT_BYTES
-from riverrun.worker.alignment.aligned_tasks import aligned_tasks, drift_of
-from riverrun.worker.alignment.alignment import PATIENCE_SECONDS, Alignment, Progress
-from riverrun.worker.alignment.late_records import LateRecords
-from riverrun.worker.inputs.absent_brokers import AbsentBrokers
-from riverrun.worker.inputs.fetching import ENOUGH, Fetching
-from riverrun.worker.inputs.interruptions import Interruptions, Undisturbed
-from riverrun.worker.inputs.known_topics import KnownTopics
-from riverrun.worker.inputs.topic_watch import TopicWatch
-from riverrun.worker.stream_thread.figures import Figures
-from riverrun.worker.stream_thread.open_stores import OpenStores
-from riverrun.worker.stream_thread.regular_snapshots import RegularSnapshots
-from riverrun.worker.stream_thread.rights import Rights
-from riverrun.worker.stream_thread.time_slices import TimeSlices
-from riverrun.worker.tasks.standby_updater import StandbyUpdater
-from riverrun.worker.tasks.state_updater import RECOVERABLE, StateUpdater
-from riverrun.worker.tasks.task_counts import TaskCounts
+from riverrun.worker.stream_thread.figures import Figures, OpenStores
+from riverrun.worker.stream_thread.rights import RegularSnapshots, Rights
+from riverrun.worker.tasks.aligned_tasks import LateRecords, aligned_tasks, drift_of
+from riverrun.worker.tasks.alignment import PATIENCE_SECONDS, Alignment, Progress
+from riverrun.worker.tasks.fetching import ENOUGH, AbsentBrokers, Fetching, Interruptions, Undisturbed
+from riverrun.worker.tasks.known_topics import KnownTopics, TopicWatch
+from riverrun.worker.tasks.state_updater import RECOVERABLE, StandbyUpdater, StateUpdater
 from riverrun.worker.tasks.task_manager import TaskManager
+from riverrun.worker.tasks.task_states import TaskCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from riverrun.hosting.application import Application
-    from riverrun.hosting.control.publication import LiveVersion
+    from riverrun.hosting.publication import LiveVersion
     from riverrun.records import TaskId
-    from riverrun.runtime.stores.global_state import GlobalState
-    from riverrun.worker.queries.queries import Page, Question, Refusal
+    from riverrun.runtime.state_manager import GlobalState
+    from riverrun.runtime.task import Task
+    from riverrun.worker.queries import Page, Question, Refusal
+
+_STRETCH_SECONDS = 0.0004
+"""Time for which a task processes before queries are answered; the number of records adapts to it."""
+_RECORDS_PER_SLICE = 1_000
+"""How many records a task processes before the next task does."""
+_SLICE_SECONDS = 0.2
+"""Maximum duration of a slice if records are slow: transactions must be committed, and supervisors answered, in time."""
+
+
+class TimeSlices:
+    """Lets tasks process, one after another.
+
+    Args:
+        interruptions: Called between two records.
+    """
+
+    def __init__(self, interruptions: Interruptions) -> None:
+        self._interruptions = interruptions
+        self._stretch = 16
+
+    def process(self, task: Task) -> int:
+        """Let a task process in short intervals, between which queries are answered. Returns the number of records."""
+        done, ends = 0, time.perf_counter() + _SLICE_SECONDS
+        while done < _RECORDS_PER_SLICE and (began := time.perf_counter()) < ends:
+            asked = self._stretch
+            part = task.process(asked)
+            done += part
+            self._interruptions.attend()
+            if part < asked:
+                break
+            took_s = time.perf_counter() - began
+            self._stretch = min(
+                max(int(asked * _STRETCH_SECONDS / took_s), asked // 2, 1), 2 * asked, _RECORDS_PER_SLICE
+            )
+        return done
+
 
 log = logging.getLogger(__name__)
 

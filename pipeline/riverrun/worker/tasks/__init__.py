@@ -1,7 +1,7 @@
-"""The tasks of a stream thread: `task_manager` owns them, and `task_states` defines their states.
+"""The tasks of a stream thread and their inputs: `task_manager` owns them, and `task_states` defines their states.
 
-`state_updater` takes tasks over and restores them. `commits` commits them when they are due (`commit_schedule`).
-`standby_updater` follows tasks that run elsewhere, and `task_counts` counts the work of tasks.
+`state_updater` takes tasks over, restores them, and follows tasks that run elsewhere. `commits` commits those that are due.
+`alignment` keeps tasks close to each other in event time. `fetching` reads their inputs, and `known_topics` watches the topics.
 """
 
 from __future__ import annotations

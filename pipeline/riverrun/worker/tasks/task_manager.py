@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from riverrun.errors import BrokerError, TaskMigratedError, UnknownOutcomeError
-from riverrun.hosting.tasks.owned_task import OwnedTask
+from riverrun.hosting.owned_task import OwnedTask
 from riverrun.records import TaskId
-from riverrun.worker.tasks.commit_schedule import CommitSchedule
-from riverrun.worker.tasks.commits import Commits
+from riverrun.worker.tasks.commits import Commits, CommitSchedule
 from riverrun.worker.tasks.task_states import STARTING, StreamTask, StreamTaskState
 
 if TYPE_CHECKING:
@@ -22,12 +21,9 @@ if TYPE_CHECKING:
     from riverrun.errors import StreamsError
     from riverrun.runtime.ports import Clock
     from riverrun.state.api import StateBackend
-    from riverrun.worker.inputs.absent_brokers import AbsentBrokers
-    from riverrun.worker.inputs.fetching import Fetching
-    from riverrun.worker.inputs.interruptions import Interruptions
-    from riverrun.worker.tasks.standby_updater import StandbyUpdater
-    from riverrun.worker.tasks.state_updater import StateUpdater
-    from riverrun.worker.tasks.task_counts import TaskCounts
+    from riverrun.worker.tasks.fetching import AbsentBrokers, Fetching, Interruptions
+    from riverrun.worker.tasks.state_updater import StandbyUpdater, StateUpdater
+    from riverrun.worker.tasks.task_states import TaskCounts
 
 log = logging.getLogger(__name__)
 

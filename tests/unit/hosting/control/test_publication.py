@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from riverrun.hosting.control.publication import acknowledged_mark
-from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.hosting.publication import acknowledged_mark
+from riverrun.runtime.times import OffsetMetadata
 
 
 def test_metadata_tell_for_which_mark_a_task_holds_and_how_far_it_is() -> None:

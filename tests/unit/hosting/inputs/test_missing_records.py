@@ -9,7 +9,7 @@ import pytest
 
 from riverrun.errors import MissingOffsetError
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.inputs.missing_records import explained
+from riverrun.hosting.inputs import explained
 from riverrun.records import TopicPartition
 
 COMMITTED = 7

@@ -14,9 +14,9 @@ from riverrun import STRING, Consumed, StreamsBuilder
 from riverrun.config import AppConfig
 from riverrun.errors import TopicError
 from riverrun.hosting.application import Application
-from riverrun.hosting.inputs.recreated_topics import MOST_TOPICS, committed_ids, ids_to_commit, require_same, short_ids
+from riverrun.hosting.inputs import MOST_TOPICS, committed_ids, ids_to_commit, require_same, short_ids
 from riverrun.records import TopicPartition
-from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.runtime.times import OffsetMetadata
 
 LIMIT = 4096
 LONGS = st.integers(-(2**63), 2**63 - 1)

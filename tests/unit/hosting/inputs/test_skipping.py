@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from riverrun.hosting.inputs.skipping import _skip
+from riverrun.hosting.skipping import _skip
 from riverrun.kafka.admin import CommittedOffset
 from riverrun.records import RawRecord, TaskId, TopicPartition
-from riverrun.runtime.inputs.packs import pack_header, packed
-from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.runtime.packs import pack_header, packed
+from riverrun.runtime.times import OffsetMetadata
 
 if TYPE_CHECKING:
-    from riverrun.hosting.inputs.skipping import Skip
+    from riverrun.hosting.skipping import Skip
 
 TP = TopicPartition("clicks-v1-by-page-repartition", 0)
 VALUES = [b"0", b"1", b"2"]

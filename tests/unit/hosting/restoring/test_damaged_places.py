@@ -13,11 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from riverrun.errors import CorruptStateError
-from riverrun.hosting.restoring.local_state import instance_id, task_directories
-from riverrun.hosting.restoring.lost_history import _shown
+from riverrun.hosting.local_state import instance_id, task_directories
+from riverrun.hosting.restoring import _shown
 from riverrun.records import TopicPartition
-from riverrun.runtime.times.offset_metadata import OffsetMetadata
-from riverrun.state.backends.rocksdb import _POSITION_PREFIX, RocksDbBackend
+from riverrun.runtime.times import OffsetMetadata
+from riverrun.state.rocksdb import _POSITION_PREFIX, RocksDbBackend
 from riverrun.worker.group.protocol import Introduction, introduction_of
 
 if TYPE_CHECKING:

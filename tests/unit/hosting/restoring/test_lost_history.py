@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from riverrun import STRING, Consumed, Materialized, StreamsBuilder
-from riverrun.hosting.restoring.changelog_ranges import Missing
-from riverrun.hosting.restoring.lost_history import lost_history
+from riverrun.hosting.restoring import Missing, lost_history
 from riverrun.kafka.admin import CommittedOffset
 from riverrun.records import OffsetRange, TaskId, TopicPartition
-from riverrun.runtime.task_spec import TaskSpec
-from riverrun.runtime.times.offset_metadata import OffsetMetadata
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.runtime.layout import TaskSpec
+from riverrun.runtime.times import OffsetMetadata
+from riverrun.state.memory import MemoryBackend
 
 if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin

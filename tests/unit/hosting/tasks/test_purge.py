@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import BrokerError
-from riverrun.hosting.tasks.purge import Purge
+from riverrun.hosting.purge import Purge
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from riverrun import STRING, Consumed, Produced, StreamsBuilder
 from riverrun.config import AppConfig, StreamsConfig
 from riverrun.errors import UnderWayError
 from riverrun.hosting.application import Application
-from riverrun.hosting.control.publication import LiveVersion, Mark
-from riverrun.hosting.tasks.task_right import Right, right_by
+from riverrun.hosting.publication import LiveVersion, Mark
+from riverrun.hosting.task_start import Right, right_by
 from riverrun.records import TopicPartition
-from riverrun.runtime.inputs.holding import Hold
+from riverrun.runtime.holding import Hold
 
 
 def application(version: str, letters: str | None = None) -> Application:

@@ -18,9 +18,9 @@ from riverrun.errors import (
     UnknownOutcomeError,
     VersionConflictError,
 )
-from riverrun.hosting.control.publication import Mark
-from riverrun.releases.control_topic import registry as registry_module
-from riverrun.releases.control_topic.registry import Registry, Release, Step
+from riverrun.hosting.publication import Mark
+from riverrun.releases import registry as registry_module
+from riverrun.releases.registry import Registry, Release, Step
 from tests.unit.releases.control_topic.notes import MemoryNotes
 
 if TYPE_CHECKING:

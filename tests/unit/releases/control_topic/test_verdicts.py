@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riverrun.errors import ApprovalNeededError, ReleaseError
-from riverrun.processor.drops import DropReason
+from riverrun.processor.handlers import DropReason
 from riverrun.records import OffsetVector, TopicPartition
-from riverrun.releases.control_topic.registry import Registry, Release, Step
-from riverrun.releases.control_topic.verdicts import (
+from riverrun.releases.registry import Registry, Release, Step
+from riverrun.releases.verdicts import (
     GateVerdict,
     Now,
     compare_dropped,
@@ -22,7 +22,7 @@ from riverrun.releases.control_topic.verdicts import (
     require_valid,
     suite_digest,
 )
-from riverrun.spark.planning.runs import DONE, FAILED, RunRecord
+from riverrun.spark.runs import DONE, FAILED, RunRecord
 from tests.unit.releases.control_topic.notes import MemoryNotes
 
 WARNED = GateVerdict(

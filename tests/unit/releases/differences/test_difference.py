@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from riverrun.errors import ReleaseError, StateError
 from riverrun.records import TopicPartition
-from riverrun.releases.differences.difference import Change, DifferenceIndex, Pair, Row, Side
-from riverrun.state.backends.memory import MemoryBackend
-from riverrun.state.backends.rocksdb import RocksDbBackend
+from riverrun.releases.difference import Change, DifferenceIndex, Pair, Row, Side
+from riverrun.state.memory import MemoryBackend
+from riverrun.state.rocksdb import RocksDbBackend
 from tests.full_disk import full_disk
 
 if TYPE_CHECKING:

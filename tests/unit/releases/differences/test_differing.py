@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from riverrun.releases.differences.differing import row_of
+from riverrun.releases.rows import row_of
 
 PLACE = {"partition": 0, "time": None}
 

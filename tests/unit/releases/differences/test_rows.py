@@ -11,8 +11,8 @@ import pytest
 from riverrun import JSON, LONG, STRING, Windowed, windowed
 from riverrun.errors import DeserializationError, ReleaseError
 from riverrun.records import RawFields, TopicPartition
-from riverrun.releases.differences.difference import Pair, Row
-from riverrun.releases.differences.rows import difference_rows, log_rows, table_rows
+from riverrun.releases.difference import Pair, Row
+from riverrun.releases.rows import difference_rows, log_rows, table_rows
 from riverrun.topology.nodes import SinkNode
 from riverrun.windows import Window
 

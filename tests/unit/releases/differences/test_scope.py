@@ -31,8 +31,8 @@ from riverrun import (
 from riverrun.config import AppConfig, OutputKind, StreamsConfig
 from riverrun.errors import RangeError, ReleaseError
 from riverrun.hosting.application import Application
-from riverrun.releases.differences.difference import Pair, Row
-from riverrun.releases.differences.scope import Reach, Scope, require_repairable, scope_of
+from riverrun.releases.difference import Pair, Row
+from riverrun.releases.scope import Reach, Scope, require_repairable, scope_of
 from riverrun.topology.nodes import SinkNode
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import riverrun.releases.quality.gating as gating_module
+import riverrun.releases.gating as gating_module
 from riverrun import STRING, Consumed, Produced, StreamsBuilder
 from riverrun.config import AppConfig
 from riverrun.errors import UnderWayError
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.records import OffsetVector, TopicPartition
-from riverrun.releases.quality.gating import Gate, Point
+from riverrun.releases.gating import Gate, Point
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

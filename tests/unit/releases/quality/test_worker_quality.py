@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from riverrun.releases.quality.worker_quality import (
+from riverrun.releases.worker_quality import (
     Answers,
     InstanceWork,
     TaskWork,

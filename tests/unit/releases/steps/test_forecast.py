@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun.records import OffsetRange, TopicPartition
-from riverrun.releases.steps.forecast import Forecast, Race, Rate, measured_rate, races
-from riverrun.spark.planning.runs import DONE, FAILED, RunRecord
+from riverrun.releases.release_plan import Forecast, Race, Rate, measured_rate, races
 from riverrun.spark.ranges import RunRange
+from riverrun.spark.runs import DONE, FAILED, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun.errors import NotReadyError
-from riverrun.hosting.inputs.lags import InputLag
+from riverrun.hosting.inputs import InputLag
 from riverrun.records import TopicPartition
-from riverrun.releases.steps.readiness import readiness
+from riverrun.releases.step_checks import readiness
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,7 +24,7 @@ from riverrun import (
 from riverrun.config import AppConfig, OutputKind
 from riverrun.errors import ConfigError, ReleaseError
 from riverrun.hosting.application import Application
-from riverrun.releases.versions.outputs import outputs, require_known, require_same_keys, require_same_kinds, tables
+from riverrun.releases.topology import outputs, require_known, require_same_keys, require_same_kinds, tables
 
 if TYPE_CHECKING:
     from riverrun import Topology

@@ -10,7 +10,7 @@ import pytest
 from riverrun.errors import RefusedRecordError, TopicError
 from riverrun.partitioning import partition_for
 from riverrun.records import RawRecord, TaskId, TopicPartition
-from riverrun.runtime.inputs.packs import PackedInput, unpacked, writer_of
+from riverrun.runtime.packs import PackedInput, unpacked, writer_of
 from riverrun.spark.bounded_runs.packing import Packing
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.config import AppConfig
 from riverrun.records import OffsetRange, TaskId, TopicPartition
-from riverrun.spark.bounded_runs.progress import RunProgress
+from riverrun.spark.bounded_runs.attempts import RunProgress
 from riverrun.spark.tasks.work import Job, TaskResult, TaskWork
 
 if TYPE_CHECKING:

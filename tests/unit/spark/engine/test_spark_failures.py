@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from riverrun.spark.engine.failures import cause_of, missing_module, translated
+from riverrun.spark.failures import cause_of, missing_module, translated
 
 TRACE = """
 An exception was thrown from the Python worker. Please see the stack trace below.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from riverrun.spark.planning.schedule import steps
+from riverrun.spark.unfinished import steps
 from riverrun.topology.grouping import loops
 
 if TYPE_CHECKING:

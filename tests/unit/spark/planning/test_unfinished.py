@@ -8,12 +8,12 @@ import pytest
 
 from riverrun.errors import BegunRangeError
 from riverrun.records import OffsetRange, TopicPartition
-from riverrun.spark.planning.slices import Slices
-from riverrun.spark.planning.unfinished import Begun, cut_as_begun, is_over, left_of_begun, left_of_cut
 from riverrun.spark.ranges import RunRange
+from riverrun.spark.slices import Slices
+from riverrun.spark.unfinished import Begun, cut_as_begun, is_over, left_of_begun, left_of_cut
 
 if TYPE_CHECKING:
-    from riverrun.spark.planning.schedule import Slice
+    from riverrun.spark.unfinished import Slice
 
 A, B = TopicPartition("in", 0), TopicPartition("in", 1)
 

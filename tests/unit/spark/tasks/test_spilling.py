@@ -12,7 +12,7 @@ import pytest
 
 from riverrun.errors import StateError
 from riverrun.records import RawFields, RawRecord, TaskId, TopicPartition
-from riverrun.runtime.inputs.packs import pack_header, packed, writer_of
+from riverrun.runtime.packs import pack_header, packed, writer_of
 from riverrun.spark.tasks.spilling import WriterMerge
 from tests.presence import present
 

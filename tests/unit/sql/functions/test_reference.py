@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from riverrun.sql.functions.reference import reference
+from tests.pages.functions import reference
 
 PAGE = Path(__file__).parents[4] / "docs/sql-functions.md"
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == reference(), "python -m riverrun.sql.functions.reference > docs/sql-functions.md"
+    assert PAGE.read_text() == reference(), "python -m tests.pages.functions > docs/sql-functions.md"
 
 
 def test_every_function_is_described() -> None:

@@ -10,9 +10,9 @@ import pytest
 from riverrun.errors import TopologyError
 from riverrun.sql import udaf, udf, udtf
 from riverrun.sql.functions import find_aggregate, find_scalar, find_table_function
-from riverrun.sql.functions.reference import reference
 from riverrun.sql.functions.registry import REGISTRY
 from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType
+from tests.pages.functions import reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from riverrun import STRING, Consumed, Grouped, Repartitioned, StreamsBuilder, TimeWindows
 from riverrun.records import TaskId, TopicPartition
-from riverrun.runtime.inputs.holding import Hold
-from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.runtime.holding import Hold
+from riverrun.runtime.times import OffsetMetadata
 from riverrun.windows import MAX_TIME_MS
-from riverrun.worker.alignment.aligned_tasks import AlignedTasks, drift_of, limits
-from riverrun.worker.alignment.alignment import PATIENCE_SECONDS, Alignment, Found
+from riverrun.worker.tasks.aligned_tasks import AlignedTasks, drift_of, limits
+from riverrun.worker.tasks.alignment import PATIENCE_SECONDS, Alignment, Found
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

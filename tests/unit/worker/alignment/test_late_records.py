@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from riverrun.records import TaskId
-from riverrun.worker.alignment.late_records import LateRecords
+from riverrun.worker.tasks.aligned_tasks import LateRecords
 
 TASK = TaskId(1, 0)
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from riverrun.errors import BrokerError
 from riverrun.records import TaskId, TopicPartition
-from riverrun.runtime.times.offset_metadata import OffsetMetadata
+from riverrun.runtime.times import OffsetMetadata
 from riverrun.windows import MAX_TIME_MS
-from riverrun.worker.alignment.aligned_tasks import AlignedTasks
-from riverrun.worker.alignment.alignment import PATIENCE_SECONDS, Alignment, Found
+from riverrun.worker.tasks.aligned_tasks import AlignedTasks
+from riverrun.worker.tasks.alignment import PATIENCE_SECONDS, Alignment, Found
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

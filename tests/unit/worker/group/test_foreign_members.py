@@ -13,12 +13,18 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from riverrun.decoders import UnreadableError
-from riverrun.hosting.ownership.sole_host import RUN, SoleHost, Stand, chosen_in, decided, hosts_in, said
-from riverrun.kafka.library.kafka_python import planned_in, said_by
+from riverrun.hosting.ownership import RUN, SoleHost, Stand, chosen_in, decided, hosts_in, said
+from riverrun.kafka.kafka_python import planned_in, said_by
 from riverrun.records import TaskId
-from riverrun.worker.group.instances import AssignmentConfig
 from riverrun.worker.group.leadership import finds_more, give_orders, introduced
-from riverrun.worker.group.protocol import Introduction, Orders, introduction_of, is_address, orders_of
+from riverrun.worker.group.protocol import (
+    AssignmentConfig,
+    Introduction,
+    Orders,
+    introduction_of,
+    is_address,
+    orders_of,
+)
 from tests.malformed import malformed
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from riverrun.records import TaskId
 from riverrun.worker.group.assignment import assign, withhold
-from riverrun.worker.group.instances import AssignmentConfig, Instance, Plan
+from riverrun.worker.group.protocol import AssignmentConfig, Instance, Plan
 
 END = 1_000_000
 EVENTS = ["joins", "dies", "restarts", "loses its state", "has other threads", "other replicas", "a partition more"]

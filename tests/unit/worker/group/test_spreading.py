@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riverrun.records import TaskId
-from riverrun.worker.group.instances import RUNNING
-from riverrun.worker.group.spreading import spread
+from riverrun.worker.group.assignment import spread
+from riverrun.worker.group.protocol import RUNNING
 
 
 def tasks_of(*partitions: int) -> list[TaskId]:

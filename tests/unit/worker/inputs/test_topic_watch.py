@@ -14,9 +14,9 @@ from riverrun import STRING, Consumed, StreamsBuilder
 from riverrun.config import AppConfig
 from riverrun.errors import BrokerError, TopicError
 from riverrun.hosting.application import Application
-from riverrun.hosting.inputs.recreated_topics import short_ids
+from riverrun.hosting.inputs import short_ids
 from riverrun.kafka.admin import Topic
-from riverrun.worker.inputs.topic_watch import TopicWatch
+from riverrun.worker.tasks.known_topics import TopicWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from riverrun.hosting.control.publication import LiveVersion, Mark
-from riverrun.worker.instance.holds import Holds
+from riverrun.hosting.publication import LiveVersion, Mark
+from riverrun.worker.instance_duties import Holds
 
 
 def test_an_instance_says_for_which_mark_it_holds_and_how_long_the_last_hold_was() -> None:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun.worker.instance.exception_handler import UncaughtExceptionHandler
+from riverrun.worker.instance_duties import UncaughtExceptionHandler
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _SCRIPT = """
 import multiprocessing
-from riverrun.worker.instance.spawning import start_child
+from riverrun.worker.stream_threads import start_child
 
 print("begins")
 FACTOR = 6

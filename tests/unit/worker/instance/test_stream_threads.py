@@ -14,10 +14,10 @@ import pytest
 
 from riverrun.config import AppConfig
 from riverrun.records import TaskId
-from riverrun.worker.instance.stream_threads import StreamThreadProcess, StreamThreads
-from riverrun.worker.queries.client import QueryClient
+from riverrun.worker.queries import QueryClient
 from riverrun.worker.states import WorkerSummary
 from riverrun.worker.stream_thread.protocol import Assign, Report, StreamJob
+from riverrun.worker.stream_threads import StreamThreadProcess, StreamThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,7 +107,7 @@ def test_a_machine_without_room_for_a_process_is_asked_again_later(
 ) -> None:
     job = StreamJob(AppConfig("app", "m:f"), "v1", {}, Path(), {})
     processes = StreamThreads(job, lambda _: pytest.fail("nothing is built"))
-    monkeypatch.setattr("riverrun.worker.instance.stream_threads._RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("riverrun.worker.stream_threads._RETRY_SECONDS", 0.0)
     before = len(list(Path("/proc/self/fd").iterdir()))
     with monkeypatch.context() as full:
         full.setattr(fails, Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))

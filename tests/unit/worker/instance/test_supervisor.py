@@ -12,7 +12,7 @@ from riverrun import STRING, Consumed, Produced, StreamsBuilder
 from riverrun.config import AppConfig, StreamsConfig
 from riverrun.errors import ConfigError
 from riverrun.hosting.application import Application
-from riverrun.worker.instance.supervisor import Supervisor
+from riverrun.worker.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from riverrun.records import TaskId
-from riverrun.worker.instance.warm_ups import WarmUps
+from riverrun.worker.instance_duties import WarmUps
 
 FIRST, SECOND = TaskId(0, 0), TaskId(0, 1)
 

@@ -9,15 +9,15 @@ import pytest
 
 from riverrun import BYTES, LONG, STRING, ValueAndTimestamp, Windowed
 from riverrun.state.api import StoreBuilder, StoreKind
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.state.stores.opening import open_store
 from riverrun.windows import Window
-from riverrun.worker.queries.answers import look_up
-from riverrun.worker.queries.queries import KeyQuery, Page, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
+from riverrun.worker.answers import look_up
+from riverrun.worker.queries import KeyQuery, Page, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
 from tests.stores import Context, commit
 
 if TYPE_CHECKING:
-    from riverrun.worker.queries.queries import Query, Row
+    from riverrun.worker.queries import Query, Row
 
 MINUTE = 60_000
 

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun.records import TaskId
-from riverrun.worker.queries.client import QueryClient
-from riverrun.worker.queries.pipe import Answered
-from riverrun.worker.queries.queries import KeyQuery, Page, Question, Reason, Refusal, Row
+from riverrun.worker.queries import Answered, KeyQuery, Page, QueryClient, Question, Reason, Refusal, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,8 @@ import threading
 import pytest
 
 from riverrun.records import TaskId
-from riverrun.worker.queries.pipe import Answered, Ask
-from riverrun.worker.queries.queries import KeyQuery, Page, Question, RangeQuery
-from riverrun.worker.queries.server import QueryServer
+from riverrun.worker.answers import QueryServer
+from riverrun.worker.queries import Answered, Ask, KeyQuery, Page, Question, RangeQuery
 
 QUESTION = Question("store", TaskId(0, 0), KeyQuery(b"k"))
 

@@ -9,12 +9,12 @@ import pytest
 
 from riverrun import STRING, Topology
 from riverrun.records import RawRecord, TaskId, TopicPartition
+from riverrun.runtime.layout import TaskSpec
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.runtime.task_spec import TaskSpec
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MockClock
-from riverrun.worker.tasks.commit_schedule import CommitSchedule
+from riverrun.worker.tasks.commits import CommitSchedule
 
 INTERVAL_MS = 100
 

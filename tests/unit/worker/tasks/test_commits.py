@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import TaskMigratedError
 from riverrun.records import TaskId
-from riverrun.worker.tasks.commit_schedule import CommitSchedule
-from riverrun.worker.tasks.commits import Commits
+from riverrun.worker.tasks.commits import Commits, CommitSchedule
 from riverrun.worker.tasks.task_states import StreamTask, StreamTaskState
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import pytest
 
 from riverrun.config import StreamsConfig
 from riverrun.errors import CorruptStateError, StateError, TaskMigratedError
-from riverrun.hosting.restoring.changelog_ranges import Missing
+from riverrun.hosting.restoring import Missing
 from riverrun.records import TaskId
-from riverrun.state.backends.memory import MemoryBackend
+from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MockClock
-from riverrun.worker.inputs.interruptions import Undisturbed
+from riverrun.worker.tasks.fetching import Undisturbed
 from riverrun.worker.tasks.state_updater import StateUpdater
-from riverrun.worker.tasks.task_counts import TaskCounts
 from riverrun.worker.tasks.task_manager import TaskManager
+from riverrun.worker.tasks.task_states import TaskCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,0 +1,139 @@
+"""`riverrun describe`, `check`, `checks` and `console`."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from riverrun.cli.project import GATE_FAILED, App, Master, Version, settings_of
+from riverrun.project.description import described, generated_code
+
+if TYPE_CHECKING:
+    from riverrun.releases.live_quality import CheckRecord
+
+Code = Annotated[
+    bool,
+    typer.Option(
+        "--code", metavar="", help="Also show the code that tasks generate, and why nodes are left out of it."
+    ),
+]
+
+
+class Format(StrEnum):
+    """How a topology is shown."""
+
+    TEXT = "text"
+    MERMAID = "mermaid"
+    SVG = "svg"
+    HTML = "html"
+
+
+As = Annotated[
+    Format,
+    typer.Option(
+        "--format",
+        help="How to show it: Kafka Streams' text, a Mermaid flowchart, an SVG picture, or a page with picture and text.",
+    ),
+]
+
+
+def describe(
+    context: typer.Context,
+    app: App,
+    version: Version = None,
+    code: Code = False,  # noqa: FBT002 # an option
+    form: As = Format.TEXT,
+) -> None:
+    """Show an application's topology as Kafka Streams describes it, or as a picture. With --version it asks no broker."""
+    if code and form is not Format.TEXT:
+        message = f"a picture shows no code: --format {form.value} goes without --code"
+        raise typer.BadParameter(message, param_hint="--code")
+    application = settings_of(context).project().app(app, version).loaded()
+    if form is not Format.TEXT:
+        typer.echo(described(application, form.value), nl=False)
+        return
+    typer.echo(application.topology.describe().rstrip())
+    typer.echo(f"Fingerprint: {application.topology.fingerprint()}")
+    if code:
+        typer.echo(f"\n{generated_code(application)}".rstrip())
+
+
+def check(
+    context: typer.Context,
+    app: App,
+    since: Annotated[
+        str,
+        typer.Option(
+            metavar="last|VECTOR|TIME",
+            help="Judge only records from here on; left out, all records, and tables by their rows.",
+        ),
+    ] = "",
+    master: Master = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON document.")] = False,
+) -> None:
+    """Judge what the live version has published by its expectations. The exit code is 6 if a critical one fails."""
+    import msgspec
+
+    from riverrun.project.progress_bar import progress_bar
+
+    with progress_bar():
+        found = settings_of(context).project(master).app(app).check(since)
+    verdict = found.verdict
+    if as_json:
+        document = {"id": found.id, "app": app, "at": str(found.at), "outcomes": dict(verdict.outcomes)}
+        document |= {"critical": verdict.critical, "warnings": verdict.warnings, "pages": dict(verdict.pages)}
+        typer.echo(msgspec.json.encode(document))
+    else:
+        typer.echo(f"check {found.id}: {app} is judged up to {found.at}")
+        for name, outcome in verdict.outcomes.items():
+            typer.echo(f"  {name}: {outcome}")
+        for page in verdict.pages.values() if found.docs is not None else ():
+            typer.echo(f"  page: {found.docs}/{page}")
+    if verdict.critical:
+        raise typer.Exit(GATE_FAILED)
+
+
+def checks(
+    context: typer.Context,
+    app: App,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of checks, latest first.")] = 20,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one check per line.")] = False,
+) -> None:
+    """List the checks of an application, with their time, user, range and findings."""
+    import msgspec
+
+    for each in settings_of(context).project().app(app).checks(limit):
+        typer.echo(msgspec.json.encode(each) if as_json else _line(each))
+
+
+def _line(each: CheckRecord) -> str:
+    from riverrun.cli.run import utc
+
+    failing = ", ".join(each.critical + each.warnings)
+    return f"{utc(each.at_ms)} {each.id} {each.result}: {each.version} by {each.by}, up to {each.at} {failing}".rstrip()
+
+
+def console(
+    context: typer.Context,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of the page, host:port; application.server of [console] if left out, else 127.0.0.1:8091."
+        ),
+    ] = None,
+) -> None:
+    """Serve a page over all applications of the project until Ctrl-C or SIGTERM stops it. The page changes nothing."""
+    from riverrun.config.secrets import TOKEN, checked_token
+    from riverrun.console.api import console as serve
+
+    settings = settings_of(context)
+    token = checked_token(TOKEN, settings.environ.get(TOKEN, ""))
+    with suppress(KeyboardInterrupt), serve(settings.project(), server, token) as address:
+        typer.echo(f"Answers at {address}")
+        threading.Event().wait()

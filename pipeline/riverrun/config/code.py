@@ -1,0 +1,269 @@
+"""User code named by settings: attributes of modules, or functions that travel with their code to other processes."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import sys
+import sysconfig
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic
+
+import cloudpickle
+import msgspec
+
+from riverrun.config.checks import nearest
+from riverrun.errors import ConfigError, StreamsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_OPTIONS = (
+    *("frozen", "eq", "order", "array_like", "gc", "omit_defaults", "repr_omit_defaults", "forbid_unknown_fields"),
+    *("weakref", "dict", "cache_hash", "tag", "tag_field"),
+)
+_AT_CREATION = ("__doc__", "__module__", "__qualname__", "__post_init__")
+
+
+def dumps(value: Any) -> bytes:
+    """Pickle a value; functions and classes that no other process can import travel with their code.
+
+    cloudpickle alone restores a `msgspec.Struct` without its fields: it rebuilds a class from its attributes, but msgspec
+    derives fields from annotations.
+
+    Args:
+        value: Anything. `pickle.loads` reads the result where cloudpickle is installed.
+
+    Raises:
+        Exception: Any error that pickling a referenced object raises.
+    """
+    written = io.BytesIO()
+    _Pickler(written).dump(value)
+    return written.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # untyped
+    def reducer_override(self, value: Any) -> Any:
+        """Reduce a struct defined in a notebook or a script to its fields and methods."""
+        if isinstance(value, type(msgspec.Struct)) and not _is_importable(value):
+            return _struct, _parts(value), _methods(value), None, None, _with_methods
+        return super().reducer_override(value)
+
+
+def _is_importable(kind: type) -> bool:
+    found: Any = None if kind.__module__ == "__main__" else sys.modules.get(kind.__module__)
+    for name in kind.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is kind
+
+
+def _parts(kind: Any) -> tuple[Any, ...]:
+    """Return the arguments of `_struct`: the parts that must exist when the class is created."""
+    own = vars(kind).get("__annotations__", {})
+    fields = [
+        (each.name, each.type, _given(default=each.default), _given(default_factory=each.default_factory))
+        for each in msgspec.structs.fields(kind)
+        if each.name in own
+    ]
+    config = kind.__struct_config__
+    options = {name: getattr(config, name) for name in _OPTIONS}
+    options["rename"] = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    options["kw_only"] = not own.keys() & set(kind.__match_args__)
+    options["bases"] = tuple(base for base in kind.__bases__ if base is not Generic)
+    return kind.__name__, fields, {name: vars(kind)[name] for name in _AT_CREATION if name in vars(kind)}, options
+
+
+def _given(**default: Any) -> dict[str, Any]:
+    """Return the keyword of a field's default; empty if it has none."""
+    return {name: value for name, value in default.items() if value is not msgspec.NODEFAULT}
+
+
+def _struct(name: str, fields: list[Any], namespace: dict[str, Any], options: dict[str, Any]) -> Any:
+    made = [(field, kind, msgspec.field(**value, **factory)) for field, kind, value, factory in fields]
+    return msgspec.defstruct(name, made, namespace=namespace, **options)
+
+
+def _methods(kind: Any) -> dict[str, Any]:
+    made = vars(_struct("Plain", [], {}, {}))
+    own = {name: value for name, value in vars(kind).items() if name not in made and name not in _AT_CREATION}
+    return {
+        name: value for name, value in own.items() if name not in kind.__struct_fields__ and name != "__annotations__"
+    }
+
+
+def _with_methods(kind: type, methods: dict[str, Any]) -> None:
+    for name, value in methods.items():
+        setattr(kind, name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class PickledFunction:
+    """A function with its code.
+
+    Args:
+        name: `module:function`, for messages.
+        code: The function, pickled by cloudpickle. Only the same version of Python reads it.
+    """
+
+    name: str
+    code: bytes = field(repr=False)
+
+    def __str__(self) -> str:
+        """Return the name."""
+        return self.name
+
+    def load(self) -> Any:
+        """Return the function, or a copy of it."""
+        import cloudpickle  # noqa: PLC0415 - few applications have such functions
+
+        return cloudpickle.loads(self.code)
+
+
+def reference_of(function: Callable[..., Any] | str) -> str | PickledFunction:
+    """Return a reference for other processes: the name of an importable function, otherwise the function with its code.
+
+    Args:
+        function: The function, or `module:attribute`.
+
+    Raises:
+        ConfigError: If it is not a function, or refers to an object that cannot be pickled, such as a connection.
+    """
+    if isinstance(function, str):
+        return function
+    if not callable(function):
+        message = f"{function!r} is not a function"
+        raise ConfigError(message, hint="Pass a function of a StreamsBuilder, or its name: my_module:build.")
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", type(function).__qualname__)
+    reference = f"{module}:{name}"
+    if module != "__main__" and getattr(sys.modules.get(module), name, None) is function:
+        return reference
+
+    try:
+        return PickledFunction(reference, dumps(function))
+    except Exception as error:  # pickling a referenced object may raise anything
+        message = f"{reference} cannot be sent to other processes: {type(error).__name__}: {error}"
+        raise ConfigError(
+            message, hint="Create such objects, for example a connection, inside the function."
+        ) from error
+
+
+_LIBRARY = Path(__file__).resolve().parents[2]
+_APPS = _LIBRARY / "apps"
+_PYTHON = Path(sysconfig.get_path("stdlib"))
+_INSTALLED = {"site-packages", "dist-packages"}
+_RENAME = "Give your own module another name."
+
+
+def load_attribute(reference: str | PickledFunction) -> Any:
+    """Return the object that `module:attribute` names, or a function that travels with its code.
+
+    Raises:
+        ConfigError: If the module or the attribute does not exist, or the module cannot be imported.
+    """
+    if isinstance(reference, PickledFunction):
+        return reference.load()
+    module_name, colon, attribute = reference.partition(":")
+    if not (module_name and colon and attribute):
+        message = f"{reference!r} is not module:attribute"
+        raise ConfigError(message, hint="For example my_module:build.")
+    _refuse_main(reference, module_name, attribute)
+    _refuse_shadow()
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        message = f"Module {module_name!r} cannot be imported: {error}"
+        if module_name.partition(".")[0] == _LIBRARY.name and isinstance(error, ModuleNotFoundError):
+            raise ConfigError(message, hint=f"`{_LIBRARY.name}` is Riverrun's own package. {_RENAME}") from error
+        hint = "Is it installed, or next to streams.toml? Executors of a cluster need it, too: [spark]."
+        raise ConfigError(message, hint=hint) from error
+    except StreamsError:
+        raise
+    except (Exception, SystemExit) as error:  # a user's module may raise anything when it is imported
+        message = f"Module {module_name!r} cannot be imported: {_described(error)}"
+        raise ConfigError(message, hint=_place(error)) from error
+    if not hasattr(module, attribute):
+        message = f"Module {module_name} has no attribute {attribute!r}"
+        raise ConfigError(message, hint=nearest(attribute, vars(module)))
+    return getattr(module, attribute)
+
+
+def look_beside(config: Path, *, first: bool = False) -> None:
+    """Make the modules next to `streams.toml` importable, wherever the program was started.
+
+    Args:
+        config: The path of `streams.toml`.
+        first: Whether they come before everything else that is on the path, rather than after it.
+    """
+    directory = str(config.resolve().parent)
+    if first:
+        sys.path[:] = [directory, *(entry for entry in sys.path if entry != directory)]
+    elif directory not in sys.path:
+        sys.path.append(directory)
+
+
+def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
+    """Call the function that `module:attribute` names, or one that travels with its code, and return its result.
+
+    Raises:
+        ConfigError: If the function does not exist or raises. The hint names the line of the user's code.
+        StreamsError: If the function raises one, such as a `TopologyError`. Without a hint of its own, it gets that line.
+    """
+    function = load_attribute(reference)
+    kind = type(function).__name__
+    if not callable(function):
+        message = f"{reference} is of type {kind}, not a function"
+        raise ConfigError(message)
+    try:
+        return function(*arguments)
+    except StreamsError as error:
+        error.hint = error.hint or _place(error)
+        raise
+    except (Exception, SystemExit) as error:  # a user's function may raise anything
+        message = f"{reference} raised {_described(error)}"
+        raise ConfigError(
+            message, hint=_place(error) or f"It is of type {kind}. Does it name the right function?"
+        ) from error
+
+
+def _refuse_main(reference: str, module_name: str, attribute: str) -> None:
+    """Refuse functions of a script or a notebook: `__main__` is another module in processes that run tasks."""
+    if module_name == "__main__":
+        message = f"{reference} is defined in a script or notebook, which other processes cannot import"
+        raise ConfigError(message, hint=f"Move it to a file of its own, my_module.py, and name my_module:{attribute}.")
+
+
+def _refuse_shadow() -> None:
+    """Refuse a user's module that other processes would import instead of this library."""
+    for entry in map(Path, sys.path):
+        if (entry / _LIBRARY.name).resolve() == _LIBRARY:
+            return
+        found = [entry / f"{_LIBRARY.name}.py", entry / _LIBRARY.name / "__init__.py"]
+        for file in filter(Path.is_file, found):
+            message = f"{file} hides Riverrun, whose package is called `{_LIBRARY.name}`"
+            raise ConfigError(message, hint=_RENAME)
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _place(error: BaseException) -> str | None:
+    """Return the innermost line of the user's code that led to an error; None if there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"Look at {error.filename}, line {error.lineno}."
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_users(frame.filename)]
+    if not own:
+        return None
+    code = f": {own[-1].line}" if own[-1].line else "."
+    return f"Look at {own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}{code}"
+
+
+def _is_users(filename: str) -> bool:
+    """Return whether a file is the user's: not Riverrun's (except its example applications) and not Python's."""
+    parents = Path(filename).parents
+    if _LIBRARY in parents:
+        return _APPS in parents
+    return not filename.startswith("<") and (_PYTHON not in parents or _INSTALLED & set(Path(filename).parts) != set())

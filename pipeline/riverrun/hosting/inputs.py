@@ -1,0 +1,281 @@
+"""The inputs of an application: where reading starts, how far it lags, and whether topics keep, lose or refuse its records."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import struct
+from collections import Counter
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from riverrun.errors import ConfigError, MissingOffsetError, TopicError
+from riverrun.kafka.record_times import time_limits
+from riverrun.records import AutoOffsetReset, ResetStrategy, TopicPartition
+from riverrun.runtime.layout import changelog_name, internal_name
+from riverrun.runtime.times import OffsetMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from riverrun.hosting.application import Application
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin
+
+
+class InputLag(NamedTuple):
+    """The lag of one input of an application, in offsets.
+
+    `committed` is None without a committed offset. `start` is the first offset that still exists, `end` the last stable one.
+    """
+
+    tp: TopicPartition
+    is_internal: bool
+    committed: int | None
+    start: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        """Return the number of offsets still to be processed, an upper bound of the number of records."""
+        return max(self.end - (self.committed if self.committed is not None else self.start), 0)
+
+
+def input_lags(connected: ConnectedApplication) -> list[InputLag]:
+    """Return committed offsets and ends of all existing inputs, including repartition topics; sorted by partition.
+
+    Raises:
+        TopicError: If a source topic does not exist.
+        BrokerError: If the brokers do not answer.
+    """
+    connected, admin = connected.resolved(), connected.admin
+    internal = {topic.name for topic in connected.layout.repartition_topics}
+    existing = admin.partitions({tp.topic for tp in connected.inputs})
+    tps = sorted(tp for tp in connected.inputs if tp.topic in existing)
+    committed = connected.committed(tps)
+    starts, ends = admin.beginning_offsets(tps), admin.end_offsets(tps)
+    return [
+        InputLag(tp, tp.topic in internal, committed[tp].offset if tp in committed else None, starts[tp], ends[tp])
+        for tp in tps
+    ]
+
+
+def dropped_so_far(connected: ConnectedApplication) -> Counter[str]:
+    """Return how many records an application's tasks have not processed, by reason, on all hosts since it began.
+
+    Tasks commit these counts with their offsets, so that each record counts once, whatever failed and was repeated.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    committed, total = connected.committed(), Counter[str]()
+    for inputs in connected.layout.tasks.values():
+        found: Counter[str] = Counter()
+        for tp in committed.keys() & set(inputs):
+            found |= Counter(OffsetMetadata.decode(committed[tp].metadata).dropped)
+        total += found
+    return total
+
+
+_RECREATED = (
+    "The topic ends before that offset: it was probably recreated. A new version of the application reads it from its first"
+    " record; the state of this one stays as it is."
+)
+_OWN_TOPIC = (
+    "The topic is the application's own, and somebody has deleted its records. A new version of the application computes them"
+    " again; the state of this one stays as it is."
+)
+
+
+def explained(
+    error: MissingOffsetError, connected: ConnectedApplication, committed: Mapping[TopicPartition, int]
+) -> MissingOffsetError:
+    """Return the error with a hint that fits the topic; called once it is known that no other owner has processed the records.
+
+    Args:
+        error: The error that a reader has raised.
+        connected: The application that reads the partition.
+        committed: Committed offsets of the task that reads the partition.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    tp = TopicPartition(error.topic, error.partition)
+    if tp.topic not in connected.topology.source_topics:
+        return MissingOffsetError(error.message, hint=_OWN_TOPIC)
+    first = connected.admin.beginning_offsets([tp])[tp]
+    if first <= committed.get(tp, 0):
+        return MissingOffsetError(error.message, hint=_RECREATED)
+    app = connected.application.config.name
+    hint = (
+        f"To go on behind the gap, with the state as it is: riverrun run {app} --from {tp}@{first}."
+        " Raise retention.ms of the topic if the records were needed."
+    )
+    return MissingOffsetError(error.message, hint=hint)
+
+
+log = logging.getLogger(__name__)
+
+
+def warn_of_narrow_times(connected: ConnectedApplication) -> None:
+    """Log the output topics that refuse event times which brokers usually accept.
+
+    Args:
+        connected: The application; its topics are prepared.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    for topic, limits in sorted(time_limits(connected.admin, _written(connected.application)).items()):
+        for setting, limit_ms in limits.narrow.items():
+            log.warning(
+                "topic %s takes no record whose event time lies more than %d ms from the brokers' clock (%s): such a record"
+                " stops the application, or is the production handler's. Raise it for the topic where old records, or those of"
+                " the future, are to be processed",
+                topic,
+                limit_ms,
+                setting,
+            )
+
+
+def _written(application: Application) -> Iterator[str]:
+    """Yield every topic that the application writes to, as far as the topology names it."""
+    topology, published = application.topology, application.published or {}
+    yield from (published.get(topic, topic) for topic in topology.sink_topics)
+    yield from (internal_name(application.id, name) for name in topology.repartition_topics)
+    for sub in topology.sub_topologies():
+        yield from (changelog_name(application.id, store.name) for store in sub.stores if store.logging)
+    letters = application.dead_letters or application.config.streams.errors_dead_letter_queue_topic_name
+    if letters is not None:
+        yield letters
+
+
+def reset_offsets(
+    connected: ConnectedApplication, tps: Iterable[TopicPartition], now_ms: int
+) -> dict[TopicPartition, int]:
+    """Return the offset at which reading of each partition begins, by the policy of its source or `auto.offset.reset`.
+
+    Repartition topics are always read from their beginning: none of their records has been processed yet.
+
+    Args:
+        connected: The application; its patterns are resolved.
+        tps: Partitions without committed offsets.
+        now_ms: The time from which durations count back, ms since the epoch.
+
+    Raises:
+        ConfigError: If the policy of a partition requires a committed offset.
+        BrokerError: If the brokers do not answer.
+    """
+    admin, policies = connected.admin, reset_policies(connected.application)
+    chosen: dict[AutoOffsetReset, list[TopicPartition]] = {}
+    for tp in tps:
+        chosen.setdefault(policies.get(tp.topic, AutoOffsetReset.earliest()), []).append(tp)
+    starts: dict[TopicPartition, int] = {}
+    for policy, partitions in chosen.items():
+        match policy.strategy:
+            case ResetStrategy.NONE:
+                topics = ",".join(sorted({tp.topic for tp in partitions}))
+                message = (
+                    f"No valid committed offset found for input [{topics}] and no valid reset policy configured: "
+                    f"{connected.id} has not read all of it before, and may not choose where to begin"
+                )
+                hint = "Set auto.offset.reset or the source's offset_reset_policy, or set the offsets: riverrun reset --from."
+                raise ConfigError(message, hint=hint)
+            case ResetStrategy.LATEST:
+                starts |= admin.end_offsets(partitions)
+            case ResetStrategy.EARLIEST:
+                starts |= admin.beginning_offsets(partitions)
+            case ResetStrategy.BY_DURATION:
+                assert policy.duration is not None  # noqa: S101 - that is what the strategy means
+                back_ms = int(policy.duration.total_seconds() * 1000)
+                starts |= admin.offsets_for_time(partitions, max(0, now_ms - back_ms))
+    return starts
+
+
+def reset_policies(application: Application) -> dict[str, AutoOffsetReset]:
+    """Return the policy for reading without a committed offset, per external topic; patterns are resolved."""
+    configured = AutoOffsetReset.parse(application.config.streams.auto_offset_reset)
+    topology = application.topology
+    return {
+        topic: source.reset or configured
+        for sub in topology.sub_topologies()
+        for source in sub.sources
+        for topic in source.topics
+        if topic not in sub.repartition_topics
+    }
+
+
+MOST_TOPICS = 8
+"""With each input, a task commits the ids of so many topics at most, as metadata is written at each commit."""
+
+
+def found_ids(admin: Admin, topics: Iterable[str]) -> dict[str, int]:
+    """Return the ids of those topics that exist, as 64 bits each, in the given order.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    wanted = list(topics)
+    found = short_ids(admin.topic_ids(wanted))
+    return {topic: found[topic] for topic in wanted if topic in found}
+
+
+def short_ids(ids: Mapping[str, str]) -> dict[str, int]:
+    """Return the second half of each id as a number; ids are random. Topics without an id (of old brokers) are left out."""
+    found = {topic: struct.unpack(">q", base64.urlsafe_b64decode(f"{text}==")[8:16])[0] for topic, text in ids.items()}
+    return {topic: short for topic, short in found.items() if short}
+
+
+def committed_ids(committed: Mapping[TopicPartition, tuple[int, str]], application_id: str) -> dict[str, int]:
+    """Return the ids that tasks have committed with their offsets, by full topic name."""
+    found: dict[str, int] = {}
+    for _offset, metadata in committed.values():
+        for name, topic_id in OffsetMetadata.decode(metadata).topics.items():
+            found[application_id + name if name.startswith("-") else name] = topic_id
+    return found
+
+
+def ids_to_commit(tp: TopicPartition, ids: Mapping[str, int], application_id: str) -> dict[str, int]:
+    """Return the ids to commit with the offset of an input, by short name: its own topic first.
+
+    Args:
+        tp: The input.
+        ids: Ids of the topics that its task depends on, the most important first.
+        application_id: The prefix of internal topics, which short names leave out.
+    """
+    own = {tp.topic: ids[tp.topic]} if tp.topic in ids else {}
+    chosen = dict(islice((own | dict(ids)).items(), MOST_TOPICS))
+    prefix = f"{application_id}-"
+    return {topic[len(prefix) - 1 :] if topic.startswith(prefix) else topic: id_ for topic, id_ in chosen.items()}
+
+
+def require_same(application: Application, known: Iterable[tuple[str, int]], present: Mapping[str, int]) -> None:
+    """Make sure that topics are those from which an application has read.
+
+    Args:
+        application: The application.
+        known: Topics with the ids that they had when the application read them.
+        present: Ids of topics now. Topics that are missing are other checks' concern.
+
+    Raises:
+        TopicError: If a topic was deleted and created again.
+    """
+    changed = sorted({topic for topic, topic_id in known if present.get(topic, topic_id) != topic_id})
+    if not changed:
+        return
+    are, each = ("Topics", "have") if len(changed) > 1 else ("Topic", "has")
+    message = (
+        f"{are} {', '.join(changed)} {each} been deleted and created again since {application.id} began to read:"
+        " its offsets and its state are of the earlier records"
+    )
+    raise TopicError(message, hint=_hint(application, changed))
+
+
+def _hint(application: Application, changed: Iterable[str]) -> str:
+    topology, name, version = application.topology, application.config.name, application.version
+    if topology.external_topics.difference(topology.source_topics).issuperset(changed):
+        return "Start again: the global table is then filled from its topic."
+    return (
+        f"To compute everything again from the topics as they are now: riverrun reset {name} --version {version}. It deletes"
+        " the state. A new version (riverrun release) begins at the first records as well, and this one's state stays as it is."
+    )

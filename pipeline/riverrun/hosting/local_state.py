@@ -1,0 +1,158 @@
+"""The local state of tasks: its directories, on disk or in memory, their locks, and how far the state in them has come."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import re
+import time
+import uuid
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from riverrun.config.secrets import close_to_others, make_directory
+from riverrun.errors import StateError, StateInUseError
+from riverrun.records import TaskId
+from riverrun.state.memory import MemoryBackend
+from riverrun.state.rocksdb import RocksDbBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from riverrun.hosting.application import Application
+    from riverrun.state.api import StateBackend
+    from riverrun.topology.nodes import SubTopology
+
+T = TypeVar("T")
+
+
+def open_backend(sub_topology: SubTopology, directory: Path) -> StateBackend:
+    """Open a task's state: in RocksDB at `directory` if any of its stores is persistent, else in memory.
+
+    Raises:
+        StateError: If another process uses the directory.
+    """
+    if any(store.persistent for store in sub_topology.stores):
+        return RocksDbBackend(directory)
+    return MemoryBackend()
+
+
+def after_predecessor(open_state: Callable[[], T], *, within_s: float, retry_s: float = 0.1) -> T:
+    """Open state that a killed or fenced predecessor on this machine may not have closed yet.
+
+    Args:
+        open_state: Opens it.
+        within_s: How long to keep trying, s.
+        retry_s: Time between attempts, s.
+
+    Returns:
+        The open state.
+
+    Raises:
+        StateInUseError: If another process still uses it after that time.
+    """
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            return open_state()
+        except StateInUseError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(retry_s)
+
+
+log = logging.getLogger(__name__)
+
+INSTANCE_DIRECTORY = "instance-{}"
+"""Subdirectory of the state directory, by number, for each of several instances that are started together."""
+
+_ID = re.compile(r"[!-~]{1,300}")
+_TASK = re.compile(r"(0|[1-9][0-9]{0,8})_(0|[1-9][0-9]{0,8})")
+_PREDECESSOR_SECONDS = 30.0
+"""How long stream threads may take to end after their supervisor was killed."""
+
+
+@contextmanager
+def locked(directory: Path, *, group_writes: bool = False) -> Iterator[None]:
+    """Lock a state directory against other instances on this machine and other users.
+
+    Args:
+        directory: The directory; created if missing.
+        group_writes: Whether users of its group may write there (`allow.os.group.write.access`).
+
+    Raises:
+        StateInUseError: If another instance uses it.
+        StateError: If it cannot be written.
+    """
+    try:
+        close_to_others(directory, group_writes=group_writes)
+        file = (directory / ".lock").open("w")
+    except OSError as error:
+        raise _unusable(directory, error) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            message = f"Another worker uses the state directory {directory}"
+            raise StateInUseError(message, hint="Give each instance on a machine its own: --state-dir.") from error
+        yield
+
+
+def instance_id(application: Application) -> str:
+    """Return the id of this state directory: created once and stored in it (`kafka-streams-process-metadata`).
+
+    Raises:
+        StateError: If the directory cannot be written.
+    """
+    path = application.directory / "process-id"
+    try:
+        found = path.read_bytes().decode(errors="replace").strip() if path.exists() else ""
+        if not _ID.fullmatch(found):
+            if found:
+                log.warning("%s holds no id of an instance: it gets another one", path)
+            make_directory(path.parent)
+            found = str(uuid.uuid4())
+            path.write_text(f"{found}\n")
+    except OSError as error:
+        raise _unusable(application.directory, error) from error
+    return found
+
+
+def _unusable(directory: Path, error: OSError) -> StateError:
+    message = f"State in {directory} cannot be used: {error}"
+    hint = "Is the disk full, or the directory read-only?"
+    if error.errno in {errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG}:
+        hint = "Name a directory that can be made with --state-dir or state.dir."
+    return StateError(message, hint=hint)
+
+
+def left_positions(application: Application) -> dict[TaskId, int]:
+    """Return the position of each task's state in the local directory: the sum of its applied changelog offsets.
+
+    Waits for stream threads of an instance that was just killed here, as they may still have the state open.
+    """
+    found = {}
+    for task, path in task_directories(application.directory).items():
+        try:
+            backend = after_predecessor(partial(RocksDbBackend, path), within_s=_PREDECESSOR_SECONDS)
+        except StateError as error:
+            log.warning("local state is left aside: %s", error)
+            continue
+        found[task] = sum(backend.positions().values())
+        backend.close()
+    return found
+
+
+def directories_of(application_id: str, state_directory: Path) -> tuple[Path, ...]:
+    """Return the directories of an application's local state below a state directory, including those of instances on Spark."""
+    instances = sorted(state_directory.glob(f"{INSTANCE_DIRECTORY.format('*')}/{application_id}"))
+    return tuple(path for path in (state_directory / application_id, *instances) if path.exists())
+
+
+def task_directories(directory: Path) -> dict[TaskId, Path]:
+    """Return the directories of tasks in an application's directory, without those that were never completed."""
+    found = (path for path in directory.glob("*_*") if _TASK.fullmatch(path.name))
+    return {TaskId.parse(path.name): path for path in found}

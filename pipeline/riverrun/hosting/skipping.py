@@ -1,0 +1,189 @@
+"""Skips one input record that cannot be processed: commits its offset, and changes nothing else of its task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from riverrun.errors import ProcessingError, RangeError
+from riverrun.hosting.control_topic import ControlTopic
+from riverrun.hosting.inputs import reset_offsets
+from riverrun.hosting.ownership import require_nobody, transactional_id
+from riverrun.hosting.process import SystemClock, this_user
+from riverrun.kafka.producer import TransactionalProducer
+from riverrun.kafka.ranges import read_range
+from riverrun.processor.handlers import ErrorHandlerContext, dead_letter_queue_record
+from riverrun.records import OffsetRange, RawRecord, TaskId, TopicPartition
+from riverrun.runtime.packs import opened, unguarded, writer_of
+from riverrun.runtime.times import OffsetMetadata
+
+if TYPE_CHECKING:
+    from riverrun.hosting.application import Application
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin, CommittedOffset
+
+SKIPPED_TOPIC = "riverrun-skipped"
+_BATCH_OF_LOG = 1_000
+"""How many offsets to search for the next record; ends of transactions may come before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A record to skip.
+
+    Args:
+        task_id: The task that reads it.
+        tp: The partition it is in.
+        record: The record as it was read.
+        offset: The offset to commit.
+        metadata: Metadata of the commit; it keeps the partition's time.
+    """
+
+    task_id: TaskId
+    tp: TopicPartition
+    record: RawRecord
+    offset: int
+    metadata: str
+
+
+def plan_skip(connected: ConnectedApplication, tp: TopicPartition, offset: int) -> Skip:
+    """Find a record, and make sure that its task processes it next.
+
+    Args:
+        connected: The application that reads the record.
+        tp: The partition.
+        offset: The record's offset.
+
+    Returns:
+        The skip, to be passed to `carry_out`.
+
+    Raises:
+        UnderWayError: If a worker or a bounded run processes the application.
+        RangeError: If the application does not read the partition, or another record comes next.
+        BrokerError: If the brokers do not answer.
+    """
+    require_nobody(connected)
+    connected = connected.resolved()
+    task_id = next((task_id for task_id, inputs in connected.layout.tasks.items() if tp in inputs), None)
+    if task_id is None:
+        message = f"No task of {connected.id} reads {tp}"
+        raise RangeError(message, hint="riverrun lag shows all partitions that it reads.")
+    committed = connected.committed([tp]).get(tp)
+    stands = reset_offsets(connected, [tp], SystemClock().now_ms())[tp] if committed is None else committed.offset
+    record = _next_record(connected.admin, tp, stands)
+    if record is None or record.offset != offset:
+        raise _elsewhere(connected.application, task_id, tp, offset, record)
+    is_internal = tp.topic not in connected.application.topology.source_topics
+    return _skip(task_id, tp, record, committed, is_internal=is_internal)
+
+
+def carry_out(connected: ConnectedApplication, planned: Skip) -> Skip:
+    """Skip a record: fence its task's owner, and commit the offset after the record.
+
+    Fencing keeps other owners from committing meanwhile. If the application has a dead letter topic, the same transaction
+    writes the record there. `riverrun-skipped` records the skip.
+
+    Args:
+        connected: The application that reads the record.
+        planned: The result of `plan_skip`.
+
+    Returns:
+        The record that was skipped.
+
+    Raises:
+        RangeError: If the task has progressed meanwhile.
+        TaskMigratedError: If another owner takes the task over at this moment. Nothing is skipped.
+        BrokerError: If the brokers refuse or do not answer.
+    """
+    application = connected.application
+    owner = TransactionalProducer(
+        application.kafka,
+        transactional_id(application.id, planned.task_id),
+        overrides=application.config.streams.producer,
+    )
+    try:
+        owner.init()
+        found = plan_skip(connected, planned.tp, planned.record.offset)
+        _send_letter(application, found, owner)
+        owner.commit({found.tp: (found.offset, found.metadata)}, application.id)
+    finally:
+        owner.close()
+    _note(connected, found)
+    return found
+
+
+def _next_record(admin: Admin, tp: TopicPartition, start: int) -> RawRecord | None:
+    """Return the first record at or after an offset; None if there is none."""
+    end = admin.end_offsets([tp])[tp]
+    for at in range(start, end, _BATCH_OF_LOG):
+        for _, records in read_range(admin, {tp: OffsetRange(at, min(at + _BATCH_OF_LOG, end))}):
+            if records:
+                return records[0]
+    return None
+
+
+def _elsewhere(
+    application: Application, task_id: TaskId, tp: TopicPartition, offset: int, record: RawRecord | None
+) -> RangeError:
+    """Make the error that another record comes next, with a hint on what to do first."""
+    if record is None:
+        return RangeError(f"Task {task_id} of {application.id} has processed all of {tp}: there is nothing to skip")
+    message = (
+        f"The next record of {tp} that task {task_id} of {application.id} processes is {record.offset}, not {offset}"
+    )
+    if record.offset > offset:
+        return RangeError(message, hint=f"What lies before {record.offset} is processed or skipped already.")
+    if tp.topic not in application.topology.source_topics:
+        return RangeError(message, hint=f"Set commit.interval.ms = 1 and start a worker: it stops nearer to {offset}.")
+    hint = f"Process what comes before it first: riverrun run {application.config.name} --to {tp}@{offset}"
+    return RangeError(message, hint=hint)
+
+
+def _skip(
+    task_id: TaskId, tp: TopicPartition, record: RawRecord, committed: CommittedOffset | None, *, is_internal: bool
+) -> Skip:
+    """Return the skip of a record, or of the next record of a pack; later records of the pack stay to be processed."""
+    metadata = "" if committed is None else committed.metadata
+    if not is_internal:
+        return Skip(task_id, tp, record, record.offset + 1, metadata)
+    if writer_of(record.headers) is None:
+        plain = record._replace(headers=unguarded(record.headers))
+        return Skip(task_id, tp, plain, record.offset + 1, metadata)
+    known = OffsetMetadata.decode(metadata)
+    taken = known.taken if committed is not None and committed.offset == record.offset else 0
+    members = list(opened(record.value, record.offset))
+    taken = min(taken, len(members) - 1)
+    key, value, timestamp, offset, headers = members[taken]
+    inner = RawRecord(key, value, timestamp, offset, unguarded(headers))
+    is_last = taken + 1 == len(members)
+    rest = replace(known, taken=0 if is_last else taken + 1)
+    return Skip(task_id, tp, inner, record.offset + is_last, rest.encode())
+
+
+def _send_letter(application: Application, skip: Skip, owner: TransactionalProducer) -> None:
+    topic = application.dead_letters or application.config.streams.errors_dead_letter_queue_topic_name
+    if topic is None:
+        return
+    record = skip.record
+    where = ErrorHandlerContext(
+        topic=skip.tp.topic,
+        partition=skip.tp.partition,
+        offset=record.offset,
+        headers=record.headers,
+        processor_node_id="skip",
+        task_id=skip.task_id,
+        timestamp=record.timestamp,
+        source_raw_key=record.key,
+        source_raw_value=record.value,
+    )
+    letter = dead_letter_queue_record(topic, where, ProcessingError(f"Skipped by {this_user()}"))
+    owner.send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)
+
+
+def _note(connected: ConnectedApplication, skip: Skip) -> None:
+    application = connected.application
+    name = f"{application.config.name}/{application.version}/{skip.tp}@{skip.record.offset}"
+    note = {"by": this_user(), "at_ms": SystemClock().now_ms(), "task": str(skip.task_id)}
+    ControlTopic(connected.admin, SKIPPED_TOPIC).put({name: msgspec.json.encode(note)})

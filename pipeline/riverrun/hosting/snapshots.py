@@ -1,0 +1,259 @@
+"""Publishes the state of tasks as snapshots, and opens local state, from a snapshot if there is none.
+
+A snapshot saves reading a changelog from its beginning, and nothing else depends on it. A snapshot that does not fit is
+ignored with a warning, and the task restores from the changelog.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from riverrun.errors import CorruptStateError, SnapshotError
+from riverrun.hosting.local_state import open_backend
+from riverrun.records import TopicPartition
+from riverrun.state.snapshots import FORMAT_VERSION, Manifest, SnapshotStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from riverrun.hosting.application import Application
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin
+    from riverrun.records import TaskId
+    from riverrun.runtime.ports import Clock
+    from riverrun.state.api import StateBackend
+    from riverrun.state.snapshots import Digests
+
+log = logging.getLogger(__name__)
+
+_FOREVER_MS = 2**63 - 1
+
+
+def has_snapshots(application: Application, task_id: TaskId) -> bool:
+    """Return whether a task has snapshots: it has state on disk, and `snapshot.url` is set."""
+    stores = application.sub_topology(task_id.sub_topology).stores
+    return bool(application.config.streams.snapshot_url) and any(store.persistent for store in stores)
+
+
+def snapshot_store(application: Application, task_id: TaskId) -> SnapshotStore:
+    """Return the store of a task's snapshots.
+
+    Raises:
+        SnapshotError: If it cannot be reached, or no installed file system serves the URL.
+    """
+    streams = application.config.streams
+    return SnapshotStore(f"{streams.snapshot_url}/{application.id}/{task_id}", streams.snapshot_keep)
+
+
+def open_state(connected: ConnectedApplication, task_id: TaskId, clock: Clock) -> StateBackend:
+    """Open a task's local state; if there is none, that of the newest usable snapshot.
+
+    Deletes state that cannot be read: the changelogs contain all of it.
+
+    Raises:
+        StateError: If another process has it open, or the directory cannot be used.
+        BrokerError: If brokers do not answer.
+    """
+    application = connected.application
+    directory = application.directory / str(task_id)
+    sub_topology = application.sub_topology(task_id.sub_topology)
+    _fetch(connected, task_id, clock, directory)
+    try:
+        return open_backend(sub_topology, directory)
+    except CorruptStateError as error:
+        named = {"task": str(task_id)}
+        log.warning("task %s is restored from its changelogs: %s", task_id, error.message, extra=named)
+        shutil.rmtree(directory)
+        return open_backend(sub_topology, directory)
+
+
+def usable_snapshots(application: Application, task_id: TaskId) -> list[Manifest]:
+    """Return the snapshots of a task that this topology and this release have made, newest first.
+
+    Raises:
+        SnapshotError: If the file store does not answer.
+    """
+    if not has_snapshots(application, task_id):
+        return []
+    manifests = snapshot_store(application, task_id).manifests()
+    return [manifest for manifest in manifests if _why_foreign(manifest, application, task_id) is None]
+
+
+def _why_foreign(manifest: Manifest, application: Application, task_id: TaskId) -> str | None:
+    """Return why a snapshot was not made by this task, topology and release; None if it was."""
+    if manifest.format != FORMAT_VERSION:
+        return f"it has format {manifest.format}, this release reads {FORMAT_VERSION}"
+    if (manifest.application, manifest.task) != (application.id, str(task_id)):
+        return f"it is one of task {manifest.task} of {manifest.application}"
+    if manifest.fingerprint != application.topology.fingerprint():
+        return "it was made by another topology"
+    return None
+
+
+def open_snapshot(application: Application, task_id: TaskId, name: str) -> StateBackend:
+    """Open a task's state as it is in one snapshot.
+
+    There must be no local state in the application's directory.
+
+    Raises:
+        SnapshotError: If the snapshot no longer exists, was made by another topology or release, or is damaged.
+    """
+    store = snapshot_store(application, task_id)
+    manifest = next((found for found in store.manifests() if found.name == name), None)
+    if manifest is None:
+        message = f"Snapshot {name} of task {task_id} is not at {application.config.streams.snapshot_url} any more"
+        raise SnapshotError(
+            message, hint=f"The last {application.config.streams.snapshot_keep} are kept (snapshot.keep)."
+        )
+    if (reason := _why_foreign(manifest, application, task_id)) is not None:
+        message = f"Snapshot {name} of task {task_id} cannot be used: {reason}"
+        raise SnapshotError(message)
+    directory = application.directory / str(task_id)
+    store.fetch(manifest, directory)
+    return open_backend(application.sub_topology(task_id.sub_topology), directory)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCheckpoint:
+    """An immutable copy of a task's state.
+
+    Args:
+        connected: The application.
+        task_id: The task.
+        directory: The directory of the copy; removed once the copy is published.
+        positions: Per changelog, the next offset that is not in the copy.
+        inputs: Committed offsets of the task's inputs.
+        created_ms: When it was made, ms since the epoch.
+    """
+
+    connected: ConnectedApplication
+    task_id: TaskId
+    directory: Path
+    positions: Mapping[TopicPartition, int]
+    inputs: Mapping[TopicPartition, int]
+    created_ms: int
+
+
+def take_checkpoint(
+    connected: ConnectedApplication,
+    task_id: TaskId,
+    clock: Clock,
+    state: StateBackend,
+    inputs: Mapping[TopicPartition, int],
+) -> TaskCheckpoint:
+    """Copy a task's state within its file system, by linking files.
+
+    Args:
+        connected: The application.
+        task_id: The task.
+        clock: Tells the time.
+        state: The task's state at a committed point, in the application's directory for the task.
+        inputs: Committed offsets of its inputs.
+
+    Returns:
+        The copy.
+
+    Raises:
+        SnapshotError: If it cannot be copied.
+    """
+    directory = connected.application.directory / f".checkpoint-{task_id}"
+    shutil.rmtree(directory, ignore_errors=True)  # left by a process that died
+    try:
+        state.checkpoint(directory)
+    except Exception as error:  # for any error of the store
+        message = f"The state of task {task_id} cannot be copied to {directory}: {error}"
+        raise SnapshotError(message, hint="Is the disk full?") from error
+    return TaskCheckpoint(connected, task_id, directory, state.positions(), dict(inputs), clock.now_ms())
+
+
+def publish_checkpoint(checkpoint: TaskCheckpoint, digests: Digests | None = None) -> Manifest:
+    """Publish a copy of a task's state and remove it.
+
+    Args:
+        checkpoint: The copy.
+        digests: Checksums of files known from the last time; updated.
+
+    Returns:
+        The new snapshot, or the newest existing one if nothing has changed since.
+
+    Raises:
+        SnapshotError: If it cannot be published.
+        BrokerError: If brokers do not answer.
+    """
+    application, task_id = checkpoint.connected.application, checkpoint.task_id
+    try:
+        store = snapshot_store(application, task_id)
+        changelogs = {str(tp): offset for tp, offset in checkpoint.positions.items()}
+        ids = checkpoint.connected.admin.topic_ids({tp.topic for tp in checkpoint.positions})
+        fingerprint = application.topology.fingerprint()
+        inputs = {str(tp): offset for tp, offset in checkpoint.inputs.items()}
+        draft = Manifest(
+            application=application.id,
+            task=str(task_id),
+            fingerprint=fingerprint,
+            created_ms=checkpoint.created_ms,
+            changelogs=changelogs,
+            topic_ids=ids,
+            inputs=inputs,
+        )
+        newest = next(store.manifests(), None)
+        if newest is not None and _says_the_same(newest, draft):
+            return newest
+        return store.publish(checkpoint.directory, draft, digests)
+    finally:
+        shutil.rmtree(checkpoint.directory, ignore_errors=True)
+
+
+def _says_the_same(one: Manifest, other: Manifest) -> bool:
+    """Return whether two snapshots are of the same state."""
+    return (one.fingerprint, one.changelogs, one.topic_ids) == (other.fingerprint, other.changelogs, other.topic_ids)
+
+
+def _fetch(connected: ConnectedApplication, task_id: TaskId, clock: Clock, directory: Path) -> None:
+    """Fetch a usable snapshot, if any, to a place without local state."""
+    application = connected.application
+    if (directory / "CURRENT").exists() or not has_snapshots(application, task_id):
+        return
+    try:
+        store = snapshot_store(application, task_id)
+        for manifest in store.manifests():
+            reason = _why_foreign(manifest, application, task_id) or _why_unusable(manifest, connected.admin, clock)
+            if reason is None:
+                try:
+                    store.fetch(manifest, directory)
+                except SnapshotError as error:
+                    reason = error.message
+                else:
+                    log.info("task %s begins with snapshot %s", task_id, manifest.name)
+                    return
+            log.warning("snapshot %s of task %s is passed over: %s", manifest.name, task_id, reason)
+    except SnapshotError as error:
+        log.warning("task %s is restored from its changelogs: %s", task_id, error.message)
+
+
+def _why_unusable(manifest: Manifest, admin: Admin, clock: Clock) -> str | None:
+    """Return why a snapshot and the rest of its changelogs would make wrong state; None if the state would be right."""
+    positions = {TopicPartition.parse(name): offset for name, offset in manifest.changelogs.items()}
+    topics = {tp.topic for tp in positions}
+    if admin.topic_ids(topics) != manifest.topic_ids:
+        return "a changelog has been recreated since"
+    first, last = admin.beginning_offsets(positions), admin.end_offsets(positions)
+    for tp, offset in positions.items():
+        if offset > last[tp]:
+            return f"it is ahead of changelog {tp}, which ends at {last[tp]}"
+        if 0 < offset < first[tp]:
+            return f"changelog {tp} begins at {first[tp]}: what was between is gone"
+    age_ms = clock.now_ms() - manifest.created_ms
+    if age_ms > min((_kept_deletions_ms(admin, topic) for topic in topics), default=_FOREVER_MS):
+        return "it is older than delete.retention.ms of its changelogs: deletions made since may be forgotten already"
+    return None
+
+
+def _kept_deletions_ms(admin: Admin, topic: str) -> int:
+    """Return how long a topic keeps deletions, ms."""
+    config = admin.topic_config(topic)
+    return int(config["delete.retention.ms"]) if "compact" in config["cleanup.policy"] else _FOREVER_MS

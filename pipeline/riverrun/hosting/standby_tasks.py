@@ -1,0 +1,320 @@
+"""Copies of state that follow topics: standbys of tasks elsewhere, global tables, and snapshots made of changelogs."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from riverrun.errors import BrokerError, CorruptStateError, RangeError, StreamsError
+from riverrun.hosting.progress import tell
+from riverrun.hosting.snapshots import has_snapshots, publish_checkpoint, take_checkpoint
+from riverrun.hosting.task_start import TaskStart
+from riverrun.kafka.consumer import MessageBatch, RecordConsumer
+from riverrun.kafka.ranges import read_range
+from riverrun.processor.handlers import global_error_handlers
+from riverrun.records import OffsetRange, TopicPartition
+from riverrun.runtime.state_manager import GlobalState
+from riverrun.state.memory import MemoryBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.records import TaskId
+    from riverrun.runtime.ports import Clock
+    from riverrun.runtime.task import Task
+    from riverrun.state.api import StateBackend
+    from riverrun.state.snapshots import Manifest
+
+log = logging.getLogger(__name__)
+
+_RECORDS_PER_POLL = 10_000
+_NO_RECORDS = MessageBatch(())
+
+
+@dataclass(slots=True)
+class _Standby:
+    """A standby task.
+
+    Args:
+        task: The task.
+        backend: Its state.
+        positions: Per changelog, the next offset to apply.
+        limits: Committed offsets of inputs that serve as changelogs. They are followed up to these: records that the task has
+            not processed yet are not part of its state.
+        held: Records read beyond the limits.
+    """
+
+    task: Task
+    backend: StateBackend
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    limits: dict[TopicPartition, int] = field(default_factory=dict)
+    held: dict[TopicPartition, MessageBatch] = field(default_factory=dict)
+
+    def apply(self, tp: TopicPartition, batch: MessageBatch, reached: int) -> int:
+        """Apply records up to the limit and keep the others. Returns the number of applied records."""
+        limit = self.limits.get(tp, reached)
+        kept, rest = batch.split(limit)
+        self.positions[tp] = max(self.positions[tp], min(reached, limit))
+        if kept:
+            self.task.restore(tp, kept, self.positions[tp])
+        if rest:
+            self.held[tp] = rest
+        return len(kept)
+
+
+class StandbyTasks:
+    """Follows the changelogs of tasks that run elsewhere (`StandbyTask`, `StoreChangelogReader`).
+
+    Args:
+        connected: The application.
+        clock: Tells the time.
+    """
+
+    def __init__(self, connected: ConnectedApplication, clock: Clock) -> None:
+        self._connected = connected
+        self._clock = clock
+        self._standbys: dict[TaskId, _Standby] = {}
+        self._reader: dict[TopicPartition, _Standby] = {}
+        self._limits_at_ms = 0
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._consumer = RecordConsumer(connected.application.kafka, connected.application.config.streams.consumer)
+
+    @property
+    def tasks(self) -> frozenset[TaskId]:
+        """Return the standby tasks."""
+        return frozenset(self._standbys)
+
+    def follow(self, task_id: TaskId) -> None:
+        """Open a task's local state and follow its changelogs from there.
+
+        Raises:
+            StateError: If another process has it open.
+            BrokerError: If brokers do not answer.
+        """
+        self._begin(task_id)
+
+    def release(self, task_id: TaskId) -> StateBackend:
+        """Stop following a task. Returns its state, which is still open."""
+        standby = self._standbys.pop(task_id)
+        self._consumer.unassign(standby.positions)
+        for tp in standby.positions:
+            del self._reader[tp]
+        standby.task.close()
+        return standby.backend
+
+    def run_once(self, timeout_s: float) -> int:
+        """Apply new changelog records.
+
+        Returns:
+            The number of records.
+
+        Raises:
+            BrokerError: If the brokers refuse or do not answer. Tasks that had to start from scratch may no longer be followed.
+        """
+        if not self._standbys:
+            return 0
+        try:
+            polled = self._consumer.poll_batches(_RECORDS_PER_POLL, timeout_s)
+        except RangeError:  # a changelog was truncated below the local position: its remaining records are valid
+            followed = self.tasks
+            for task_id in followed:
+                self.release(task_id).close()
+            for task_id in followed:
+                self.follow(task_id)
+            return 0
+        applied = self._apply_held()
+        for tp, reached in polled.reached.items():
+            standby = self._reader.get(tp)
+            if standby is not None and tp not in standby.held:
+                applied += self._apply(standby, tp, polled.batches.get(tp, _NO_RECORDS), reached)
+                if tp in standby.held:
+                    self._consumer.pause([tp])
+        return applied
+
+    def task(self, task_id: TaskId) -> Task:
+        """Return a standby task, for reading its stores; they contain the applied changelog records."""
+        return self._standbys[task_id].task
+
+    def applied(self, task_id: TaskId) -> dict[TopicPartition, int]:
+        """Return the next offset to apply per changelog of a task."""
+        return dict(self._standbys[task_id].positions)
+
+    def positions(self) -> dict[TaskId, int]:
+        """Return the sum of applied changelog offsets per task."""
+        return {task_id: sum(standby.positions.values()) for task_id, standby in self._standbys.items()}
+
+    def lags(self) -> dict[TaskId, int]:
+        """Return the number of missing offsets per task; the last known number while brokers do not answer.
+
+        Raises:
+            BrokerError: If brokers refuse.
+        """
+        try:
+            self._raise_limits()
+            self._ends = self._connected.admin.end_offsets(self._reader)
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+        ends = self._ends
+        return {
+            task_id: sum(max(standby.limits.get(tp, ends.get(tp, at)) - at, 0) for tp, at in standby.positions.items())
+            for task_id, standby in self._standbys.items()
+        }
+
+    def close(self) -> None:
+        """Stop following all tasks. Idempotent."""
+        for task_id in list(self._standbys):
+            self.release(task_id).close()
+        self._consumer.close()
+
+    def _apply(self, standby: _Standby, tp: TopicPartition, batch: MessageBatch, reached: int) -> int:
+        try:
+            return standby.apply(tp, batch, reached)
+        except CorruptStateError as error:
+            task_id = standby.task.spec.id
+            log.warning("standby of task %s starts over: %s", task_id, error.message, extra={"task": str(task_id)})
+            self.release(task_id)
+            standby.held.clear()
+            standby.backend.wipe()
+            self._begin(task_id, standby.backend)
+            return 0
+
+    def _apply_held(self) -> int:
+        """Apply those held records that are committed by now. Returns the number of records.
+
+        Reads committed offsets once per `commit.interval.ms`, and only while records wait for them.
+        """
+        held = [(tp, standby) for standby in self._standbys.values() for tp in standby.held]
+        now_ms = self._clock.now_ms()
+        if not held or now_ms - self._limits_at_ms < self._connected.application.config.streams.commit_interval_ms:
+            return 0
+        self._raise_limits()
+        applied = 0
+        for tp, standby in held:
+            batch = standby.held.pop(tp, _NO_RECORDS)
+            if batch:
+                applied += self._apply(standby, tp, batch, batch.end)
+                if tp not in standby.held:
+                    self._consumer.resume([tp])
+        return applied
+
+    def _raise_limits(self) -> None:
+        """Read the committed offsets of inputs that serve as changelogs (`updateLimitOffsetsForStandbyChangelogs`)."""
+        self._limits_at_ms = self._clock.now_ms()
+        limited = [tp for standby in self._standbys.values() for tp in standby.limits]
+        for tp, found in self._connected.committed(limited).items() if limited else ():
+            limits = self._reader[tp].limits
+            limits[tp] = max(limits[tp], found.offset)
+
+    def _begin(self, task_id: TaskId, backend: StateBackend | None = None) -> None:
+        """Follow changelogs from the position of the local state; closes the state if that position cannot be determined."""
+        spec = self._connected.application.task_spec(task_id, self._connected.layout.tasks[task_id])
+        limited = list(spec.source_changelogs.values())
+        start = TaskStart(self._connected, task_id, self._clock, committed_of=limited)
+        try:
+            start.begin(backend)
+        except StreamsError:
+            start.close()
+            raise
+        backend, ranges = start.missing.backend, start.missing.ranges
+        starts, limits = {tp: r.start for tp, r in ranges.items()}, {tp: ranges[tp].end for tp in limited}
+        self._standbys[task_id] = standby = _Standby(start.prepare(), backend, starts, limits)
+        self._reader |= dict.fromkeys(standby.positions, standby)
+        self._consumer.assign(standby.positions)
+
+
+def global_partitions(connected: ConnectedApplication) -> list[TopicPartition]:
+    """Return all partitions of the topics that global stores are filled from."""
+    topics = [topic for g in connected.topology.global_stores for topic in g.source.topics]
+    counts = connected.admin.partitions(topics)
+    return [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
+
+
+def open_global_state(
+    connected: ConnectedApplication,
+    clock: Clock,
+    ends: Mapping[TopicPartition, int] | None = None,
+    on_restore: Callable[[TopicPartition, int, int], None] | None = None,
+) -> GlobalState:
+    """Open the global stores and fill them up to the given ends, or to the present ones.
+
+    They are kept in memory and filled at every start. Their topics are compacted, and hosts need no local files for them.
+
+    Args:
+        connected: The application.
+        clock: Tells the time.
+        ends: Offsets at which to stop; the present ends if left out.
+        on_restore: Called with partition, records so far and offsets expected.
+
+    Returns:
+        The global stores.
+
+    Raises:
+        RangeError: If an end lies beyond the end of the partition.
+        BrokerError: If the brokers do not answer.
+    """
+    application, admin = connected.application, connected.admin
+    handlers = global_error_handlers(application.config.streams)
+    state = GlobalState(
+        application.topology,
+        application.id,
+        backend=MemoryBackend(),
+        clock=clock,
+        handlers=handlers,
+        environment=application.environment("global"),
+    )
+    wanted = ends if ends is not None else admin.end_offsets(global_partitions(connected))
+    first = admin.beginning_offsets(wanted)
+    ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in wanted.items()}
+    expected, done = sum(r.size for r in ranges.values()), 0
+    for tp, records in read_range(admin, ranges):
+        if records:
+            state.apply(tp, records, records[-1].offset + 1)
+            done += len(records)
+            if on_restore is not None:
+                on_restore(tp, done, expected)
+    for tp, end in wanted.items():
+        state.apply(tp, [], end)
+    return state
+
+
+def publish_snapshots(connected: ConnectedApplication, clock: Clock, scratch: Path | None = None) -> list[Manifest]:
+    """Publish snapshots of all tasks from the present changelogs. Workers may run meanwhile.
+
+    Makes each state in a separate directory, from the newest snapshot and the changelogs' records since.
+
+    Args:
+        connected: The application; its patterns are resolved.
+        clock: Tells the time.
+        scratch: Directory in which to make the states; the system's directory for temporary files if left out.
+
+    Returns:
+        The snapshots.
+
+    Raises:
+        SnapshotError: If one cannot be published.
+        BrokerError: If brokers do not answer.
+    """
+    published = []
+    for task_id in sorted(connected.layout.tasks):
+        if has_snapshots(connected.application, task_id):
+            with tempfile.TemporaryDirectory(prefix="riverrun-snapshot-", dir=scratch) as directory:
+                published.append(_publish_from_log(connected, task_id, clock, Path(directory)))
+    return published
+
+
+def _publish_from_log(connected: ConnectedApplication, task_id: TaskId, clock: Clock, directory: Path) -> Manifest:
+    elsewhere = connected.in_directory(directory)
+    start = TaskStart(elsewhere, task_id, clock)
+    try:
+        start.begin()
+        start.restore(on_restore=lambda _tp, done, expected: tell(f"restore {task_id}", done, expected)).close()
+        offsets = {tp: found.offset for tp, found in start.committed.items()}
+        checkpoint = take_checkpoint(elsewhere, task_id, clock, start.missing.backend, offsets)
+        return publish_checkpoint(checkpoint)
+    finally:
+        start.close()

@@ -1,3 +1,0 @@
-"""Consumer groups: membership, members, positions and coordinators."""
-
-from __future__ import annotations

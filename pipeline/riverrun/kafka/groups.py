@@ -1,0 +1,316 @@
+"""Asks the coordinators of groups for members and positions, and deletes groups.
+
+Sends requests to group coordinators through kafka-python, as librdkafka's admin client may crash the process.
+
+Import it on demand: the library takes longer to load than all of this package, and most processes do not need it.
+
+Reads the progress of a group repeatedly.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientTopicPartition
+from kafka import errors
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest
+from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
+
+from riverrun.errors import BrokerError
+from riverrun.kafka import librdkafka
+from riverrun.kafka.kafka_python import connection, said_by
+from riverrun.kafka.librdkafka import end_in_background
+from riverrun.kafka.requests import CLIENT_ID, REQUEST_SECONDS
+from riverrun.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from riverrun.kafka.requests import Requests
+
+COUNT_BYTES = 8
+"""A member numbers its metadata: the number comes first, and makes the bytes differ."""
+_BATCHED_VERSION = 4
+"""First version in which one request asks for the coordinators of several groups."""
+_STATES = {
+    "PreparingRebalance": "preparing_rebalancing",
+    "CompletingRebalance": "completing_rebalancing",
+    "Stable": "stable",
+    "Dead": "dead",
+    "Empty": "empty",
+}
+"""Brokers' names of states, mapped to librdkafka's."""
+_REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One attempt to send a request to the coordinator of a group.
+
+    Args:
+        kafka: Client properties with librdkafka's names; those of the connection are used.
+        client_id: Id of this client.
+        group: The group.
+        within_s: Longest time for an answer.
+        attempt: Number of the attempt: each asks another bootstrap server for the coordinator.
+    """
+
+    kafka: Mapping[str, str]
+    client_id: str
+    group: str
+    within_s: float
+    attempt: int
+
+
+def describe_group(question: Question) -> tuple[str, tuple[str, ...]] | None:
+    """Return a group's state, and `client-id@host` of each member; None if there is no such group.
+
+    Raises:
+        KafkaException: If there is no answer, with librdkafka's code for the reason.
+    """
+    found = _answer(question, DescribeGroupsRequest(groups=[question.group])).groups[0]
+    if not _exists(found.error_code):
+        return None
+    members = sorted(f"{member.client_id}@{member.client_host.lstrip('/')}" for member in found.members)
+    return _STATES.get(found.group_state, "unknown"), tuple(members)
+
+
+def said_in_group(question: Question) -> tuple[bytes, ...] | None:
+    """Return the metadata with which each member joined a group (`GroupMember.describe`); empty if there are none.
+
+    Returns None during a rebalance: brokers do not tell it before all members have joined again.
+
+    Raises:
+        KafkaException: If there is no answer, with librdkafka's code for the reason.
+    """
+    found = _answer(question, DescribeGroupsRequest(groups=[question.group])).groups[0]
+    if not _exists(found.error_code):
+        return ()
+    if found.group_state in _REBALANCING:
+        return None
+    metadata = (bytes(member.member_metadata or b"") for member in found.members)
+    return tuple(said_by(each)[COUNT_BYTES:] for each in metadata if each)
+
+
+def delete_group(question: Question) -> None:
+    """Delete a group, if there is one.
+
+    Raises:
+        KafkaException: If there is no answer, with librdkafka's code for the reason.
+    """
+    _exists(_answer(question, DeleteGroupsRequest(groups_names=[question.group])).results[0].error_code)
+
+
+def _exists(code: int) -> bool:
+    if code not in {KafkaError.NO_ERROR, KafkaError.GROUP_ID_NOT_FOUND}:
+        raise KafkaException(KafkaError(code))
+    return bool(code == KafkaError.NO_ERROR)
+
+
+def _answer(question: Question, request: Any) -> Any:
+    """Return the coordinator's answer. Uses this thread only, and leaves no resources behind.
+
+    The library's own admin client may wait in its constructor until a broker has described all others. It may also wait
+    without limit for the end of a TLS handshake. This function uses its parts, which can be abandoned at any time.
+    """
+    with closing(NetworkSelector()) as loop:
+        try:
+            with closing(
+                KafkaConnectionManager(loop, **connection(question.kafka), client_id=question.client_id)
+            ) as manager:
+                answer = manager.call_soon(_coordinators_answer, manager, question, request)
+                loop.poll(timeout_ms=question.within_s * 1000, future=answer)
+        except Exception as error:  # the library has no error type for properties that it refuses
+            raise KafkaException(_in_librdkafkas_words(error)) from error
+    if not answer.is_done:
+        raise KafkaException(KafkaError(librdkafka.TIMED_OUT))
+    if answer.exception is not None:
+        raise KafkaException(_in_librdkafkas_words(answer.exception)) from answer.exception
+    return answer.value
+
+
+async def _coordinators_answer(manager: Any, question: Question, request: Any) -> Any:
+    # The library shuffles them for each manager: attempts could ask an unresponsive broker again and again.
+    servers = sorted(manager.cluster.bootstrap_brokers(), key=lambda server: (server.host, server.port))
+    lookup = FindCoordinatorRequest(
+        key=question.group, key_type=CoordinatorType.GROUP.value, coordinator_keys=[question.group]
+    )
+    found = await manager.send(lookup, node_id=servers[question.attempt % len(servers)].node_id)
+    coordinator = found.coordinators[0] if found.API_VERSION >= _BATCHED_VERSION else found
+    node = manager.cluster.add_coordinator(coordinator, CoordinatorType.GROUP, question.group)
+    return await manager.send(request, node_id=node)
+
+
+def _in_librdkafkas_words(error: BaseException) -> KafkaError:
+    """Translate an error to librdkafka's: brokers' codes are equal; others mean an unreachable broker or a bad property."""
+    if isinstance(error, errors.BrokerResponseError):
+        return KafkaError(error.errno)
+    is_refused = isinstance(error, errors.KafkaConfigurationError) or not isinstance(error, errors.KafkaError | OSError)
+    code = librdkafka.INVALID_ARG if is_refused else librdkafka.TRANSPORT
+    return KafkaError(code, str(error.args[0]) if error.args else type(error).__name__)
+
+
+_ATTEMPTS = 3
+"""Number of brokers that may fail to answer, one after the other, within the time of a request."""
+_PAUSE_SECONDS = 0.05
+_POLL_SECONDS = 0.005
+_OUTSIDE = {
+    "group.protocol": "classic",
+    "session.timeout.ms": int(REQUEST_SECONDS * 1000),
+    "max.poll.interval.ms": 300_000,
+}
+"""For a consumer that commits without joining: the session timeout limits its wait for a coordinator, even when it closes."""
+
+
+class GroupState(NamedTuple):
+    """State of a group in Kafka's words, and each member's `client-id@host`."""
+
+    state: str
+    members: tuple[str, ...]
+
+
+class Groups:
+    """Retries, within the time of a request, while coordinators start, move, or do not answer.
+
+    It does not use librdkafka's admin client. If the coordinator does not answer, that client frees parts of the
+    request that are in use, and the process crashes (librdkafka pull request 5397).
+
+    Args:
+        requests: Creates clients, and translates their errors.
+    """
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    def state(self, group: str) -> GroupState:
+        """Return a group's state; an unknown group is dead, without members.
+
+        Raises:
+            BrokerError: If the brokers refuse or do not answer.
+        """
+        described = self._patiently(self._asking(group, describe_group), f"describe group {group}")
+        return GroupState("dead", ()) if described is None else GroupState(*described)
+
+    def said_in(self, group: str) -> tuple[bytes, ...] | None:
+        """Return the metadata with which each member joined a group; empty for an unknown group, None during a rebalance.
+
+        Raises:
+            BrokerError: If the brokers refuse or do not answer.
+        """
+        said: tuple[bytes, ...] | None = self._patiently(
+            self._asking(group, said_in_group), f"ask the members of group {group}"
+        )
+        return said
+
+    def delete(self, group: str) -> None:
+        """Delete a group and its committed offsets. Idempotent.
+
+        Raises:
+            BrokerError: If the group has members, or the brokers refuse or do not answer.
+        """
+        self._patiently(self._asking(group, delete_group), f"delete group {group}")
+
+    def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set committed offsets of a group with librdkafka, as some hosts know only its properties.
+
+        Raises:
+            BrokerError: If the group has members, or the brokers refuse or do not answer.
+            TopicError: If there is no such partition.
+        """
+        partitions = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
+        if partitions:
+            doing = f"set offsets of {group}"
+            self._patiently(lambda _attempt, within_s: self._commit(group, partitions, within_s), doing)
+
+    def _asking(self, group: str, ask: Callable[[Question], Any]) -> Callable[[int, float], Any]:
+        """Return a function that attempts one request to a group's coordinator."""
+
+        def attempt(number: int, within_s: float) -> Any:
+            within_s = min(within_s, REQUEST_SECONDS / _ATTEMPTS)
+            return ask(Question(self._requests.kafka, CLIENT_ID, group, within_s, number))
+
+        return attempt
+
+    def _commit(self, group: str, partitions: list[ClientTopicPartition], within_s: float) -> None:
+        """Commit from outside the group, within a time limit: the library itself would wait for dead brokers."""
+        deadline = time.monotonic() + within_s
+        self._requests.client.list_topics(partitions[0].topic, timeout=within_s)  # explains why no broker answers
+        answers: list[tuple[KafkaError | None, list[Any]]] = []
+        answered = {"on_commit": lambda error, tps: answers.append((error, tps))}
+        consumer = self._requests.consumer(group, properties=_OUTSIDE | answered)
+        try:
+            consumer.commit(offsets=partitions, asynchronous=True)
+            while not answers and time.monotonic() < deadline:
+                consumer.poll(_POLL_SECONDS)
+        finally:
+            end_in_background(consumer.close, group)
+        if not answers:
+            raise KafkaException(KafkaError(librdkafka.TIMED_OUT))
+        for error in (answers[0][0], *(tp.error for tp in answers[0][1])):
+            if error is not None:
+                has_members = (
+                    error.code() == KafkaError.UNKNOWN_MEMBER_ID
+                )  # only members may commit, and this client is none
+                raise KafkaException(KafkaError(KafkaError.NON_EMPTY_GROUP) if has_members else error)
+
+    def _patiently(self, ask: Callable[[int, float], Any], doing: str) -> Any:
+        """Repeat a request until the answer is final or the time is over.
+
+        Args:
+            ask: Called with the number of the attempt, and the seconds left.
+            doing: The action, to complete "cannot <doing>".
+
+        Raises:
+            BrokerError: The last failure.
+        """
+        deadline, attempt = time.monotonic() + REQUEST_SECONDS, 0
+        while True:
+            try:
+                with self._requests.asking(doing):
+                    return ask(attempt, max(_PAUSE_SECONDS, deadline - time.monotonic()))
+            except BrokerError as error:
+                if not error.retriable or time.monotonic() + _PAUSE_SECONDS > deadline:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
+            attempt += 1
+
+
+class GroupProgress:
+    """Reads committed offsets over one connection, without waiting for transactions that are being committed.
+
+    Args:
+        requests: Creates the client.
+        group: The group.
+    """
+
+    def __init__(self, requests: Requests, group: str) -> None:
+        self._requests = requests
+        self._group = group
+        self._consumer = requests.consumer(
+            group, "read_uncommitted"
+        )  # other isolation levels would wait for open transactions
+
+    def committed(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
+        """Return committed offsets and their metadata; partitions without one are left out.
+
+        Raises:
+            BrokerError: If the brokers do not answer.
+        """
+        partitions = [ClientTopicPartition(*tp) for tp in tps]
+        with self._requests.asking(f"read committed offsets of {self._group}"):
+            found = self._consumer.committed(partitions, REQUEST_SECONDS)
+        return {
+            TopicPartition(tp.topic, tp.partition): (tp.offset, tp.metadata or "")
+            for tp in found
+            if tp.error is None and tp.offset >= 0
+        }
+
+    def close(self) -> None:
+        """Close the connection in the background."""
+        end_in_background(self._consumer.close, self._group)

@@ -1,0 +1,83 @@
+"""Everything of confluent-kafka that is not its public interface, or that is wrong in it, and settings of all its clients."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import threading
+from typing import TYPE_CHECKING, TypeVar
+
+from confluent_kafka import KafkaError, __version__
+
+from riverrun.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CLIENT = {"reconnect.backoff.max.ms": 1000, "enable.metrics.push": False}
+"""Defaults for all clients. They reconnect to lost brokers every second, as Java's clients do, instead of every ten. They push
+no metrics to brokers (KIP-714): a client that does may wait a second when it ends, for a signal that was sent already."""
+
+quiet = logging.getLogger("riverrun.kafka.client")
+"""Receives the client library's log lines, which are hidden unless a handler is set."""
+quiet.addHandler(logging.NullHandler())
+quiet.propagate = False
+
+
+def end_in_background(end: Callable[[], object], name: str) -> None:
+    """Call a function that ends a client in a thread, which the process awaits before it exits.
+
+    Args:
+        end: Ends the client, which is no longer used.
+        name: Name of the thread.
+    """
+    threading.Thread(target=end, name=f"end-{name}").start()
+
+
+T = TypeVar("T")
+
+INSTALLED: str = __version__
+"""The installed version of confluent-kafka."""
+FREES_REQUESTS = "2.9.0"
+"""The version whose `Admin_delete_records` returns a reference to its list of partitions that it never took."""
+
+
+def _code(name: str) -> int:
+    code = getattr(KafkaError, name, None)
+    if not isinstance(code, int):
+        message = f"confluent-kafka {INSTALLED} is not supported: it has no error code {name}"
+        raise ConfigError(message, hint=f"pip install 'confluent-kafka=={FREES_REQUESTS}'")
+    return code
+
+
+def kept(request: list[T]) -> list[T]:
+    """Return a request to delete records, with an extra reference if the library releases one too many.
+
+    Without it the list would be freed while in use, which corrupts the process.
+    """
+    if INSTALLED == FREES_REQUESTS:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(request))
+    return request
+
+
+ALL_BROKERS_DOWN = _code("_ALL_BROKERS_DOWN")
+AUTHENTICATION = _code("_AUTHENTICATION")
+AUTO_OFFSET_RESET = _code("_AUTO_OFFSET_RESET")
+FATAL = _code("_FATAL")
+FENCED_PRODUCER = _code("_FENCED")
+INVALID_ARG = _code("_INVALID_ARG")
+MSG_TIMED_OUT = _code("_MSG_TIMED_OUT")
+NOENT = _code("_NOENT")
+PARTITION_EOF = _code("_PARTITION_EOF")
+PURGE_INFLIGHT = _code("_PURGE_INFLIGHT")
+PURGE_QUEUE = _code("_PURGE_QUEUE")
+RESOLVE = _code("_RESOLVE")
+SSL = _code("_SSL")
+STATE = _code("_STATE")
+TIMED_OUT = _code("_TIMED_OUT")
+TIMED_OUT_QUEUE = _code("_TIMED_OUT_QUEUE")
+TRANSPORT = _code("_TRANSPORT")
+UNKNOWN_PARTITION = _code("_UNKNOWN_PARTITION")
+UNKNOWN_TOPIC = _code("_UNKNOWN_TOPIC")
+UNSUPPORTED_FEATURE = _code("_UNSUPPORTED_FEATURE")
+WAIT_COORD = _code("_WAIT_COORD")

@@ -1,0 +1,234 @@
+"""Workers and deployments of an application, ready to start, and requests to running instances over HTTP."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from riverrun.config.address import checked_address
+from riverrun.config.checks import check_number
+from riverrun.config.streams import MOST_THREADS
+from riverrun.errors import ConfigError, StreamsError
+from riverrun.extras import require_extra
+from riverrun.records import shortened
+from riverrun.releases.topology import build_topology
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from riverrun.cluster.deployment import Deployment
+    from riverrun.cluster.instance import InstanceReport
+    from riverrun.hosting.application import Application
+    from riverrun.project.chosen_version import ChosenVersion
+    from riverrun.project.worker import AppWorker
+    from riverrun.records import TopicPartition
+    from riverrun.releases.worker_quality import Answers
+    from riverrun.worker.states import WorkerState
+    from riverrun.worker.worker import Worker
+
+_ANSWER_SECONDS = 10.0
+_ASKED_AT_ONCE = 16
+_SHOWN = 1_000
+"""Characters of an answer that a message shows: another program may have given it."""
+_HINT = "Name a running instance: --server host:port."
+
+
+def asked(
+    chosen: ChosenVersion,
+    method: str,
+    path: str,
+    *,
+    server: str | None,
+    params: Mapping[str, Any] | None = None,
+    body: Mapping[str, Any] | None = None,
+) -> Any:
+    """Return an instance's answer as parsed JSON.
+
+    Args:
+        chosen: The application.
+        method: `GET` or `POST`.
+        path: Path of the request.
+        server: `host:port`. Default: `application.server`.
+        params: Parameters of the query string.
+        body: Body of the request, as JSON; None for none. With a body, decimal numbers of the answer are exact.
+
+    Raises:
+        ConfigError: If no address of an instance is known.
+        MissingExtraError: If the packages for HTTP are not installed.
+        StreamsError: If the instance does not answer, or refuses.
+    """
+    streams = chosen.config.streams
+    address = server or streams.application_server
+    if not address or checked_address("--server", address).port == 0:
+        message = f"No address of an instance of {chosen.name} is known"
+        raise ConfigError(message, hint="Name one: --server host:port, or set application.server.")
+    require_extra("http")
+    import httpx
+
+    from riverrun.service.connections import client_tls
+
+    tls = client_tls(streams)
+    token = chosen.token or streams.server_read_token
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    url = f"http{'s' if tls else ''}://{address}{path}"
+    with httpx.Client(
+        timeout=_ANSWER_SECONDS, trust_env=False, verify=tls or True
+    ) as client:  # no proxy must see the token
+        try:
+            answer = client.request(method, url, params=dict(params or {}), headers=headers, json=body)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            message = f"Instance {address} does not answer: {error}"
+            raise StreamsError(message, hint=_HINT) from error
+    if answer.is_error:
+        message = f"Instance {address} refuses, with status {answer.status_code}: {answer.text[:_SHOWN]}"
+        is_stranger = answer.status_code == httpx.codes.UNAUTHORIZED
+        raise StreamsError(message, hint="Set server.token, or RIVERRUN_TOKEN." if is_stranger else None)
+    try:
+        return answer.json(parse_float=None if body is None else Decimal)
+    except (ValueError, RecursionError) as error:
+        message = f"{address} does not answer as an instance does, but with {shortened(answer.content)}"
+        raise StreamsError(message, hint="Does another program answer there?") from error
+
+
+def work_of(chosen: ChosenVersion, application_id: str) -> Answers:
+    """Ask all instances of a version for the work of their tasks.
+
+    Args:
+        chosen: The application.
+        application_id: The version.
+
+    Raises:
+        MissingExtraError: If the packages for HTTP are not installed.
+    """
+    require_extra("http")
+    from riverrun.releases.worker_quality import Answers, InstanceWork
+    from riverrun.service.peers import Members, NoAnswerError
+    from riverrun.worker.group.protocol import servers_of
+
+    def told_by(server: str) -> InstanceWork | str:
+        try:
+            return InstanceWork.of(members.ask(server, "/tasks"))
+        except NoAnswerError as error:
+            return str(error)
+        except ValueError:  # another program answers there, or another version of Riverrun
+            return f"{server} does not answer as an instance does"
+
+    servers = servers_of(chosen.cluster.admin, application_id)
+    members = Members(chosen.config.streams, chosen.token, application_id)
+    with closing(members), ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
+        found = list(zip(servers, threads.map(told_by, servers), strict=True))
+    told = {server: each for server, each in found if isinstance(each, InstanceWork)}
+    return Answers(told, {server: each for server, each in found if isinstance(each, str)})
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOptions:
+    """Settings that a call replaces in an application; None keeps a setting.
+
+    Args:
+        state_dir: Directory of local state.
+        threads: `num.stream.threads`.
+        server: `application.server`.
+    """
+
+    state_dir: str | Path | None = None
+    threads: int | None = None
+    server: str | None = None
+
+    def applied_to(self, application: Application) -> Application:
+        """Return an application with these settings.
+
+        Raises:
+            ConfigError: If a value is impossible.
+        """
+        if self.threads is not None:
+            check_number("threads", self.threads, 1, MOST_THREADS)
+        if self.state_dir is not None:
+            application = replace(application, state_directory=Path(self.state_dir).resolve())
+        address = None if self.server is None else str(checked_address("--server", self.server))
+        given = {"num_stream_threads": self.threads, "application_server": address}
+        changes = {name: value for name, value in given.items() if value is not None}
+        streams = replace(application.config.streams, **changes)  # type: ignore[arg-type] # by name
+        return replace(application, config=replace(application.config, streams=streams))
+
+
+def new_worker(chosen: ChosenVersion, options: LiveOptions, token: str | None) -> AppWorker:
+    """Return an instance for this process.
+
+    Args:
+        chosen: The application.
+        options: Settings to replace.
+        token: Token that callers must show; None for the configured one.
+    """
+    from riverrun.project.worker import AppWorker
+
+    application = _to_run(chosen, options)
+    return AppWorker(application, build_topology, chosen.token if token is None else token, _completing(chosen))
+
+
+def new_sole_worker(
+    chosen: ChosenVersion,
+    options: LiveOptions,
+    on_state: Callable[[WorkerState], None] = lambda _state: None,
+    on_restore: Callable[[TopicPartition, int, int], None] | None = None,
+) -> Worker:
+    """Return a worker that runs all tasks in this process and thread.
+
+    Args:
+        chosen: The application.
+        options: Settings to replace.
+        on_state: Called with every change of state.
+        on_restore: Called with the changelog, the records restored and the records expected.
+    """
+    from riverrun.worker.worker import Worker
+
+    application = _to_run(chosen, options)
+    return Worker(application, on_state=on_state, on_restore=on_restore, complete=_completing(chosen))
+
+
+def new_deployment(
+    chosen: ChosenVersion, options: LiveOptions, instances: int, on_report: Callable[[InstanceReport], None]
+) -> Deployment:
+    """Return instances on the Spark cluster.
+
+    Args:
+        chosen: The application.
+        options: Settings to replace.
+        instances: Their number.
+        on_report: Called with their reports.
+    """
+    from riverrun.cluster.deployment import DEPLOYMENT_SETTINGS, Deployment
+
+    application = _to_run(chosen, options)
+    spark = chosen.cluster.sessions.session(defaults=DEPLOYMENT_SETTINGS)
+    connected, token = chosen.on_brokers(application), chosen.token
+    return Deployment(
+        connected,
+        spark,
+        build_topology,
+        instances=instances,
+        token=token,
+        on_report=on_report,
+        complete=_completing(chosen),
+    )
+
+
+def _completing(chosen: ChosenVersion) -> Callable[[], None]:
+    """Return the function that completes a switch of the application's versions."""
+
+    def complete() -> None:
+        from riverrun.project.release import AppRelease
+
+        AppRelease(chosen.cluster, chosen.project, chosen.name, None).releaser.complete()
+
+    return complete
+
+
+def _to_run(chosen: ChosenVersion, options: LiveOptions) -> Application:
+    application = options.applied_to(chosen.processing())
+    chosen.require_no_switch(application)
+    return application

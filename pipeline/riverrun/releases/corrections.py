@@ -1,0 +1,213 @@
+"""Publishes corrections of tables, and logs that only the new version writes, during a switch. Keeps rows for a rollback."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from riverrun.errors import TaskMigratedError, VersionConflictError
+from riverrun.hosting.progress import tell
+from riverrun.hosting.publication import staging_name
+from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
+from riverrun.kafka.ranges import read_fields
+from riverrun.records import RAW_OFFSET, OffsetRange, TopicPartition
+from riverrun.releases.differ import Differ, everything
+from riverrun.releases.difference import Side
+from riverrun.releases.topology import logs, outputs, tables
+from riverrun.releases.versions import create_staging
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin
+    from riverrun.records import Send
+    from riverrun.releases.registry import Registry, Release
+    from riverrun.releases.scope import Scope
+
+_TRANSACTION_RECORDS = 50_000
+
+
+class Corrections:
+    """Makes public tables equal to a version's staging tables, or staging tables equal to the public ones.
+
+    Args:
+        app: The application.
+        registry: Where the release is recorded.
+    """
+
+    def __init__(self, app: str, registry: Registry) -> None:
+        self._app = app
+        self._registry = registry
+
+    def read_ahead(self, new: ConnectedApplication) -> None:
+        """Read the public tables and those of a version as they are now, so that little is left to read at the switch."""
+        for topic in tables(new.application):
+            with Differ.of(new, topic) as differ:
+                differ.advance(*differ.stable_ends())
+
+    def publish(self, new: ConnectedApplication, mine: Release, scope: Scope | None = None) -> int:
+        """Make the public tables equal to those of a version. Logs are not changed.
+
+        Args:
+            new: The version.
+            mine: The release, as it was written last.
+            scope: The rows to correct; all by default.
+
+        Returns:
+            Number of records that this switch has published, including earlier attempts.
+
+        Raises:
+            VersionConflictError: If another process has taken the release over.
+        """
+        kinds = outputs(new.application)
+        chosen = [topic for topic in tables(new.application) if scope is None or scope.is_about(topic, kinds)]
+        return sum(
+            self._brought(new, topic, f"{self._app}-corrections-{topic}", mine, Side.OLD, scope=scope)
+            for topic in chosen
+        )
+
+    def publish_logs(
+        self, new: ConnectedApplication, old: ConnectedApplication, mine: Release
+    ) -> tuple[int, dict[str, int]]:
+        """Publish the records of logs that only the new version writes: those not published before, exactly once.
+
+        Of logs that both versions write, the public topic has the old version's records instead, so they count as published.
+
+        Args:
+            new: The version that goes live.
+            old: The version that is live. Neither writes during this call.
+            mine: The release, as it was written last.
+
+        Returns:
+            Number of records that this switch has published, including earlier attempts; and how far each staging topic's
+            records are published, as `Release.published` has it.
+
+        Raises:
+            VersionConflictError: If another process has taken the release over.
+        """
+        known = set(outputs(old.application))
+        count, published = 0, dict(mine.published)
+        for topic in logs(new.application):
+            with _conflicts(mine):
+                more, ends = self._sent(new, topic, mine, is_new=topic not in known)
+            count += more
+            published |= ends
+        return count, published
+
+    def _sent(
+        self, new: ConnectedApplication, topic: str, mine: Release, *, is_new: bool
+    ) -> tuple[int, dict[str, int]]:
+        """Publish what a log's staging topic has beyond the records published before."""
+        admin, staging, name = new.admin, staging_name(new.id, topic), f"{self._app}-corrections-{topic}"
+        topic_id = admin.topic_ids([staging])[staging]
+        tps = [TopicPartition(staging, number) for number in range(admin.partitions([staging])[staging])]
+        producer = TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
+        try:
+            producer.init()
+            self._registry.require(mine)
+            ends = admin.settled_end_offsets(tps)
+            if not is_new:
+                return 0, {_published_name(topic_id, tp): end for tp, end in ends.items()}
+            starts = admin.beginning_offsets(tps)
+            starts = {
+                tp: max(first, mine.published.get(_published_name(topic_id, tp), 0)) for tp, first in starts.items()
+            }
+            count = 0
+            for tp, found in admin.committed(name, tps).items():  # of an earlier attempt
+                switch, _, sent = found.metadata.rpartition(":")
+                if switch == f"{mine.switch}:{topic_id}" and sent.isdecimal():
+                    starts[tp], count = max(starts[tp], found.offset), max(count, int(sent))
+            ranges = {tp: OffsetRange(min(start, ends[tp]), ends[tp]) for tp, start in starts.items()}
+            note = f"{mine.switch}:{topic_id}"
+            count = _copied(
+                admin,
+                ranges,
+                topic,
+                lambda where, sent: producer.commit(
+                    {tp: (offset, f"{note}:{sent}") for tp, offset in where.items()}, name
+                ),
+                producer.send,
+                count,
+            )
+            return count, {_published_name(topic_id, tp): end for tp, end in ends.items()}
+        finally:
+            producer.close()
+
+    def keep(self, old: ConnectedApplication, mine: Release, *, is_settled: bool = True) -> None:
+        """Make a version's staging tables equal to what it has published so far. A rollback starts from them.
+
+        Args:
+            old: The version.
+            mine: The release, as it was written last.
+            is_settled: Whether nothing publishes at present. If something does, this call only leaves less to do later.
+
+        Raises:
+            VersionConflictError: If another process has taken the release over.
+        """
+        create_staging(old)
+        for topic in tables(old.application):
+            self._brought(old, topic, f"{old.id}-keep-{topic}", mine, Side.NEW, is_settled=is_settled)
+
+    def _brought(
+        self,
+        version: ConnectedApplication,
+        topic: str,
+        name: str,
+        mine: Release,
+        side: Side,
+        *,
+        is_settled: bool = True,
+        scope: Scope | None = None,
+    ) -> int:
+        """Make a public topic, the old side, equal to a version's staging topic; or the other way round."""
+        sink = version.topology.sink_of(topic)
+        covers = everything if scope is None or sink is None else scope.covers(sink, topic)
+        with _conflicts(mine), Differ.of(version, topic, name) as differ:
+            return differ.publish(
+                lambda: self._registry.require(mine), mine.switch, side, is_settled=is_settled, covers=covers
+            )
+
+
+@contextmanager
+def _conflicts(mine: Release) -> Iterator[None]:
+    """Say of a fenced producer that another process switches as well."""
+    try:
+        yield
+    except TaskMigratedError as error:
+        message = f"{mine.app}: somebody else is switching its version"
+        raise VersionConflictError(message, hint="Look at `riverrun release status`.") from error
+
+
+def _published_name(topic_id: str, tp: TopicPartition) -> str:
+    """Return the name of a partition in `Release.published`: a topic that is created again is another one."""
+    return f"{topic_id}-{tp.partition}"
+
+
+def _copied(
+    admin: Admin,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    topic: str,
+    commit: Callable[[Mapping[TopicPartition, int], int], None],
+    send: Send,
+    sent: int,
+) -> int:
+    """Send the records of ranges to a topic in transactions that also commit how far they reach. Returns the number sent."""
+    reached: dict[TopicPartition, int] = {}
+    pending = 0
+    everything = sent + sum(each.size for each in ranges.values())
+    for tp, batch in read_fields(admin, ranges):
+        for key, value, timestamp, _, headers in batch:
+            send(topic, key, value, timestamp, headers, tp.partition)
+        if not batch:
+            continue
+        sent, pending = sent + len(batch), pending + len(batch)
+        reached[tp] = batch[-1][RAW_OFFSET] + 1
+        if pending >= _TRANSACTION_RECORDS:
+            commit(reached, sent)
+            pending = 0
+            tell(f"publish {topic}", sent, everything)
+    if pending:
+        commit(reached, sent)
+    tell(f"publish {topic}", sent, everything)
+    return sent

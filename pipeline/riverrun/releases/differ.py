@@ -1,0 +1,292 @@
+"""Keeps the difference of two topics in an index on disk, and makes one topic equal to the other.
+
+The index is a cache of the topics. It is rebuilt if it is damaged or lost, or if the topics were created again.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from riverrun.config.secrets import make_directory
+from riverrun.errors import CorruptStateError, RangeError, StateInUseError
+from riverrun.hosting.process import SystemClock
+from riverrun.hosting.progress import counted_batches, counted_rows
+from riverrun.hosting.publication import staging_name
+from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
+from riverrun.kafka.ranges import read_fields
+from riverrun.records import RAW_OFFSET, OffsetRange, TopicPartition, whole_number
+from riverrun.releases.difference import DifferenceIndex, Side
+from riverrun.state.rocksdb import RocksDbBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import TracebackType
+    from typing import Self, TypeAlias
+
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin
+    from riverrun.releases.difference import Digests, Pair
+
+    Ends: TypeAlias = Mapping[TopicPartition, int]
+    Covers: TypeAlias = Callable[[Pair], bool]
+
+log = logging.getLogger(__name__)
+
+_DIRECTORY = "differences"
+"""The indexes of staging and public topics, by topic, below a version's directory."""
+_READ_AT = "read at"
+_FIRST = "first of "
+_FOREVER_MS = 2**63 - 1
+
+
+def everything(_pair: Pair) -> bool:
+    """Cover every row."""
+    return True
+
+
+class Differ:
+    """Compares the rows of two topics by key, and makes one topic equal to the other.
+
+    It remembers how far it has read, so later calls read only the tail of both topics.
+
+    Args:
+        name: Identifies the publisher of these corrections in every process: transactional id and group.
+        topic: The public topic: `old`.
+        wanted: The staging topic of a version: `new`. It has as many partitions.
+        directory: Where the index is kept. While another process uses it, a separate index is built next to it.
+        admin: Asks the brokers.
+    """
+
+    def __init__(self, name: str, topic: str, wanted: str, directory: Path, admin: Admin) -> None:
+        """Open the index, or begin one."""
+        self._name = name
+        self._topics = {Side.OLD: topic, Side.NEW: wanted}
+        self._admin = admin
+        self._temporary: Path | None = None
+        self._backend = self._opened(directory)
+        self._index = DifferenceIndex(self._backend)
+
+    @classmethod
+    def of(cls, connected: ConnectedApplication, topic: str, name: str = "") -> Self:
+        """Return the differ of a version's output, whose index is below the version's directory.
+
+        Args:
+            connected: The version.
+            topic: The public topic.
+            name: Identifies the publisher; needed only for publishing.
+        """
+        staging, directory = staging_name(connected.id, topic), connected.application.directory / _DIRECTORY / topic
+        return cls(name, topic, staging, directory, connected.admin)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Release the index. Idempotent."""
+        self._backend.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def stable_ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Return the ends of both topics once all transactions that are open now have ended. Others may go on writing.
+
+        Raises:
+            OpenTransactionError: If one stays open.
+        """
+        old, new = (self._admin.stable_end_offsets(self._partitions(side)) for side in Side)
+        return old, new
+
+    def advance(self, ends: Ends, wanted_ends: Ends) -> None:
+        """Read the records of both topics into the index, exactly up to the given ends.
+
+        Args:
+            ends: Ends of the topic that is to change, as returned by `end_offsets` or stored in a mark.
+            wanted_ends: Ends of the other topic.
+
+        Raises:
+            RangeError: If more has been read already: compacted topics cannot show an earlier state.
+            ReleaseError: If a record has no key: the topic is not a table.
+            StateError: If the index cannot be written because the disk is full. Records read so far stay in it.
+            BrokerError: If brokers do not answer.
+        """
+        try:
+            self._advance(ends, wanted_ends)
+        except CorruptStateError as error:
+            self._rebuild(error.message)
+            self._advance(ends, wanted_ends)
+
+    def differences(self) -> Iterator[Pair]:
+        """Return the keys under which the topics differ, with their rows, sorted by partition and key."""
+        return self._index.differences()
+
+    def rows(self) -> Iterator[Pair]:
+        """Return all keys with their rows in both topics, sorted by partition and key."""
+        return self._index.rows()
+
+    def digests(self) -> Digests:
+        """Return digests of both topics by partition and range of keys' hashes. Reads all rows."""
+        return self._index.digests()
+
+    def publish(
+        self,
+        check: Callable[[], None],
+        switch: str = "",
+        side: Side = Side.OLD,
+        *,
+        is_settled: bool = True,
+        covers: Covers = everything,
+    ) -> int:
+        """Make one topic equal to the other, all or nothing. Nothing else may write to it meanwhile.
+
+        Writes the rows that differ, and tombstones for keys that are gone. First fences other publishers: a transaction that
+        a
+        predecessor left open is aborted, and a live one can commit nothing more. After a crash at any point, another call
+        publishes what is missing, and nothing twice.
+
+        Args:
+            check: Called after other publishers are fenced; if it raises, the attempt ends.
+            switch: Identifies the switch; all its attempts use one name.
+            side: The topic that is changed: by default the public one.
+            is_settled: Whether nothing writes to the other topic either. Otherwise its content at the time of the call is
+                used.
+            covers: Selects the rows to change; all others stay as they are.
+
+        Returns:
+            Number of records published for this switch, including earlier attempts.
+
+        Raises:
+            TaskMigratedError: If another process is publishing right now. Nothing was written.
+            UnknownOutcomeError: If it is not known whether the transaction was committed: call again.
+            StateError: If the index cannot be written. Nothing was written to the topic.
+        """
+        try:
+            return self._publish(check, switch, side, is_settled=is_settled, covers=covers)
+        except CorruptStateError as error:
+            self._rebuild(error.message)
+            return self._publish(check, switch, side, is_settled=is_settled, covers=covers)
+
+    def _publish(self, check: Callable[[], None], switch: str, side: Side, *, is_settled: bool, covers: Covers) -> int:
+        producer = TransactionalProducer(self._admin.kafka, self._name, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
+        try:
+            producer.init()
+            check()
+            ends = dict(zip(Side, self._settled_ends() if is_settled else self.stable_ends(), strict=True))
+            self.advance(ends[Side.OLD], ends[Side.NEW])
+            published = self._published(switch, side)
+            count = self._send(producer, side, filter(covers, self._index.differences()))
+            if count:
+                note = f"{switch}:{published + count}"
+                producer.commit({tp: (end, note) for tp, end in ends[side].items()}, self._name)
+            return published + count
+        finally:
+            producer.close()
+
+    def _settled_ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        old, new = (self._admin.settled_end_offsets(self._partitions(side)) for side in Side)
+        return old, new
+
+    def _send(self, producer: TransactionalProducer, side: Side, pairs: Iterator[Pair]) -> int:
+        topic, count = self._topics[side], 0
+        for partition, key, old, new in counted_rows(f"publish to {topic}", pairs):
+            present, wanted = (old, new) if side is Side.OLD else (new, old)
+            if wanted is not None:
+                producer.send(topic, key, wanted.value, wanted.timestamp, wanted.headers, partition)
+            elif present is not None:
+                producer.send(topic, key, None, present.timestamp, (), partition)
+            count += 1
+        return count
+
+    def _published(self, switch: str, side: Side) -> int:
+        """Return the number of records that earlier attempts of a switch published. It was committed with them."""
+        for found in self._admin.committed(self._name, self._partitions(side)).values():
+            noted, _, count = found.metadata.rpartition(":")
+            published = whole_number(count)
+            if noted == switch and published is not None:
+                return published
+        return 0
+
+    def _advance(self, ends: Ends, wanted_ends: Ends) -> None:
+        sides = {self._topics[Side.OLD]: Side.OLD, self._topics[Side.NEW]: Side.NEW}
+        upto = {**ends, **wanted_ends}
+        starts = self._starts(upto)
+        ranges = {tp: OffsetRange(start, upto[tp]) for tp, start in starts.items()}
+        self._index.note(_READ_AT, SystemClock().now_ms())
+        everything = sum(each.size for each in ranges.values())
+        batches = read_fields(self._admin, ranges)
+        for tp, records in counted_batches(f"compare {self._topics[Side.OLD]}", batches, everything):
+            if records:
+                self._index.apply(sides[tp.topic], tp, records, records[-1][RAW_OFFSET] + 1)
+        self._backend.write({}, upto)  # transaction markers and gaps may follow the last record
+
+    def _starts(self, upto: Ends) -> dict[TopicPartition, int]:
+        """Return the positions to read from. Rows read earlier are kept if the topics are still the ones that were read.
+
+        Raises:
+            RangeError: If more was read than is asked for.
+        """
+        ids = self._admin.topic_ids(self._topics.values())
+        first = self._admin.beginning_offsets(upto)
+        known = self._index.positions()
+        if known and not self._is_of(ids, first):
+            self._rebuild("records have been deleted since it was read, or may have been")
+            known = {}
+        if not known:
+            self._backend.note_topic_ids(ids)
+            for tp, offset in first.items():
+                self._index.note(_FIRST + str(tp), offset)
+        past = next((tp for tp, end in upto.items() if known.get(tp, 0) > end), None)
+        if past is not None:
+            message = f"{past} was compared up to offset {known[past]}: what it held at {upto[past]} is no longer known"
+            raise RangeError(message, hint="Compare both versions at a later offset.")
+        return {tp: known.get(tp, min(offset, upto[tp])) for tp, offset in first.items()}
+
+    def _is_of(self, ids: Mapping[str, str], first: Ends) -> bool:
+        """Return whether the index was read from these topics and none of its records has been deleted from them since.
+
+        If the clock was set back, the index's age is unknown and tombstones may be gone.
+        """
+        read_at, known = self._index.noted(_READ_AT), self._index.positions()
+        age_ms = SystemClock().now_ms() - (read_at or 0)
+        return (
+            self._backend.topic_ids() == ids
+            and all(last >= known.get(tp, 0) for tp, last in self._admin.end_offsets(first).items())
+            and all(self._index.noted(_FIRST + str(tp)) == offset for tp, offset in first.items())
+            and all(0 <= age_ms < self._forgotten_after_ms(topic) for topic in self._topics.values())
+        )
+
+    def _rebuild(self, why: str) -> None:
+        log.warning("the index of differences of %s and %s is rebuilt: %s", *self._topics.values(), why)
+        self._backend.wipe()
+
+    def _forgotten_after_ms(self, topic: str) -> int:
+        """Return the age (ms) at which brokers may delete tombstones. An older index could keep deleted rows."""
+        config = self._admin.topic_config(topic)
+        return int(config["delete.retention.ms"]) if "compact" in config["cleanup.policy"] else _FOREVER_MS
+
+    def _partitions(self, side: Side) -> list[TopicPartition]:
+        topic = self._topics[side]
+        return [TopicPartition(topic, number) for number in range(self._admin.partitions([topic])[topic])]
+
+    def _opened(self, directory: Path) -> RocksDbBackend:
+        """Open the index. A damaged one is rebuilt from scratch; while another process uses it, a separate one is created."""
+        try:
+            return RocksDbBackend(directory)
+        except CorruptStateError as error:
+            log.warning("the index of differences is rebuilt: %s", error.message)
+            shutil.rmtree(directory, ignore_errors=True)
+            return RocksDbBackend(directory)
+        except StateInUseError:
+            make_directory(directory.parent)
+            self._temporary = Path(tempfile.mkdtemp(prefix=f"{directory.name}-", dir=directory.parent))
+            return RocksDbBackend(self._temporary)

@@ -1,0 +1,348 @@
+"""Judges what a live version has published, and the work of its instances, by expectations. It writes to no topic of users.
+
+Keeps the history of checks of live topics in a compacted topic: time, offsets and findings of each check.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from riverrun.config import OutputKind
+from riverrun.decoders import Line, Name, Time, UnreadableError, Word, foreign_decoder, why_unreadable
+from riverrun.errors import BrokerError, RangeError
+from riverrun.hosting.control_topic import ControlTopic, readable
+from riverrun.hosting.progress import counted_rows
+from riverrun.kafka.ranges import offsets_at_time, read_fields
+from riverrun.quality.expectations import WORKERS, by_topic, checks_of, declared
+from riverrun.quality.frames import write_frame
+from riverrun.quality.gate import INFO, WARNING, Report, Verdict, judge
+from riverrun.records import RAW_VALUE, OffsetRange, OffsetVector, TopicPartition
+from riverrun.releases.differ import Differ
+from riverrun.releases.gating import judge_insides
+from riverrun.releases.rows import KEY_COLUMNS, log_rows, table_rows
+from riverrun.releases.topology import outputs
+from riverrun.releases.verdicts import new_id
+from riverrun.releases.worker_quality import (
+    TaskWork,
+    answers_verdict,
+    counts,
+    span_verdict,
+    work_rows,
+)
+from riverrun.spark.ranges import time_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin
+    from riverrun.quality.expectations import Checks
+    from riverrun.releases.worker_quality import Answers
+    from riverrun.runtime.ports import Clock
+    from riverrun.topology.nodes import SinkNode
+
+log = logging.getLogger(__name__)
+
+CHECKS_TOPIC = "riverrun-checks"
+CHECKS_KEPT = 200
+"""Checks kept per application; older ones are deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRecord:
+    """Records one check of the output of a live version.
+
+    Args:
+        id: Identifies the check, and its run in Data Docs.
+        app: The application.
+        version: The version that was live.
+        by: The person who asked for it.
+        at_ms: Time of the check, ms since the epoch.
+        since: Offsets from which records were judged, as text; empty if all were.
+        at: Offsets up to which they were judged, as text.
+        outcomes: Expectation to outcome, in words.
+        critical: Expectations of critical severity that failed.
+        warnings: Expectations of severity warning that failed.
+        pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
+        workers: Counts of running instances by instance and task, which the next check compares with its own.
+    """
+
+    id: Word
+    app: Name
+    version: Name
+    by: Line
+    at_ms: Time
+    since: str
+    at: str
+    outcomes: dict[str, str] = field(default_factory=dict)
+    critical: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    pages: dict[str, str] = field(default_factory=dict)
+    workers: dict[str, TaskWork] = field(default_factory=dict)
+
+    @property
+    def result(self) -> str:
+        """`failed`, `warnings` or `passed`."""
+        return "failed" if self.critical else "warnings" if self.warnings else "passed"
+
+
+_record = foreign_decoder(CheckRecord)
+
+
+def _check(data: bytes) -> CheckRecord:
+    """Decode the record of a check.
+
+    Raises:
+        UnreadableError: If it is not one.
+    """
+    check = _record(data)
+    try:
+        OffsetVector.parse(check.since)
+        OffsetVector.parse(check.at)
+    except ValueError as error:
+        raise UnreadableError(why_unreadable(error)) from error
+    return check
+
+
+class CheckLog:
+    """Writes and lists the records of checks.
+
+    Args:
+        admin: Asks the brokers.
+    """
+
+    def __init__(self, admin: Admin) -> None:
+        self._topic = ControlTopic(admin, CHECKS_TOPIC)
+
+    def checks(self, app: str) -> list[CheckRecord]:
+        """Return the checks of an application, latest first.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        own = {name: value for name, value in self._topic.read().items() if name.startswith(f"{app}/")}
+        found = [each for each in readable(CHECKS_TOPIC, own, _check) if each.app == app]
+        return sorted(found, key=lambda each: (each.at_ms, each.id), reverse=True)
+
+    def put(self, record: CheckRecord) -> None:
+        """Record a check and delete the oldest ones. If brokers cannot store the record, the check does not fail."""
+        try:
+            older = self.checks(record.app)[CHECKS_KEPT - 1 :]
+            forgotten: dict[str, bytes | None] = dict.fromkeys(f"{each.app}/{each.id}" for each in older)
+            self._topic.put({f"{record.app}/{record.id}": msgspec.json.encode(asdict(record)), **forgotten})
+        except BrokerError as error:
+            log.warning("the check of %s is not recorded: %s", record.app, error.message)
+
+
+LAST = "last"
+"""Start of a check that judges only records that are new since the last check."""
+_DIRECTORY = "quality"
+"""Content of the public tables, below the version's directory, so that the next check reads only new records."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveVerdict:
+    """Findings of a check of public topics.
+
+    Args:
+        at: The ends of the topics up to which they were judged.
+        verdict: The findings.
+        id: Identifies the check in the history.
+        docs: The directory of Data Docs; None if none are built.
+    """
+
+    at: OffsetVector
+    verdict: Verdict
+    id: str = ""
+    docs: Path | None = None
+
+
+class LiveCheck:
+    """Judges the public topics of a live version.
+
+    Args:
+        connected: The live version.
+        spark: Returns a Spark session, for large frames.
+        clock: Returns the time.
+        ask: Asks all running instances of a version, by its `application.id`, for their work.
+    """
+
+    def __init__(
+        self,
+        connected: ConnectedApplication,
+        spark: Callable[[], Any],
+        clock: Clock,
+        ask: Callable[[str], Answers],
+    ) -> None:
+        self._connected = connected
+        self._application = connected.application
+        self._admin = connected.admin
+        self._spark = spark
+        self._clock = clock
+        self._ask = ask
+        self._log = CheckLog(connected.admin)
+        self._directory = connected.application.directory / _DIRECTORY
+
+    def run(self, since: str, by: str) -> LiveVerdict:
+        """Judge the public topics, and record the findings in the history. Expectations of differences do not apply.
+
+        Args:
+            since: `last`, for records that are new since the last check; a vector of the public topics; or a time. If it is
+                empty,
+                everything is judged: then tables are judged by their rows.
+            by: The person who asks.
+
+        Returns:
+            The findings.
+
+        Raises:
+            ConfigError: If the expectations cannot be loaded, or name an output or a store that does not exist.
+            RangeError: If `since` is no point of the public topics.
+            DeserializationError: If a record cannot be read.
+            ReleaseError: If a record of a table has no key.
+            BrokerError: If brokers do not answer.
+        """
+        config, kinds = self._application.config, outputs(self._application)
+        logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
+        checks = checks_of(str(config.quality or ""), declared(config.quality), self._application.topology.stores)
+        wanted = by_topic(str(config.quality or ""), checks.outputs, kinds, logs)
+        ends = self._admin.stable_end_offsets(
+            TopicPartition(topic, n) for topic, count in self._admin.partitions(wanted).items() for n in range(count)
+        )
+        start, since_ms = self._start(since, ends)
+        check, docs = new_id(), config.docs_directory
+        report, found = Report(check, docs, checks.actions), Verdict({})
+        for topic, expectations in wanted.items():
+            sink = self._application.topology.sink_of(topic)
+            if sink is not None:
+                own = {tp: end for tp, end in ends.items() if tp.topic == topic}
+                found += self._of_topic(sink, own, expectations.table, topic in logs, start, report)
+        found += self._of_insides(checks, report, since_ms)
+        counted: Mapping[str, TaskWork] = {}
+        if checks.workers:
+            answers = self._ask(self._application.id)
+            found += self._of_workers(answers, checks.workers, since_ms if since else None, report)
+            counted = counts(answers)
+        verdict = LiveVerdict(OffsetVector(ends), found, check, docs)
+        self._note(verdict, start, by, counted)
+        return verdict
+
+    def _of_topic(
+        self,
+        sink: SinkNode,
+        ends: Mapping[TopicPartition, int],
+        expectations: Iterable[Any],
+        is_log: bool,  # noqa: FBT001 - one of two kinds
+        start: OffsetVector | None,
+        report: Report,
+    ) -> Verdict:
+        topic = next(iter(ends)).topic
+        if start is not None:
+            rows = self._records(sink, ends, start, is_log)
+            return self._judged(topic, rows, expectations, INFO, report)
+        if is_log:
+            rows = self._records(sink, ends, OffsetVector({}), is_log)
+            return self._judged(topic, rows, expectations, WARNING if expectations else INFO, report)
+        with Differ("", topic, topic, self._directory / "tables" / topic, self._admin) as differ:
+            differ.advance(ends, {})
+            pairs = (pair._replace(old=None, new=pair.new or pair.old) for pair in differ.rows())  # one topic is both
+            return self._judged(topic, table_rows(pairs, sink, topic), expectations, "", report)
+
+    def _records(
+        self,
+        sink: SinkNode,
+        ends: Mapping[TopicPartition, int],
+        start: OffsetVector,
+        is_log: bool,  # noqa: FBT001 - as above
+    ) -> Iterator[dict[str, Any]]:
+        """Return the rows of a range of records, without records that delete a row of a table."""
+        first = self._admin.beginning_offsets(ends)
+        ranges = {tp: OffsetRange(min(max(first[tp], start.offsets.get(tp, 0)), end), end) for tp, end in ends.items()}
+        batches = read_fields(self._admin, ranges)
+        kept = ((tp, [each for each in batch if is_log or each[RAW_VALUE] is not None]) for tp, batch in batches)
+        return log_rows(kept, sink)
+
+    def _of_insides(self, checks: Checks, report: Report, since_ms: int) -> Verdict:
+        frame = self._directory / "frame"
+        return judge_insides(self._connected, checks, frame, self._spark, report, since_ms)
+
+    def _of_workers(
+        self, answers: Answers, expectations: Iterable[Any], since_ms: int | None, report: Report
+    ) -> Verdict:
+        """Judge the work of running instances since an earlier check; None counts all since they took their tasks over."""
+        before = {} if since_ms is None else self._counted(since_ms)
+        found = answers_verdict(self._application.id, answers)
+        if since_ms is not None:
+            found += span_verdict(answers, before)
+        return found + self._judged(WORKERS, work_rows(answers, before), expectations, INFO, report)
+
+    def _counted(self, until_ms: int) -> Mapping[str, TaskWork]:
+        """Return the counts of the last check of this version that has any, no later than a time (ms since the epoch)."""
+        for each in self._log.checks(self._application.config.name):
+            if each.workers and each.version == self._application.version and each.at_ms <= until_ms:
+                return each.workers
+        return {}
+
+    def _judged(
+        self, topic: str, rows: Iterable[Mapping[str, Any]], expectations: Iterable[Any], if_empty: str, report: Report
+    ) -> Verdict:
+        written = self._directory / "frame"
+        shutil.rmtree(written, ignore_errors=True)
+        try:
+            frame = write_frame(written, counted_rows(f"judge {topic}", rows))
+            keys = [f"_{column}" for column in (*KEY_COLUMNS, "task") if f"_{column}" in frame.columns]
+            options = {"if_empty": if_empty} if if_empty else {}
+            return judge(topic, frame, list(expectations), self._spark, keys=keys, report=report, **options)
+        finally:
+            shutil.rmtree(written, ignore_errors=True)
+
+    def _start(self, since: str, ends: Mapping[TopicPartition, int]) -> tuple[OffsetVector | None, int]:
+        """Return the point from which records are judged (None for everything), and the time from which runs count."""
+        if not since:
+            return None, 0
+        if since == LAST:
+            last = next(iter(self._log.checks(self._application.config.name)), None)
+            return (None, 0) if last is None else (OffsetVector.parse(last.at), last.at_ms)
+        vector = _vector(since)
+        if vector is None:
+            at_ms = time_ms(since)
+            first = self._admin.beginning_offsets(ends)
+            whole = {tp: OffsetRange(min(first[tp], end), end) for tp, end in ends.items()}
+            return OffsetVector(offsets_at_time(self._admin, whole, at_ms)), at_ms
+        for tp in vector.offsets:
+            if tp not in ends:
+                message = f"{tp} is no partition that {self._application.config.name} publishes to"
+                raise RangeError(message, hint=f"It has: {', '.join(map(str, sorted(ends)))}.")
+        return vector, 0
+
+    def _note(self, found: LiveVerdict, start: OffsetVector | None, by: str, workers: Mapping[str, TaskWork]) -> None:
+        verdict, version = found.verdict, self._application.version
+        record = CheckRecord(
+            id=found.id,
+            app=self._application.config.name,
+            version=version,
+            by=by,
+            at_ms=self._clock.now_ms(),
+            since="" if start is None else str(start),
+            at=str(found.at),
+            outcomes=dict(verdict.outcomes),
+            critical=verdict.critical,
+            warnings=verdict.warnings,
+            pages=dict(verdict.pages),
+            workers=dict(workers),
+        )
+        self._log.put(record)
+
+
+def _vector(text: str) -> OffsetVector | None:
+    try:
+        found = OffsetVector.parse(text)
+    except ValueError:
+        return None
+    return found if found.offsets else None

@@ -1,0 +1,359 @@
+"""The plan of a release: its work and its effects, before anything is done.
+
+Statements in which two versions of an application differ.
+
+Forecasts a reprocessing: bytes, time, and records that retention may delete before they are read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from riverrun.config.checks import read_text
+from riverrun.hosting.process import SystemClock
+from riverrun.hosting.publication import staging_name
+from riverrun.kafka.leaders import log_sizes
+from riverrun.records import OffsetRange, TopicPartition, counted
+from riverrun.releases.topology import outputs
+from riverrun.spark.ranges import RunRange
+from riverrun.spark.runs import DONE, RunLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from riverrun.hosting.application import Application
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin
+    from riverrun.releases.versions import Versions
+    from riverrun.spark.runs import RunRecord
+    from riverrun.topology.outputs import Output
+
+
+def statement_digests_of(application: Application) -> dict[str, str]:
+    """Return a digest per SQL statement of a version; empty if its topology is not a file of statements."""
+    path = application.config.topology_of(application.version)
+    if not isinstance(path, str) or not path.endswith(".sql"):
+        return {}
+    from riverrun.sql.statement_files import statement_digests  # noqa: PLC0415 - its parser is an extra
+
+    return statement_digests(read_text(Path(path)), path)
+
+
+_LOOKS = 16
+"""Number of moments of a reprocessing at which its position is compared with that of retention."""
+
+
+_FEW = 10_000
+"""Records that take less time than the start of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Speed of a bounded run of the application.
+
+    Args:
+        records: Its input records.
+        seconds: Its duration, its start included.
+        run: The run.
+    """
+
+    records: int
+    seconds: float
+    run: str
+
+    @property
+    def records_per_s(self) -> float:
+        """Return the input records per second; the run's start counts as well."""
+        return self.records / self.seconds
+
+    @property
+    def is_of_few(self) -> bool:
+        """Return whether the run was so small that it measured little but its start, which does not grow with records."""
+        return self.records < _FEW
+
+    def seconds_for(self, offsets: int) -> float | None:
+        """Return how long a number of offsets may take; None if the run was too small to tell."""
+        if not self.is_of_few:
+            return offsets / self.records_per_s
+        return self.seconds if offsets < _FEW else None
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """A partition whose records may be deleted before a reprocessing has read them.
+
+    Args:
+        tp: The partition.
+        within_s: Seconds from the beginning of the reprocessing.
+        deleted_below: The offset below which records are older than `retention.ms` by then.
+        read_below: The offset up to which they are read by then.
+    """
+
+    tp: TopicPartition
+    within_s: float
+    deleted_below: int
+    read_below: int
+
+    def __str__(self) -> str:
+        """Describe it in words."""
+        when = span(self.within_s)
+        return (
+            f"{self.tp} may lose offsets below {self.deleted_below} to retention within {when}, "
+            f"and those below {self.read_below} are read by then"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Cost of a reprocessing.
+
+    Args:
+        bytes: Bytes to read, as they are stored on brokers; None where brokers do not tell.
+        rate: The measured rate behind the estimated times; None if no bounded run of the application has read anything.
+        seconds: Estimated duration; None without a rate, or if it is that of a run of few records.
+        races: Partitions that may lose records before they are read, at the moment of the largest loss.
+    """
+
+    bytes: int | None = None
+    rate: Rate | None = None
+    seconds: float | None = None
+    races: tuple[Race, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Describe it in words, line by line."""
+        size = "" if self.bytes is None else f"{_size(self.bytes)} on the brokers' disks"
+        if self.rate is None:
+            time = "how long it takes is not known: no bounded run of the application has been measured"
+        elif self.seconds is None:
+            time = f"how long it takes is not known: the largest bounded run, {self.rate.run}, had few records"
+        elif self.rate.is_of_few:
+            time = f"about {span(self.seconds)}, as in run {self.rate.run}"
+        else:
+            time = f"about {span(self.seconds)} at {self.rate.records_per_s:,.0f} records/s, as in run {self.rate.run}"
+        races = (f"{race}: raise retention.ms first" for race in self.races)
+        return ("; ".join(filter(None, (size, time))), *races)
+
+
+def forecast(app: str, wanted: RunRange, admin: Admin) -> Forecast:
+    """Estimate a reprocessing.
+
+    Args:
+        app: The application, whose runs show how fast it is.
+        wanted: What is to be processed.
+        admin: Asks the brokers.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    rate = measured_rate(RunLog(admin).runs(app))
+    seconds = None if rate is None else rate.seconds_for(wanted.size)
+    return Forecast(_bytes(wanted, admin), rate, seconds, () if seconds is None else _races(wanted, seconds, admin))
+
+
+def measured_rate(runs: Iterable[RunRecord]) -> Rate | None:
+    """Return the rate of the run that read the most; shorter runs mostly measure the start of Spark.
+
+    Args:
+        runs: Runs of an application, of all versions.
+    """
+    largest = max((run for run in runs if run.state == DONE and run.records_in), key=_records, default=None)
+    if largest is None or largest.ended_ms is None or largest.ended_ms <= largest.started_ms:
+        return None
+    return Rate(largest.records_in, (largest.ended_ms - largest.started_ms) / 1_000, largest.id)
+
+
+def _records(run: RunRecord) -> int:
+    return run.records_in
+
+
+def _bytes(wanted: RunRange, admin: Admin) -> int | None:
+    """Estimate the bytes to read. A range's share of its partition's bytes is its share of the offsets."""
+    sizes = log_sizes(admin.kafka, {tp.topic for tp in wanted.ranges})
+    if wanted.ranges.keys() - sizes.keys():
+        return None
+    first, last = admin.beginning_offsets(wanted.ranges), admin.end_offsets(wanted.ranges)
+    parts = ((sizes[tp], each.size, last[tp] - first[tp]) for tp, each in wanted.ranges.items())
+    return sum(size * part // offsets for size, part, offsets in parts if offsets)
+
+
+def _races(wanted: RunRange, seconds: float, admin: Admin) -> tuple[Race, ...]:
+    retained = _retention_ms(admin.topic_configs({tp.topic for tp in wanted.ranges}))
+    return races(
+        RunRange({tp: each for tp, each in wanted.ranges.items() if tp.topic in retained and each.size}),
+        seconds,
+        retained,
+        SystemClock().now_ms(),
+        admin.offsets_for_time,
+    )
+
+
+def _retention_ms(configs: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
+    """Return the topics that delete by time, with their retention in ms."""
+    return {
+        topic: int(config["retention.ms"])
+        for topic, config in configs.items()
+        if "delete" in config["cleanup.policy"] and int(config["retention.ms"]) >= 0
+    }
+
+
+def races(
+    wanted: RunRange,
+    seconds: float,
+    retention_ms: Mapping[str, int],
+    now_ms: int,
+    offsets_for_time: Callable[[Iterable[TopicPartition], int], Mapping[TopicPartition, int]],
+) -> tuple[Race, ...]:
+    """Find the partitions whose records may exceed their topic's retention before they are read.
+
+    Assumes that all partitions are read evenly. Brokers delete whole segments, never the newest, so the records found may be
+    lost, but need not be.
+
+    Args:
+        wanted: What is to be read.
+        seconds: Duration of the reading.
+        retention_ms: Retention of each topic, ms.
+        now_ms: Now, ms since the epoch.
+        offsets_for_time: Returns the first offset of each partition at or after a time.
+    """
+    worst: dict[TopicPartition, Race] = {}
+    for look in range(1, _LOOKS + 1):
+        at_s = seconds * look / _LOOKS
+        for topic, kept_ms in retention_ms.items():
+            tps = [tp for tp in wanted.ranges if tp.topic == topic]
+            deleted = offsets_for_time(tps, now_ms + int(at_s * 1_000) - kept_ms)
+            for tp in tps:
+                each = wanted.ranges[tp]
+                race = Race(tp, at_s, min(deleted[tp], each.end), each.start + each.size * look // _LOOKS)
+                if _lost(race) > (_lost(worst[tp]) if tp in worst else 0):
+                    worst[tp] = race
+    return tuple(worst[tp] for tp in sorted(worst))
+
+
+def _lost(race: Race) -> int:
+    return race.deleted_below - race.read_below
+
+
+def span(seconds: float) -> str:
+    """Return a time in a suitable unit.
+
+    >>> span(0.2), span(90), span(5_400), span(200_000)
+    ('1 s', '90 s', '90 min', '56 h')
+    """
+    if seconds < 120:  # noqa: PLR2004 # two of the larger unit
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 7_200 else f"{round(seconds / 3_600)} h"  # noqa: PLR2004
+
+
+def _size(number: int) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if number < 1_000:  # noqa: PLR2004 # three digits
+            return f"{number:,} {unit}"
+        number //= 1_000
+    return f"{number:,} TB"
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePlan:
+    """The work and the effects of a release, before anything is done.
+
+    Args:
+        app: The application.
+        live: The version that is live.
+        candidate: The version that is to go live.
+        changed: Nodes and stores whose digest differs, with `added`, `removed` or `changed`.
+        range: Input that the candidate has to process.
+        lost: Partitions whose first records have been deleted, with the first offset that is left.
+        outputs: Outputs of the candidate: tables, which are corrected, and logs, of which no record is sent again.
+        ended: Topics that the live version writes and the candidate does not; their records stay.
+        forecast: Bytes, time, and records that retention may delete before they are read.
+        statements: SQL statements whose digest differs, likewise; empty if one of the versions has none.
+        new: Topics that the candidate writes and the live version does not. With each, the number of offsets that the candidate
+            has written so far, and of those that the topic has already.
+        unseen: What no digest of the candidate covers, by node: a change of it is not noticed.
+    """
+
+    app: str
+    live: str
+    candidate: str
+    changed: dict[str, str]
+    range: RunRange
+    lost: dict[TopicPartition, int] = field(default_factory=dict)
+    outputs: tuple[Output, ...] = ()
+    ended: tuple[str, ...] = ()
+    forecast: Forecast = field(default_factory=Forecast)
+    statements: dict[str, str] = field(default_factory=dict)
+    unseen: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    new: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Describe it line by line."""
+        lines = [f"{self.app}: {self.live} is live, {self.candidate} is to follow"]
+        lines += [f"  {kind}: {name}" for name, kind in (self.statements or self.changed).items()]
+        lines += [f"  a change is not noticed in {node}: {', '.join(names)}" for node, names in self.unseen.items()]
+        lines += [f"  {each.topic} is a {each.kind.value}: {each.why}" for each in self.outputs]
+        lines += [f"  {topic} is new: {_told(*counts)}" for topic, counts in self.new.items()]
+        lines += [f"  {topic} is not written any more: its records stay" for topic in self.ended]
+        lines.append(f"{counted(self.range.size, 'offset')} to process: {self.range}")
+        lines += [f"  {line}" for line in self.forecast.lines]
+        lines += [f"  gone already: {tp} below offset {offset}" for tp, offset in self.lost.items()]
+        return "\n".join(lines)
+
+
+def plan_release(live: ConnectedApplication, new: ConnectedApplication, versions: Versions) -> ReleasePlan:
+    """Return the plan of a release.
+
+    Args:
+        live: The live version.
+        new: The candidate.
+        versions: The application's versions.
+    """
+    app, target = live.application.config.name, versions.target(live, new)
+    first = live.admin.beginning_offsets(target)
+    wanted = RunRange({tp: OffsetRange(min(first[tp], end), end) for tp, end in target.items()})
+    ended, written = outputs(live.application), outputs(new.application)
+    old, said = statement_digests_of(live.application), statement_digests_of(new.application)
+    return ReleasePlan(
+        app=app,
+        live=live.version,
+        candidate=new.version,
+        changed=_changes(live.topology.node_fingerprints(), new.topology.node_fingerprints()),
+        range=wanted,
+        lost={tp: offset for tp, offset in first.items() if offset > 0},
+        outputs=tuple(written.values()),
+        ended=tuple(sorted(ended.keys() - written.keys())),
+        forecast=forecast(app, wanted, live.admin),
+        statements=_changes(old, said) if old and said else {},
+        unseen=new.topology.unseen(),
+        new=new_outputs(live, new),
+    )
+
+
+def new_outputs(live: ConnectedApplication, new: ConnectedApplication) -> dict[str, tuple[int, int]]:
+    """Return the topics that a version writes and the live one does not.
+
+    Returns:
+        By topic, the offsets in the version's staging topic and those in the public topic.
+    """
+    topics = sorted(outputs(new.application).keys() - outputs(live.application).keys())
+    return {topic: (_offsets(new, staging_name(new.id, topic)), _offsets(new, topic)) for topic in topics}
+
+
+def _offsets(version: ConnectedApplication, topic: str) -> int:
+    tps = [TopicPartition(topic, number) for number in range(version.admin.partitions([topic]).get(topic, 0))]
+    first = version.admin.beginning_offsets(tps)
+    return sum(end - first[tp] for tp, end in version.admin.end_offsets(tps).items())
+
+
+def _told(computed: int, there: int) -> str:
+    computed_so_far = f" ({counted(computed, 'offset')} so far)" if computed else ""
+    held = f"; it has {counted(there, 'offset')} already, which stay" if there else ""
+    return f"the cut publishes all records that the candidate has computed by then{computed_so_far}{held}"
+
+
+def _changes(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
+    names = sorted(old.keys() | new.keys())
+    kinds = {name: "added" if name not in old else "removed" if name not in new else "changed" for name in names}
+    return {name: kind for name, kind in kinds.items() if old.get(name) != new.get(name)}

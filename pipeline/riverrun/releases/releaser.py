@@ -1,0 +1,382 @@
+"""The steps of a release, between bounded runs or while workers run: plan, start, reprocess, gate, cut, rollback, retire.
+
+The candidate computes from the earliest offsets into its own state and publishes to staging topics. Consumers of the public
+topics notice nothing. The cut is at an offset vector that both versions have processed exactly. There, the public topics get
+the rows that differ as corrections; from then on the candidate publishes. The old version's table stays in its own staging
+topics, so a rollback is the same step in the other direction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from riverrun.errors import GateFailedError
+from riverrun.hosting.inputs import dropped_so_far
+from riverrun.hosting.process import SystemClock
+from riverrun.releases.gating import Gate, Point
+from riverrun.releases.registry import Registry, Release, Step
+from riverrun.releases.release_plan import ReleasePlan, plan_release
+from riverrun.releases.rows import DifferentRow, different_rows
+from riverrun.releases.step_checks import BEGUN, StepChecks, candidate_of, looking, readiness, retired_of
+from riverrun.releases.switch import Switch
+from riverrun.releases.verdicts import GateVerdict, compare_dropped, dropped_of, new_id
+from riverrun.releases.versions import Versions
+from riverrun.spark.runs import RunLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from riverrun.config import ProjectConfig
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin
+    from riverrun.releases.history import Change
+    from riverrun.releases.step_checks import Readiness
+    from riverrun.spark.bounded_runs.job import RunSummary
+
+    Dropped = tuple[Mapping[str, int], Mapping[str, int]]
+
+
+class Releaser:
+    """Takes an application from one version to another. Every step may be run again.
+
+    Args:
+        project: All applications.
+        app: Name of the application.
+        admin: Asks the brokers.
+        spark: Returns a Spark session when one is needed.
+        by: The user for the history; by default, this user on this machine.
+        on_step: Called with what a switch of running versions has done, after each step that a crash may follow.
+        registry: Where releases are recorded; the control topic by default.
+    """
+
+    def __init__(
+        self,
+        project: ProjectConfig,
+        app: str,
+        admin: Admin,
+        spark: Callable[[], Any],
+        by: str = "",
+        on_step: Callable[[str], None] = lambda _done: None,
+        *,
+        registry: Registry | None = None,
+    ) -> None:
+        self._config = project.app(app)
+        self._registry = Registry.at(admin, by) if registry is None else registry
+        self._runs = RunLog(admin)
+        self._versions = Versions(project, app, admin, spark)
+        self._gate = Gate(self._config.quality, self._versions, spark)
+        self._switch = Switch(self._config.name, self._versions, self._registry, on_step)
+        self._checks = StepChecks(self._config, self._versions, self._registry, self._switch, admin)
+
+    def status(self) -> Release:
+        """Return the state of the release.
+
+        Raises:
+            ReleaseError: If the control topic has lost it.
+        """
+        return self._checks.status()
+
+    def check(self, step: str, argument: str = "") -> Release:
+        """Make sure that a step may be taken, as the step itself does before it changes anything.
+
+        Args:
+            step: The step.
+            argument: The version or the verdict that it is about.
+
+        Returns:
+            The state of the release.
+
+        Raises:
+            ReleaseError: If the step cannot be taken, or `streams.toml` does not declare a version of the release.
+            UnderWayError: If a worker or a run is at work that must not be.
+            ConfigError: If there is no such version.
+        """
+        return self._checks.check(step, argument)
+
+    def log(self) -> list[Change]:
+        """Return the changes of the application's releases, first to last, even if the application's own record is lost.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        return self._registry.history(self._config.name)
+
+    def restore(self, live: str) -> Release:
+        """Record again which version is live, after the control topic was lost.
+
+        Raises:
+            ConfigError: If there is no such version.
+            ReleaseError: If the control topic knows the application.
+        """
+        self.check("restore", live)
+        return self._registry.write(Release(self._config.name, live))
+
+    def plan(self, candidate: str) -> ReleasePlan:
+        """Describe what a release of `candidate` would do. Changes nothing: the last release can still be rolled back.
+
+        Raises:
+            ConfigError: If there is no such version.
+            ReleaseError: If it is live already, or one of the two chooses topics per record.
+        """
+        return plan_release(*self._checks.pair(self.status(), candidate), self._versions)
+
+    def start(self, candidate: str) -> Release:
+        """Begin the release of `candidate`, and record its code. The last release can no longer be rolled back.
+
+        If a release of this candidate is under way, it begins again. The candidate's output so far is kept, unless its
+        code has changed since: then the output is deleted and computed again.
+
+        Raises:
+            ConfigError: If there is no such version.
+            ReleaseError: If it is live already, or another release is under way, or one of the two chooses topics per record.
+        """
+        release = self.check("start", candidate)
+        live, new = self._checks.pair(release, candidate)
+        digests = {release.live: live.topology.fingerprint(), candidate: new.topology.fingerprint()}
+        is_noted = release.step is Step.PLANNED and release.candidate == candidate
+        if is_noted and digests.items() <= release.digests.items():
+            return release
+        return self._note_start(release, new, digests)
+
+    def resumed(self, candidate: str) -> Step | None:
+        """Return the step that an earlier release of a version has reached; None if it has to start, or to start again.
+
+        It starts again if the code of a version has changed, or the last gate does not let it go live. If its cut has begun,
+        or is done, that counts whatever the code is now.
+        """
+        release = self.status()
+        if release.candidate != candidate:
+            return None
+        if release.step is Step.CUTTING or (release.step is Step.LIVE and release.live == candidate):
+            return release.step
+        if release.step not in BEGUN or not self._checks.digests(release).items() <= release.digests.items():
+            return None
+        if release.step is Step.GATED and not self._checks.is_valid(release):
+            return Step.REPROCESSED
+        return release.step
+
+    def _note_start(self, release: Release, candidate: ConnectedApplication, digests: dict[str, str]) -> Release:
+        """Record the start of a release. First delete the candidate's output if other code has computed it."""
+        planned = release if release.step is Step.PLANNED else release.to(Step.PLANNED)
+        known = release.digests.get(candidate.version)
+        if known is not None and known != digests[candidate.version]:
+            self._versions.discard(candidate)
+        is_kept = known == digests[candidate.version] and candidate.admin.group(candidate.id).state != "Dead"
+        return self._registry.write(
+            replace(
+                planned,
+                candidate=candidate.version,
+                verdict=None,
+                corrections=0,
+                held_ms=0,
+                digests=release.digests | digests,
+                computing_since_ms=(is_kept and release.computing_since_ms) or SystemClock().now_ms(),
+            )
+        )
+
+    def reprocess(self) -> RunSummary:
+        """Compute the candidate from the earliest offsets up to the live version's position, into staging topics.
+
+        Another call continues at the candidate's position. If workers of the candidate run, they do it: see `wait_ready`.
+
+        Raises:
+            ReleaseError: If nothing is planned, or a version has come to choose topics per record.
+        """
+        release = self.check("reprocess")
+        candidate = self._versions.staged(candidate_of(release))
+        if self._switch.marks.is_running(candidate):
+            summary = self._versions.standing(candidate)
+        else:
+            summary = self._versions.follow(candidate, self._versions.releasable(release.live))
+        self._registry.write(release.to(Step.REPROCESSED, cut=str(summary.range.end), verdict=None))
+        return summary
+
+    def gate(self, point: Point | None = None) -> Release:
+        """Judge the candidate's outputs, and their difference from the live ones, at the same offsets of both versions.
+
+        Args:
+            point: Where they are compared; by default, at the live version's position, to which the candidate is brought.
+
+        Returns:
+            The release with its verdict.
+
+        Raises:
+            GateFailedError: If an expectation of critical severity fails; the live version stays live.
+            ReleaseError: If the candidate has not been computed.
+            UnderWayError: If the live version goes on meanwhile.
+            ConfigError: If the expectations cannot be loaded, or name an output that does not exist.
+        """
+        release = self.check("gate")
+        live, candidate = self._versions.releasable(release.live), self._versions.staged(candidate_of(release))
+        if point is None:
+            release, point, dropped = self._point(release, live, candidate)
+        else:
+            dropped = _dropped_by(live, candidate)
+        outcomes, warnings = compare_dropped(*dropped)
+        name = new_id()
+        found = self._gate.judge(live, candidate, point, check=name)
+        verdict = GateVerdict(
+            id=name,
+            at=str(point.vector),
+            suite=self._checks.suite(),
+            digests=self._checks.digests(release),
+            outcomes={**found.outcomes, **outcomes, **self._dropped(release)},
+            critical=found.critical,
+            warnings=(*found.warnings, *warnings),
+            pages=dict(found.pages),
+        )
+        release = replace(release, cut=verdict.at, held_ms=0)  # its own hold is none of a switch
+        if verdict.critical:
+            self._registry.write(release.to(Step.REPROCESSED, verdict=verdict))
+            failures = "; ".join(f"{name}: {verdict.outcomes[name]}" for name in verdict.critical)
+            message = f"{self._config.name} {release.candidate} does not pass: {failures}"
+            hint = f"{release.live} stays live. `release abort`; mend {release.candidate}, and plan it again."
+            raise GateFailedError(message, hint=hint)
+        return self._registry.write(release.to(Step.GATED, verdict=verdict))
+
+    def approve(self, verdict_id: str) -> Release:
+        """Approve the warnings of a gate, by the id of its verdict. A new gate needs a new approval.
+
+        Raises:
+            ReleaseError: If it is not the verdict of the last gate, or blocks the release.
+            VersionConflictError: If another process has changed the release meanwhile.
+        """
+        return self._registry.approve(self.check("approve", verdict_id), verdict_id)
+
+    def diff(self, limit: int) -> list[DifferentRow]:
+        """Return rows of tables that differ between the live version and the candidate in what both have written so far.
+
+        Args:
+            limit: Maximum number of rows.
+
+        Raises:
+            ReleaseError: If the candidate has not been computed.
+        """
+        release = self.check("diff")
+        live, candidate = self._versions.releasable(release.live), self._versions.staged(candidate_of(release))
+        return different_rows(live, candidate, limit)
+
+    def cut(self) -> Release:
+        """Make the candidate live in place of the live version, at an offset vector that both have processed.
+
+        Raises:
+            ApprovalNeededError: If the gate has warnings that nobody has approved.
+            ReleaseError: If the gate was not passed, or the code, the expectations or the data have changed since.
+            UnderWayError: If the versions do not reach one point in time, or a run of one is under way.
+            VersionConflictError: If another process cuts as well.
+        """
+        release = self.check("cut")
+        if release.step is Step.LIVE:  # an earlier call has done it without learning of its success
+            return release
+        return self._switch.to(release, candidate_of(release), Step.CUTTING, Step.LIVE)
+
+    def rollback(self) -> Release:
+        """Make the previous version live again, at an offset vector that both have processed.
+
+        Raises:
+            ReleaseError: If no release went live before.
+            UnderWayError: If the versions do not reach one point in time, or a run of one is under way.
+            VersionConflictError: If another process rolls back as well.
+        """
+        release = self.check("rollback")
+        if release.step is Step.ROLLED_BACK:
+            return release
+        return self._switch.to(release, release.previous or "", Step.ROLLING_BACK, Step.ROLLED_BACK)
+
+    def complete(self) -> Release:
+        """Complete a switch that is under way, because the process that began it has died; nothing to do if there is none.
+
+        Raises:
+            StreamsError: As of `cut` and `rollback`.
+        """
+        release = self.status()
+        if release.step is Step.CUTTING:
+            return self.cut()
+        return self.rollback() if release.step is Step.ROLLING_BACK else release
+
+    def is_followed(self) -> bool:
+        """Return whether workers of the candidate run and process new records.
+
+        Raises:
+            ReleaseError: If nothing is being released.
+            BrokerError: If brokers do not answer.
+        """
+        return self._switch.marks.is_running(self._versions.application(candidate_of(self._checks.at(*BEGUN))))
+
+    def wait_ready(
+        self, *, max_lag: int = 1000, looks: int = 3, every_s: float = 1.0, timeout_s: float | None = None
+    ) -> Iterator[Readiness]:
+        """Yield how far the candidate is behind the ends of its inputs, until it is ready for a gate or a cut.
+
+        Args:
+            max_lag: Offsets that an input may be behind.
+            looks: Number of consecutive looks at which no input may be further behind.
+            every_s: Seconds between two looks.
+            timeout_s: Seconds after which to give up; never by default.
+
+        Raises:
+            NotReadyError: If it is not ready by then.
+            ReleaseError: If nothing is being released.
+            BrokerError: If brokers do not answer.
+        """
+        candidate = self._versions.application(candidate_of(self._checks.at(*BEGUN)))
+        return readiness(looking(candidate, every_s), max_lag=max_lag, looks=looks, timeout_s=timeout_s)
+
+    def retire(self, version: str | None = None) -> Release:
+        """Delete the topics, offsets and state of a version that is not live. It can no longer be rolled back to.
+
+        Args:
+            version: The version; by default, the one that was live before, or that was rolled back from.
+
+        Raises:
+            ReleaseError: If there is none, it is live, or it is being released.
+            UnderWayError: If its workers or a run of it are at work.
+        """
+        release = self.check("retire", version or "")
+        chosen = retired_of(release, version)
+        retired = self._versions.application(chosen)
+        previous = None if chosen == release.previous else release.previous
+        digests = {name: digest for name, digest in release.digests.items() if name != chosen}
+        release = self._registry.write(replace(release, previous=previous, digests=digests))
+        self._versions.discard(retired)
+        return release
+
+    def abort(self) -> Release:
+        """Give a release up before its cut, and delete the candidate's output.
+
+        Raises:
+            ReleaseError: If the cut has begun.
+            UnderWayError: If workers or a run of the candidate are at work.
+        """
+        release = self.check("abort")
+        candidate = self._versions.application(candidate_of(release))
+        aborted = self._registry.write(release.to(Step.ABORTED))
+        self._versions.discard(candidate)
+        return aborted
+
+    def _point(
+        self, release: Release, live: ConnectedApplication, candidate: ConnectedApplication
+    ) -> tuple[Release, Point, Dropped]:
+        """Find the point at which two versions are compared, and what they had dropped. Running workers hold for a moment."""
+        marks = self._switch.marks
+        if not (marks.is_running(live) or marks.is_running(candidate)):
+            point = self._gate.point(live, candidate)
+            return release, point, _dropped_by(live, candidate)
+        marked = marks.take(release, [live, candidate])
+        try:
+            ends, dropped = self._gate.ends(candidate), _dropped_by(live, candidate)
+        except BaseException:
+            marks.give_up(marked.release)
+            raise
+        return marks.end(marked.release), Point(marked.vector, ends), dropped
+
+    def _dropped(self, release: Release) -> dict[str, str]:
+        """Count the records that the candidate's bounded runs have read and dropped; empty if workers have computed it."""
+        runs = self._runs.runs(release.app)
+        return dropped_of(runs, candidate_of(release), release.computing_since_ms)
+
+
+def _dropped_by(live: ConnectedApplication, candidate: ConnectedApplication) -> Dropped:
+    """Return how many records the candidate and the live version have dropped, by reason."""
+    return dropped_so_far(candidate.resolved()), dropped_so_far(live.resolved())

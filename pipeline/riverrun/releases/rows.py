@@ -1,0 +1,336 @@
+"""Rows of the frames that a gate judges: the records of an output with their keys and fields as columns.
+
+In the frame of a table or a log, fields have their own names, and Riverrun's columns begin with an underscore. In the frame
+of a difference all fields have a prefix, so Riverrun's columns need none.
+
+A key with named fields is also one column for each of them: `key_NAME` in a difference. In a table or a log it is `NAME` if
+the type of values shows that they have no such field, as in SQL, and `_key_NAME` otherwise.
+
+Lists rows that differ between the live version's tables and a candidate's, with old and new values, for people.
+"""
+
+from __future__ import annotations
+
+import decimal
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+import msgspec
+
+from riverrun.errors import DeserializationError, ReleaseError
+from riverrun.hosting.publication import staging_name
+from riverrun.records import TopicPartition
+from riverrun.releases.differ import Differ
+from riverrun.releases.topology import tables
+from riverrun.serde.api import field_names, plain_reader
+from riverrun.serde.windowed import of_any_size
+from riverrun.windows import Windowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.records import RawFields
+    from riverrun.releases.difference import Pair
+    from riverrun.topology.nodes import SinkNode
+    from riverrun.windows import Window
+
+KEY_COLUMNS = "key", "window_start", "window_end"
+"""Columns that identify a row; the window's columns exist only for windowed keys."""
+_OWN = frozenset(f"_{name}" for name in (*KEY_COLUMNS, "partition", "time", "change", "late_ms"))
+_LAST_MS = 253_402_300_799_999
+"""The last ms of the year 9999: Python has no later times."""
+
+
+def table_rows(pairs: Iterable[Pair], sink: SinkNode, topic: str) -> Iterator[dict[str, Any]]:
+    """Return the new rows of a table, each with its comparison to the old one.
+
+    Raises:
+        DeserializationError: If a row cannot be read.
+        ReleaseError: If a field has the name of a column of Riverrun's own.
+    """
+    keys, read = KeyColumns.of_table(sink), plain_reader(sink.value_serde)
+    for pair in pairs:
+        if pair.new is not None:
+            place = TopicPartition(topic, pair.partition)
+            own = _own(place, pair.new.timestamp) | {"_change": pair.change.value}
+            yield keys.of(place, pair.key) | own | _columns_of_value(topic, _read(place, read, pair.new.value))
+
+
+def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: SinkNode) -> Iterator[dict[str, Any]]:
+    """Return the records of a log, each with how far its time lies behind the latest one before it in its partition.
+
+    Raises:
+        DeserializationError: If a record cannot be read.
+        ReleaseError: If a field has the name of a column of Riverrun's own.
+    """
+    latest: dict[TopicPartition, int] = {}
+    keys, read = KeyColumns.of_table(sink), plain_reader(sink.value_serde)
+    for tp, records in batches:
+        for key, value, timestamp, _, _ in records:
+            found = None if value is None else _read(tp, read, value)
+            latest[tp] = max(timestamp, latest.get(tp, timestamp))
+            own = _own(tp, timestamp) | {"_late_ms": latest[tp] - timestamp}
+            yield keys.of(tp, key) | own | _columns_of_value(tp.topic, found)
+
+
+def difference_rows(
+    pairs: Iterable[Pair], old: SinkNode, new: SinkNode, topic: str, unreadable: Callable[[], None]
+) -> Iterator[dict[str, Any]]:
+    """Return the rows of both versions side by side: fields of the old one as `old_NAME`, and of the new one as `new_NAME`.
+
+    Values without fields are `old` and `new`. Fields that a version does not have are missing.
+
+    Args:
+        pairs: The rows.
+        old: The sink of the live version.
+        new: The sink of the candidate.
+        topic: The topic that they write, for messages.
+        unreadable: Called for each old row that cannot be read; its fields are missing.
+
+    Raises:
+        DeserializationError: If a new row cannot be read.
+    """
+    of_old, of_new = (KeyColumns.of_difference(sink) for sink in (old, new))
+    read_old, read_new = plain_reader(old.value_serde), plain_reader(new.value_serde)
+    for pair in pairs:
+        place = TopicPartition(topic, pair.partition)
+        row = pair.new or pair.old
+        own = (of_old if pair.new is None else of_new).of(place, pair.key)
+        own |= {"partition": place.partition, "time": _time(row.timestamp if row else 0), "change": pair.change.value}
+        before: dict[str, Any] = {}
+        if pair.old is not None:
+            try:
+                before = _fields(read_old(pair.old.value))
+            except Exception:  # noqa: BLE001 - a serde may raise anything
+                unreadable()
+        after = {} if pair.new is None else _fields(_read(place, read_new, pair.new.value))
+        for name in before.keys() | after.keys():
+            own[f"old_{name}" if name else "old"] = before.get(name)
+            own[f"new_{name}" if name else "new"] = after.get(name)
+        yield own
+
+
+def key_of(place: TopicPartition, sink: SinkNode, key: bytes) -> tuple[Any, Window | None]:
+    """Return a row's key as a column holds it, and its window if it is windowed.
+
+    Raises:
+        DeserializationError: If it cannot be read.
+    """
+    columns = KeyColumns.of_difference(sink)
+    found, window = columns.read(place, key)
+    return columns.whole(found), window
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumns:
+    """Makes the columns of keys: the whole key, its window, and one for each of its named fields.
+
+    Args:
+        reader: Reads a key, as it is shown.
+        prefix: Begins the names of Riverrun's own columns.
+        names: Names of the columns of its fields, by field.
+    """
+
+    reader: Callable[[bytes], Any]
+    prefix: str
+    names: Mapping[str, str]
+
+    @classmethod
+    def of_table(cls, sink: SinkNode) -> KeyColumns:
+        """Return those of a frame whose values have columns with names of their own."""
+        names = _names_of_key(sink)
+        fields = field_names(sink.value_serde.value_type)
+        taken = names if fields is None or sink.value_serde.value_type is None else (*fields, *_OWN, "value")
+        return cls(_key_reader(sink), "_", {name: f"_key_{name}" if name in taken else name for name in names})
+
+    @classmethod
+    def of_difference(cls, sink: SinkNode) -> KeyColumns:
+        """Return those of a difference, whose values have columns with prefixes."""
+        return cls(_key_reader(sink), "", {name: f"key_{name}" for name in _names_of_key(sink)})
+
+    def read(self, place: TopicPartition, key: bytes) -> tuple[Any, Window | None]:
+        """Return a key as built-in values, and its window if it is windowed.
+
+        Raises:
+            DeserializationError: If it cannot be read.
+        """
+        read = _read(place, self.reader, key)
+        found, window = (read.key, read.window) if isinstance(read, Windowed) else (read, None)
+        return _builtin(found), window
+
+    def whole(self, key: Any) -> Any:
+        """Return a key that has been read as one column."""
+        return whole_key(key, self.names)
+
+    def of(self, place: TopicPartition, key: bytes | None) -> dict[str, Any]:
+        """Return the columns of a key.
+
+        Raises:
+            DeserializationError: If it cannot be read.
+        """
+        if key is None:
+            return {f"{self.prefix}key": None}
+        found, window = self.read(place, key)
+        row = {f"{self.prefix}key": self.whole(found)}
+        if window is not None:
+            row[f"{self.prefix}window_start"], row[f"{self.prefix}window_end"] = _time(window.start), _time(window.end)
+        if self.names and isinstance(found, dict):
+            row |= {column: _column(found.get(name)) for name, column in self.names.items()}
+        return row
+
+
+def whole_key(key: Any, names: Collection[str]) -> Any:
+    """Return a key as one column: the only field of keys that have one; text, unless it is a single value.
+
+    >>> whole_key({"ID": 7}, ["ID"]), whole_key({"ID": 7}, []), whole_key({"ID": 7, "N": 1}, ["ID", "N"])
+    (7, '{"ID":7}', '{"ID":7,"N":1}')
+
+    Args:
+        key: The key as built-in values.
+        names: The names of the fields that all keys have.
+    """
+    if isinstance(key, dict) and len(names) == 1:
+        key = next(iter(key.values()), None)
+    found = _column(key)
+    if found is None or isinstance(found, str | bytes | bool | int | float | decimal.Decimal | datetime):
+        return found
+    return msgspec.json.encode(found).decode()
+
+
+def _key_reader(sink: SinkNode) -> Callable[[bytes], Any]:
+    return plain_reader(of_any_size(sink.key_serde))
+
+
+def _names_of_key(sink: SinkNode) -> tuple[str, ...]:
+    """Return the names of the fields that all keys have."""
+    found = of_any_size(sink.key_serde).value_type
+    inner = get_args(found)[0] if get_origin(found) is Windowed else found
+    return field_names(inner) or ()
+
+
+def _own(place: TopicPartition, timestamp: int) -> dict[str, Any]:
+    return {"_partition": place.partition, "_time": _time(timestamp)}
+
+
+def _columns_of_value(topic: str, value: Any) -> dict[str, Any]:
+    """Return a value's fields as columns, which Riverrun's own are added to.
+
+    Raises:
+        ReleaseError: If a field has the name of a column of Riverrun's own.
+    """
+    fields = _fields(value)
+    taken = sorted(_OWN & fields.keys())
+    if taken:
+        message = f"Values of {topic} have a field {taken[0]}, which is the name of a column of Riverrun's own"
+        raise ReleaseError(message, hint="Rename the field; its serde may write it under the old name.")
+    return {name or "value": each for name, each in fields.items()}
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Return a value's fields by name; a value without fields becomes one field with an empty name."""
+    plain = _builtin(value)
+    return {str(name): _column(each) for name, each in plain.items()} if isinstance(plain, dict) else {"": plain}
+
+
+def _column(value: Any) -> Any:
+    """Return a value as a column holds it: times in UTC."""
+    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo is not None else value
+
+
+def _builtin(value: Any) -> Any:
+    try:
+        return msgspec.to_builtins(value, builtin_types=(bytes, datetime, decimal.Decimal))
+    except TypeError:
+        return str(value)
+
+
+def _time(ms: int) -> datetime | None:
+    """Return a time in ms as columns hold it; None for a window without an end."""
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms <= _LAST_MS else None
+
+
+def _read(place: TopicPartition, deserialize: Callable[[bytes], Any], data: bytes) -> Any:
+    try:
+        return deserialize(data)
+    except Exception as error:  # a serde may raise anything
+        message = f"A record to be judged cannot be read: {error}"
+        raise DeserializationError(message).at(topic=place.topic, partition=place.partition) from error
+
+
+@dataclass(frozen=True, slots=True)
+class DifferentRow:
+    """A row of a table that differs between the two versions.
+
+    Args:
+        topic: The public topic.
+        change: `changed`, `new` or `gone`.
+        key: The columns that identify the row.
+        old: The live version's value, by field; the field is `""` if the value has none; empty if there is no such row.
+        new: The candidate's value, likewise.
+    """
+
+    topic: str
+    change: str
+    key: Mapping[str, Any] = field(default_factory=dict)
+    old: Mapping[str, Any] = field(default_factory=dict)
+    new: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Describe it on one line."""
+        key = " ".join(str(each) for name, each in self.key.items() if not (name == "window_end" and each is None))
+        return f"{self.topic} {key} is {self.change}: {_text(self.old)} -> {_text(self.new)}"
+
+
+def different_rows(live: ConnectedApplication, candidate: ConnectedApplication, limit: int) -> list[DifferentRow]:
+    """Return rows that differ in what both versions have written so far, sorted by topic, partition and key.
+
+    Args:
+        live: The live version.
+        candidate: The candidate.
+        limit: Maximum number of rows.
+
+    Raises:
+        DeserializationError: If a row of the candidate cannot be read.
+        BrokerError: If brokers do not answer.
+    """
+    return list(islice(_all(live, candidate), limit))
+
+
+def _all(live: ConnectedApplication, candidate: ConnectedApplication) -> Iterator[DifferentRow]:
+    for topic in tables(candidate.application):
+        new = candidate.topology.sink_of(topic)
+        if new is None:
+            continue
+        old = live.topology.sink_of(topic) or new
+        staging = staging_name(candidate.id, topic)
+        with Differ.of(candidate, topic) as differ:
+            differ.advance(*differ.stable_ends())
+            for row in difference_rows(differ.differences(), old, new, staging, lambda: None):
+                yield row_of(topic, row)
+
+
+def row_of(topic: str, row: Mapping[str, Any]) -> DifferentRow:
+    """Return a row of a difference's frame, with fields by version."""
+    key = {name: row[name] for name in ("key", "window_start", "window_end") if name in row}
+    change = row["change"]
+    old, new = (
+        {} if change == missing else _side_fields(row, side) for side, missing in (("old", "new"), ("new", "gone"))
+    )
+    return DifferentRow(topic, change, key, old, new)
+
+
+def _side_fields(row: Mapping[str, Any], side: str) -> dict[str, Any]:
+    prefix = f"{side}_"
+    alone = {"": row[side]} if side in row else {}
+    return alone | {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
+
+
+def _text(fields: Mapping[str, Any]) -> str:
+    if not fields:
+        return "nothing"
+    if fields.keys() == {""}:
+        return str(fields[""])
+    return ", ".join(f"{name} {value}" for name, value in sorted(fields.items()))

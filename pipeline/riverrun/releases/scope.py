@@ -1,0 +1,204 @@
+"""The part of the public tables that a repair covers: a stretch of event time, or some of its keys."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from riverrun.config import OutputKind
+from riverrun.errors import ReleaseError
+from riverrun.operators.aggregations import StreamWindowAggregate
+from riverrun.operators.sliding import StreamSlidingWindowAggregate
+from riverrun.records import TopicPartition
+from riverrun.releases.rows import key_of
+from riverrun.releases.topology import outputs
+from riverrun.runtime.compile import OPERATOR_ARGUMENTS
+from riverrun.spark.ranges import time_ms
+from riverrun.state.api import StoreKind
+from riverrun.topology.nodes import ProcessorNode, SinkNode, SourceNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from riverrun.hosting.application import Application
+    from riverrun.releases.difference import Pair
+    from riverrun.state.api import StoreBuilder
+    from riverrun.topology.outputs import Output
+    from riverrun.topology.topology import Topology
+
+_WINDOWS = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
+_RELEASE = "Release a new version with this code instead: it computes the table as a whole."
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A part of public tables.
+
+    Args:
+        start_ms: Event time at which it begins, ms since the epoch.
+        end_ms: Event time before which it ends, ms since the epoch.
+        keys: Keys as a difference shows them; all if it is empty.
+        topics: Public topics; all tables if it is empty.
+    """
+
+    start_ms: int
+    end_ms: int
+    keys: frozenset[str] = frozenset()
+    topics: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        """Describe it in words."""
+        start, end = (
+            datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+            for ms in (self.start_ms, self.end_ms)
+        )
+        keys = f", keys {', '.join(sorted(self.keys))}" if self.keys else ""
+        topics = f", {', '.join(sorted(self.topics))}" if self.topics else ""
+        return f"{start} to {end}{keys}{topics}"
+
+    def is_about(self, topic: str, kinds: Mapping[str, Output]) -> bool:
+        """Return whether a topic is one of its tables."""
+        return kinds[topic].kind is OutputKind.TABLE and (not self.topics or topic in self.topics)
+
+    def covers(self, sink: SinkNode, topic: str) -> Callable[[Pair], bool]:
+        """Return a predicate that tells whether a row belongs to the scope.
+
+        A windowed row belongs to it if the whole window lies in the scope. Any other row is judged by the time of its public
+        record, or of its new record if it has no public one.
+
+        Args:
+            sink: The sink that writes the topic.
+            topic: The public topic, for messages.
+        """
+
+        def is_covered(pair: Pair) -> bool:
+            row = pair.old or pair.new
+            if row is None:
+                return False
+            key, window = key_of(TopicPartition(topic, pair.partition), sink, pair.key)
+            if self.keys and str(key) not in self.keys:
+                return False
+            if window is not None:
+                return self.start_ms <= window.start and window.end <= self.end_ms
+            return self.start_ms <= row.timestamp < self.end_ms
+
+        return is_covered
+
+
+def scope_of(start: str, end: str, keys: Iterable[str] = (), topics: Iterable[str] = ()) -> Scope:
+    """Parse a scope as people write it.
+
+    >>> print(scope_of("2013-07-01", "2013-07-02T12:00:00+02:00", keys=["JFK"]))
+    2013-07-01T00:00:00.000+00:00 to 2013-07-02T10:00:00.000+00:00, keys JFK
+
+    Raises:
+        RangeError: If a time cannot be read.
+    """
+    return Scope(time_ms(start), time_ms(end), frozenset(keys), frozenset(topics))
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Distance in time between rows of a table and the records that they are computed from.
+
+    Args:
+        topics: The public topics.
+        kept_ms: How far before a range the records of its rows may lie, ms: the longest retention of their stores.
+        grace_ms: Time after its end in which a window may change, ms; None if there are no windows.
+    """
+
+    topics: tuple[str, ...]
+    kept_ms: int = 0
+    grace_ms: int | None = None
+
+    def __or__(self, other: Reach) -> Reach:
+        """Return the reach of the tables of both."""
+        graces = [each.grace_ms for each in (self, other) if each.grace_ms is not None]
+        topics = dict.fromkeys((*self.topics, *other.topics))
+        return Reach(tuple(topics), max(self.kept_ms, other.kept_ms), max(graces, default=None))
+
+
+def require_repairable(application: Application, scope: Scope) -> Reach:
+    """Make sure that rows of a stretch of time can be computed from records of about that time alone.
+
+    Raises:
+        ReleaseError: If they cannot, or a topic is not a table; the message says why.
+    """
+    if scope.start_ms >= scope.end_ms:
+        message = f"{application.config.name}: the range to repair is empty: {scope}"
+        raise ReleaseError(message, hint="It ends before --to, and begins at --from.")
+    known = outputs(application)
+    chosen = sorted(scope.topics) or [topic for topic in known if scope.is_about(topic, known)]
+    for topic in chosen:
+        if topic not in known or known[topic].kind is not OutputKind.TABLE:
+            why = known[topic].why if topic in known else f"{application.id} does not write it"
+            message = f"{topic} is no table that can be repaired: {why}"
+            raise ReleaseError(message, hint="The records of a log cannot be taken back.")
+    if not chosen:
+        message = f"{application.id} writes no table: there is nothing to repair"
+        raise ReleaseError(message, hint="The records of a log cannot be taken back.")
+    _require_record_times(application)
+    reach = Reach(())
+    for topic in chosen:
+        reach |= _reach(application.topology, topic)
+    return reach
+
+
+def _require_record_times(application: Application) -> None:
+    """Make sure that event times are those of the records: brokers find the offset where a time begins."""
+    sources = [node for node in application.topology.nodes.values() if isinstance(node, SourceNode)]
+    own = [source.name for source in sources if source.timestamp_extractor is not None]
+    if application.config.streams.default_timestamp_extractor == "WallclockTimestampExtractor":
+        own.append("default.timestamp.extractor")
+    if own:
+        message = f"{own[0]} of {application.id} chooses other event times: brokers cannot find where a range begins"
+        raise ReleaseError(message, hint=_RELEASE)
+
+
+def _reach(topology: Topology, topic: str) -> Reach:
+    if topology.global_stores:
+        message = f"{topic} may depend on a global table, whose rows of that time are not known any more"
+        raise ReleaseError(message, hint=_RELEASE)
+    reach = Reach((topic,))
+    for node in _above(topology, topic):
+        operator = node.supplier()
+        if len(inspect.signature(operator.process).parameters) != OPERATOR_ARGUMENTS:
+            message = f"{topic} depends on a processor of your own, {node.name}, which may remember earlier records"
+            raise ReleaseError(message, hint=_RELEASE)
+        for store in _stores_of(topology, node):
+            if store.kind not in _WINDOWS:
+                message = f"{topic} depends on {store.name}, a {store.kind.value} store, and so on all records before"
+                raise ReleaseError(message, hint=_RELEASE)
+            reach |= Reach((topic,), kept_ms=store.retention_ms)
+        if isinstance(operator, StreamWindowAggregate | StreamSlidingWindowAggregate):
+            reach |= Reach((topic,), grace_ms=operator.grace_ms)
+    return reach
+
+
+def _above(topology: Topology, topic: str) -> Iterator[ProcessorNode]:
+    """Return all processors that a topic's records pass through, including those before repartition topics."""
+    sinks = [node for node in topology.nodes.values() if isinstance(node, SinkNode)]
+    waiting, seen = [topic], {topic}
+    while waiting:
+        written = waiting.pop()
+        names = {parent for sink in sinks if sink.topic == written for parent in sink.parents}
+        while names:
+            node = topology.nodes[names.pop()]
+            if node.name in seen:
+                continue
+            seen.add(node.name)
+            names.update(node.parents)
+            if isinstance(node, ProcessorNode):
+                yield node
+            elif isinstance(node, SourceNode):
+                found = (topology.repartition_topics.keys() & node.topics) - seen
+                seen |= found
+                waiting += found
+
+
+def _stores_of(topology: Topology, node: ProcessorNode) -> Iterable[StoreBuilder]:
+    for sub in topology.sub_topologies():
+        names = sub.store_access.get(node.name, ())
+        yield from (store for store in sub.stores if store.name in names)

@@ -1,0 +1,341 @@
+"""Decides whether a step of a release may be taken.
+
+Measures how far a candidate that follows the tail is from the ends of its inputs, and when it will reach them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from riverrun.errors import ApprovalNeededError, NotReadyError, ReleaseError
+from riverrun.hosting.inputs import input_lags
+from riverrun.hosting.ownership import require_nobody
+from riverrun.quality.expectations import declared
+from riverrun.records import OffsetVector
+from riverrun.releases.registry import SETTLED, Release, Step, known_release
+from riverrun.releases.topology import require_known, require_same_keys, require_same_kinds
+from riverrun.releases.verdicts import Now, inputs_since, require_approvable, require_valid, suite_digest
+from riverrun.releases.versions import hint_of_other_code, is_planned_code, require_declared
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from riverrun.config import AppConfig
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.hosting.inputs import InputLag
+    from riverrun.kafka.admin import Admin
+    from riverrun.releases.registry import Registry
+    from riverrun.releases.switch import Switch
+    from riverrun.releases.versions import Versions
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """The position of a candidate at one look.
+
+    Args:
+        lag: Offsets left to process, of all inputs together.
+        largest: Offsets left in the input that is furthest behind.
+        processed_per_s: Offsets processed per second since the look before; 0 at the first.
+        arriving_per_s: New offsets per second.
+        is_ready: Whether it has been close to all ends at the last looks.
+    """
+
+    lag: int
+    largest: int
+    processed_per_s: float
+    arriving_per_s: float
+    is_ready: bool
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until nothing is left at these rates; None if that is never."""
+        gained = self.processed_per_s - self.arriving_per_s
+        if not self.lag:
+            return 0.0
+        return self.lag / gained if gained > 0 else None
+
+    def __str__(self) -> str:
+        """Describe it in words."""
+        if self.is_ready:
+            return f"ready: {self.lag} offsets behind"
+        left = self.left_s
+        if not (self.processed_per_s or self.arriving_per_s):
+            return f"{self.lag} offsets behind: nothing has been processed since the last look"
+        when = "never at this rate" if left is None else f"about {left:.0f} s"
+        rates = f"{self.processed_per_s:.0f}/s processed, {self.arriving_per_s:.0f}/s arriving"
+        return f"{self.lag} offsets behind ({rates}): {when}"
+
+
+def readiness(
+    look: Callable[[], tuple[float, list[InputLag]]], *, max_lag: int, looks: int, timeout_s: float | None = None
+) -> Iterator[Readiness]:
+    """Yield the candidate's distance at each look, until it is ready.
+
+    Args:
+        look: Waits, then returns the time (seconds) and the lags of all inputs.
+        max_lag: Offsets that an input may be behind.
+        looks: Number of consecutive looks at which no input may be further behind.
+        timeout_s: Seconds after which to give up; never by default.
+
+    Raises:
+        NotReadyError: If it is not ready by then.
+    """
+    began: float | None = None
+    close, before = 0, None
+    while close < looks:
+        at, lags = look()
+        began = at if began is None else began
+        done, ends = sum(_position(each) for each in lags), sum(each.end for each in lags)
+        largest = max((each.lag for each in lags), default=0)
+        close = close + 1 if largest <= max_lag else 0
+        then, done_then, ends_then = before or (at, done, ends)
+        passed_s = at - then
+        rates = ((done - done_then) / passed_s, (ends - ends_then) / passed_s) if passed_s > 0 else (0.0, 0.0)
+        found = Readiness(sum(each.lag for each in lags), largest, *rates, is_ready=close >= looks)
+        yield found
+        if timeout_s is not None and at - began >= timeout_s and not found.is_ready:
+            message = f"The candidate has not caught up within {timeout_s:g} s: {found}"
+            raise NotReadyError(message, hint="Wait longer, or give it more workers.")
+        before = at, done, ends
+
+
+def looking(connected: ConnectedApplication, every_s: float) -> Callable[[], tuple[float, list[InputLag]]]:
+    """Return a function that waits, then returns the time and an application's lags."""
+    seen = False
+
+    def look() -> tuple[float, list[InputLag]]:
+        nonlocal seen
+        if seen:
+            time.sleep(every_s)
+        seen = True
+        return time.monotonic(), input_lags(connected)
+
+    return look
+
+
+def _position(each: InputLag) -> int:
+    return each.start if each.committed is None else each.committed
+
+
+BEGUN = frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED})
+"""Steps of a release before its cut."""
+_TAKEN_AT: Mapping[str, tuple[Step, ...]] = {
+    "reprocess": (Step.PLANNED, Step.REPROCESSED, Step.GATED),
+    "gate": (Step.REPROCESSED, Step.GATED),
+    "diff": (Step.REPROCESSED, Step.GATED),
+    "approve": (Step.REPROCESSED, Step.GATED),
+    "cut": (Step.GATED, Step.CUTTING, Step.LIVE),
+    "rollback": (Step.LIVE, Step.ROLLING_BACK, Step.ROLLED_BACK),
+}
+"""Steps at which a release may be when an action is taken. Each action may be repeated after it is done."""
+
+
+class StepChecks:
+    """Makes sure that a step may be taken, before it changes anything.
+
+    Args:
+        config: The application.
+        versions: Its versions.
+        registry: Where the release is recorded.
+        switch: Switches between its versions.
+        admin: Asks the brokers.
+    """
+
+    def __init__(self, config: AppConfig, versions: Versions, registry: Registry, switch: Switch, admin: Admin) -> None:
+        self._config = config
+        self._versions = versions
+        self._registry = registry
+        self._switch = switch
+        self._admin = admin
+
+    def status(self) -> Release:
+        """Return the state of the release.
+
+        Raises:
+            ReleaseError: If the control topic has lost it.
+        """
+        return known_release(self._registry, self._config, self._admin)
+
+    def at(self, *steps: Step) -> Release:
+        """Return the state of the release, which must be one of these.
+
+        Raises:
+            ReleaseError: If it is another.
+        """
+        release = self.status()
+        if release.step not in steps:
+            wanted = " or ".join(step.value for step in steps)
+            message = f"{self._config.name}: {release.stands}; this needs {wanted}"
+            raise ReleaseError(message, hint="`riverrun release status` says what may come next.")
+        return release
+
+    def check(self, step: str, argument: str = "") -> Release:
+        """Make sure that a step may be taken, as the step itself does.
+
+        Args:
+            step: The step.
+            argument: The version or the verdict that it is about.
+
+        Returns:
+            The state of the release.
+
+        Raises:
+            ReleaseError: If the step cannot be taken, or `streams.toml` does not declare a version of the release.
+            UnderWayError: If a worker or a run is at work that must not be.
+            ConfigError: If there is no such version.
+        """
+        checks: Mapping[str, Callable[[str], Release]] = {
+            "start": self._check_start,
+            "restore": self._check_restore,
+            "abort": self._check_abort,
+            "retire": self._check_retire,
+        }
+        if step in checks:
+            return checks[step](argument)
+        release = self.at(*_TAKEN_AT[step])
+        if release.step in BEGUN:
+            self._require_declared(release)
+        if step in {"reprocess", "gate"}:
+            self._require_same_code(release, self._versions.releasable(candidate_of(release)))
+        elif step == "approve":
+            require_approvable(release.app, release.verdict, argument)
+        elif step == "cut" and release.step is Step.GATED:
+            self._require_valid_verdict(release)
+            self._switch.check(release, candidate_of(release), Step.CUTTING)
+        elif step == "rollback" and release.step is Step.LIVE:
+            self._require_way_back(release)
+            self._require_same_code(release, self._versions.releasable(release.previous or ""))
+            self._switch.check(release, release.previous or "", Step.ROLLING_BACK)
+        return release
+
+    def pair(self, release: Release, candidate: str) -> tuple[ConnectedApplication, ConnectedApplication]:
+        """Return the live version and its candidate.
+
+        Raises:
+            ReleaseError: If they are one version; if one of them chooses topics per record; if an output is a table in one of
+                them only; or if its keys are written differently.
+            ConfigError: If `streams.toml` declares a topic that no version writes.
+        """
+        if candidate == release.live:
+            message = f"{self._config.name}: {candidate} is live already"
+            raise ReleaseError(message)
+        require_declared(self._config, release.live, "live")
+        live, new = self._versions.releasable(release.live), self._versions.releasable(candidate)
+        require_known(self._config, (version.topology for version in self._versions.all_from(live, new)))
+        require_same_kinds(live.application, new.application)
+        require_same_keys(live.application, new.application)
+        return live, new
+
+    def digests(self, release: Release) -> dict[str, str]:
+        """Return digests of the present code of the live version and of the candidate."""
+        versions = release.live, candidate_of(release)
+        return {version: self._versions.releasable(version).topology.fingerprint() for version in versions}
+
+    def is_valid(self, release: Release) -> bool:
+        """Return whether the last gate's verdict lets the candidate go live, or will once it is approved."""
+        try:
+            self._require_valid_verdict(release)
+        except ApprovalNeededError:
+            return True
+        except ReleaseError:
+            return False
+        return True
+
+    def suite(self) -> str:
+        """Return a digest of the present expectations."""
+        return suite_digest(declared(self._config.quality))
+
+    def _check_start(self, candidate: str) -> Release:
+        release = self.status()
+        self.pair(release, candidate)
+        if release.step in BEGUN and release.candidate != candidate:
+            message = f"{release.app}: {release.candidate} is being released; {release.stands}"
+            raise ReleaseError(message, hint=f"Give it up first: riverrun release abort {release.app}")
+        if release.step is not Step.PLANNED:
+            release.to(Step.PLANNED)
+        return release
+
+    def _check_restore(self, live: str) -> Release:
+        self._config.topology_of(live)
+        known = self._registry.read(self._config.name, self._config.version)
+        if known.revision:
+            message = f"{known.app}: the control topic knows that {known.live} is live"
+            raise ReleaseError(
+                message, hint=f"Another version goes live by a release: riverrun release start {known.app}"
+            )
+        return known
+
+    def _check_abort(self, _argument: str) -> Release:
+        release = self.status()
+        release.to(Step.ABORTED)
+        require_nobody(self._versions.application(candidate_of(release)))
+        return release
+
+    def _check_retire(self, version: str) -> Release:
+        release = self.status()
+        chosen = retired_of(release, version)
+        if chosen == release.live or (release.step not in SETTLED and chosen in {release.candidate, release.previous}):
+            message = f"{release.app}: {chosen} cannot be retired: {release.live} is live, and {release.stands}"
+            raise ReleaseError(message, hint="Retire the version before, once the release is done.")
+        require_nobody(self._versions.application(chosen))
+        return release
+
+    def _require_declared(self, release: Release) -> None:
+        require_declared(self._config, release.live, "live")
+        require_declared(self._config, candidate_of(release), "being released")
+
+    def _require_way_back(self, release: Release) -> None:
+        if release.previous is None:
+            message = f"{release.app}: there is no version to go back to"
+            raise ReleaseError(message)
+        require_declared(self._config, release.live, "live")
+        require_declared(self._config, release.previous, "the version to go back to")
+
+    @staticmethod
+    def _require_same_code(release: Release, version: ConnectedApplication) -> None:
+        """Make sure that the code of a version that goes on is the code that was planned.
+
+        Raises:
+            ReleaseError: If it is not: the version would be computed half by one, half by the other.
+        """
+        if not is_planned_code(release, version):
+            message = f"{release.app}: the code of {version.version} has changed since the release was planned"
+            raise ReleaseError(message, hint=hint_of_other_code(release, version))
+
+    def _require_valid_verdict(self, release: Release) -> None:
+        """Make sure that the last gate's verdict lets the candidate go live.
+
+        Raises:
+            ReleaseError: If it does not.
+        """
+        digests, inputs = self.digests(release), 0
+        if self._config.max_inputs_since_gate is not None and release.verdict is not None:
+            live, new = self._versions.releasable(release.live), self._versions.releasable(candidate_of(release))
+            inputs = inputs_since(OffsetVector.parse(release.verdict.at), self._versions.target(live, new))
+        suite = self.suite()
+        now = Now(candidate_of(release), suite, digests, inputs, self._config.max_inputs_since_gate)
+        require_valid(release.app, release.verdict, now)
+
+
+def retired_of(release: Release, version: str | None) -> str:
+    """Return the version that is to be retired: the given one, or the last that was replaced."""
+    chosen = version or (release.candidate if release.step is Step.ROLLED_BACK else release.previous)
+    if chosen is None:
+        message = f"{release.app}: there is no version to retire"
+        raise ReleaseError(message, hint="Name one: --version.")
+    return chosen
+
+
+def candidate_of(release: Release) -> str:
+    """Return the version that is being released.
+
+    Raises:
+        ReleaseError: If there is none.
+    """
+    if release.candidate is None:
+        message = f"{release.app} has no candidate"
+        raise ReleaseError(message, hint="Begin with `riverrun release start`.")
+    return release.candidate

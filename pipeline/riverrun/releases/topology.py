@@ -1,0 +1,157 @@
+"""The topology of a version, built where it runs, and kinds of its outputs: a release corrects tables, and repeats no log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from riverrun.config import OutputKind
+from riverrun.config.checks import nearest
+from riverrun.dsl.builder import StreamsBuilder
+from riverrun.errors import ConfigError, ReleaseError
+from riverrun.hosting.application import topology_of
+from riverrun.topology.nodes import SinkNode
+from riverrun.topology.outputs import Output, outputs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from riverrun.config import AppConfig
+    from riverrun.hosting.application import Application
+    from riverrun.topology.topology import Topology
+
+_WINDOWED = frozenset({"windowed", "session_windowed"})
+_FORMS = _WINDOWED | {
+    "short",
+    "integer",
+    "long",
+    "float",
+    "double",
+    "boolean",
+    "string",
+    "json",
+    "avro",
+    "json_schema",
+    "protobuf",
+}
+"""First words of the names of Riverrun's own serdes; `bytes` may be any of them."""
+
+
+def outputs(application: Application) -> dict[str, Output]:
+    """Return the outputs of a version by topic, as `streams.toml` declares them, or else as its topology implies."""
+    return _declared(application.config, application.topology)
+
+
+def tables(application: Application) -> list[str]:
+    """Return the topics of a version that are tables, sorted."""
+    return [topic for topic, output in outputs(application).items() if output.kind is OutputKind.TABLE]
+
+
+def logs(application: Application) -> list[str]:
+    """Return the topics of a version that are logs, sorted."""
+    return [topic for topic, output in outputs(application).items() if output.kind is OutputKind.LOG]
+
+
+def require_same_kinds(one: Application, other: Application) -> None:
+    """Make sure that two versions agree, for each topic that both write, whether it is a table or a log.
+
+    Raises:
+        ReleaseError: If they do not: the records of one could not be corrected, or would be sent again.
+    """
+    theirs = outputs(other)
+    for topic, mine in outputs(one).items():
+        other_kind = theirs.get(topic, mine)
+        if other_kind.kind is not mine.kind:
+            message = (
+                f"{one.config.name}: {topic} is a {mine.kind.value} in {one.version} ({mine.why})"
+                f" and a {other_kind.kind.value} in {other.version} ({other_kind.why})"
+            )
+            hint = f'Say what it is: [apps.{one.config.name}.outputs] "{topic}" = "table" or "log".'
+            raise ReleaseError(message, hint=hint)
+
+
+def require_same_keys(one: Application, other: Application) -> None:
+    """Make sure that two versions encode the keys of each topic that both write in one form.
+
+    Compares names of serdes, as far as they tell how a key is written: classes may be renamed, and users' own serdes are
+    trusted. Sizes of windows are not compared, since the bytes do not contain them.
+
+    Raises:
+        ReleaseError: If they do not: rows of one would never replace rows of the other, and partitions would differ.
+    """
+    theirs = _key_serdes(other.topology)
+    for topic, mine in _key_serdes(one.topology).items():
+        if _differ(mine, theirs.get(topic, mine)):
+            message = (
+                f"{one.config.name}: {topic} has keys of {mine} in {one.version} and of {theirs[topic]} in {other.version}:"
+                " rows of one could not replace those of the other"
+            )
+            raise ReleaseError(message, hint=f"Let {other.version} write to a topic of its own.")
+
+
+def require_known(config: AppConfig, topologies: Iterable[Topology]) -> None:
+    """Make sure that at least one version writes each topic that `streams.toml` declares as an output.
+
+    Raises:
+        ConfigError: If none does.
+    """
+    written: set[str] = set()
+    for topology in topologies:
+        if config.outputs.keys() <= written:
+            return
+        written.update(topology.sink_topics)
+    unknown = config.outputs.keys() - written
+    if not unknown:
+        return
+    topic = min(unknown)
+    message = f"apps.{config.name}.outputs.{topic}: no version of {config.name} writes to such a topic"
+    raise ConfigError(message, hint=nearest(topic, written))
+
+
+def _key_serdes(topology: Topology) -> dict[str, str]:
+    """Return the names of key serdes by topic."""
+    sinks = (node for node in topology.nodes.values() if isinstance(node, SinkNode))
+    return {sink.topic: sink.key_serde.name for sink in sinks if isinstance(sink.topic, str)}
+
+
+def _differ(one: str, other: str) -> bool:
+    """Return whether keys of two serdes certainly differ in their bytes."""
+    (mine, my_inner), (theirs, their_inner) = _form(one), _form(other)
+    if mine == theirs and mine in _WINDOWED:
+        return _differ(my_inner, their_inner)
+    return mine != theirs and {mine, theirs} <= _FORMS
+
+
+def _form(name: str) -> tuple[str, str]:
+    """Return the form that a serde writes, and the name of its inner serde; a UUID is written as text."""
+    form, _, inner = name.removesuffix("]").partition("[")
+    return ("string" if form == "uuid" else form), inner
+
+
+def _declared(config: AppConfig, topology: Topology) -> dict[str, Output]:
+    found = outputs_of(topology)
+    given = {topic: kind for topic, kind in config.outputs.items() if topic in found}
+    return found | {topic: Output(topic, kind, "streams.toml says so") for topic, kind in given.items()}
+
+
+class VersionedJob(Protocol):
+    """Names the topology to build: a `Job` of a bounded run, or a `StreamJob` of a worker."""
+
+    @property
+    def config(self) -> AppConfig:
+        """The application."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """The version of the application."""
+        ...
+
+
+def build_topology(job: VersionedJob) -> Topology:
+    """Return the topology of a job's application and version.
+
+    Raises:
+        ConfigError: If there is no such function, or it raises.
+        TopologyError: If it does not return a topology.
+    """
+    return topology_of(job.config, job.version, StreamsBuilder)

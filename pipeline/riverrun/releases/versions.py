@@ -1,0 +1,302 @@
+"""Loads and checks versions of an application, creates their topics, and publishes candidates elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from riverrun.config import OutputKind
+from riverrun.dsl.builder import StreamsBuilder
+from riverrun.errors import RangeError, ReleaseError
+from riverrun.hosting.application import Application, load_application
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.local_state import locked
+from riverrun.hosting.publication import staging_name
+from riverrun.kafka.admin import TopicSpec
+from riverrun.processor.handlers import may_keep_letters
+from riverrun.records import OffsetRange, OffsetVector, TopicPartition
+from riverrun.releases.registry import Registry, Step, release_of
+from riverrun.releases.topology import build_topology, outputs
+from riverrun.runtime.layout import own_topics
+from riverrun.spark.bounded_runs.job import RunSummary, run
+from riverrun.spark.ranges import COMMITTED, EARLIEST, RunRange, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from riverrun.config import AppConfig, ProjectConfig
+    from riverrun.kafka.admin import Admin
+    from riverrun.releases.registry import Release
+
+_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1"}
+_SETTINGS = {OutputKind.TABLE: {"cleanup.policy": "compact", "retention.ms": "-1"}, OutputKind.LOG: _EVERYTHING}
+
+
+def create_staging(connected: ConnectedApplication) -> dict[str, str]:
+    """Create the staging topics of a version, each with as many partitions as its public topic.
+
+    Staging topics of tables are compacted. Those of logs keep every record.
+
+    Returns:
+        Staging names by public name.
+
+    Raises:
+        TopicError: If a public topic does not exist.
+        ReleaseError: If a log has a staging topic that was made for a table: records may be missing from it.
+    """
+    admin, kinds = connected.admin, outputs(connected.application)
+    admin.require(kinds, f"{connected.id} is to publish to")
+    counts = admin.partitions(kinds)
+    names = {topic: staging_name(connected.id, topic) for topic in kinds}
+    existing = admin.partitions(names[topic] for topic, output in kinds.items() if output.kind is OutputKind.LOG)
+    for name in existing:
+        _require_all_kept(connected, name)
+    admin.create_topics(TopicSpec(names[t], counts[t], _SETTINGS[output.kind]) for t, output in kinds.items())
+    return names
+
+
+def _require_all_kept(connected: ConnectedApplication, staging: str) -> None:
+    if "compact" in connected.admin.topic_config(staging)["cleanup.policy"]:
+        message = f"{staging} was made for a table, and is compacted: it does not keep every record of a log"
+        name = connected.application.config.name
+        hint = f"If {connected.version} is a candidate, `riverrun release abort {name}` deletes it."
+        raise ReleaseError(message, hint=hint)
+
+
+def create_letters(connected: ConnectedApplication, topic: str | None) -> str:
+    """Create the dead letter topic of a version that is not live, and return its name.
+
+    It has as many partitions as the public one, or one if handlers choose topics themselves. It keeps everything: dead
+    letters are not a table, and are not published when the version goes live.
+
+    Raises:
+        TopicError: If a public one is configured and does not exist.
+    """
+    admin = connected.admin
+    name, partitions = staging_name(connected.id, topic or "dead-letters"), 1
+    if topic is not None:
+        admin.require([topic], f"{connected.id} is to keep failures in")
+        partitions = admin.partitions([topic])[topic]
+    admin.create_topics([TopicSpec(name, partitions, _EVERYTHING)])
+    return name
+
+
+def processing_application(project: ProjectConfig, admin: Admin, name: str, version: str | None = None) -> Application:
+    """Load an application for processing: the live version publishes, any other one writes to its staging topics.
+
+    Args:
+        project: All applications.
+        admin: Asks the brokers.
+        name: Name of the application.
+        version: The version; None for the live one.
+
+    Raises:
+        ConfigError: If there is no such application or version.
+        ReleaseError: If the version is not live, and chooses topics per record; if it is being released, or may be gone back
+            to, and its code has changed since; if the control topic is lost.
+        TopicError: If a public topic does not exist.
+        BrokerError: If brokers do not answer.
+    """
+    config = project.app(name)
+    release = release_of(admin, config)
+    chosen = version or release.live
+    if chosen == release.live:
+        require_declared(config, chosen, "live")
+        return load_application(project, name, StreamsBuilder, version=chosen)
+    versions = Versions(project, name, admin, _no_spark)
+    staged = versions.releasable(chosen)
+    _require_planned_code(release, staged)
+    if not release.revision:  # staging topics without a record mean that the control topic is lost
+        Registry.at(admin).write(release)
+    return versions.staged(staged.version).application
+
+
+def _require_planned_code(release: Release, version: ConnectedApplication) -> None:
+    """Make sure that a version whose results are needed is not computed half by the planned code, half by other code.
+
+    Raises:
+        ReleaseError: If its code is another now.
+    """
+    needed = release.previous if release.step is Step.LIVE else release.candidate
+    is_needed = needed == version.version and release.step not in {Step.NONE, Step.ABORTED}
+    if is_needed and not is_planned_code(release, version):
+        message = f"{release.app}: the code of {version.version} has changed since the release was planned"
+        hint = f"{hint_of_other_code(release, version)} Then start this again."
+        raise ReleaseError(message, hint=hint)
+
+
+def is_planned_code(release: Release, version: ConnectedApplication) -> bool:
+    """Return whether the code of a version is the code that a release has noted for it, as far as that is known."""
+    known = release.digests.get(version.version)
+    return not known or known == version.fingerprint
+
+
+def hint_of_other_code(release: Release, version: ConnectedApplication) -> str:
+    """Return what to do about a version whose code has changed since the release was planned."""
+    again = f"riverrun release start {release.app} --to {version.version}"
+    if version.version == release.candidate and release.step is not Step.ROLLED_BACK:
+        return f"{again} begins it again."
+    return f"Put its code back as it was then, or release {version.version} again: {again} computes it from scratch."
+
+
+def require_declared(config: AppConfig, version: str, role: str) -> None:
+    """Make sure that `streams.toml` still declares a version that the control topic names.
+
+    Args:
+        config: The application.
+        version: The version.
+        role: The version's role in the release, for messages.
+
+    Raises:
+        ReleaseError: If it does not: the version's code is unknown then.
+    """
+    if version not in {config.version, *config.versions}:
+        message = f"{config.name}: {version} is {role}, and streams.toml does not declare it"
+        hint = f'Declare it again: [apps.{config.name}.versions] {version} = "module:function".'
+        raise ReleaseError(message, hint=hint)
+
+
+def _no_spark() -> Any:
+    message = "an application is only loaded here"
+    raise AssertionError(message)
+
+
+class Versions:
+    """The versions of an application, as a release needs them.
+
+    Args:
+        project: All applications.
+        app: Name of the application.
+        admin: Asks the brokers.
+        spark: Returns a Spark session when one is needed.
+    """
+
+    def __init__(self, project: ProjectConfig, app: str, admin: Admin, spark: Callable[[], Any]) -> None:
+        self._project = project
+        self._config = project.app(app)
+        self._admin = admin
+        self._spark = spark
+
+    def application(self, version: str) -> ConnectedApplication:
+        """Return a version as it is configured."""
+        application = load_application(self._project, self._config.name, StreamsBuilder, version=version)
+        return ConnectedApplication(application, self._admin)
+
+    def releasable(self, version: str) -> ConnectedApplication:
+        """Return a version all of whose public topics are known.
+
+        The topics and records of a sink that chooses topics per record are unknown. A candidate's could not be kept from the
+        public, and the live version's could not be corrected.
+
+        Raises:
+            ReleaseError: If it has such a sink.
+        """
+        found = self.application(version)
+        if found.topology.choosing_sinks:
+            sinks = ", ".join(found.topology.choosing_sinks)
+            message = f"{self._config.name} {version} chooses topics per record ({sinks}): it cannot be released"
+            raise ReleaseError(message, hint="Name the topics: `split()`, and one `to(topic)` per branch.")
+        return found
+
+    def all_from(self, *loaded: ConnectedApplication) -> Iterator[ConnectedApplication]:
+        """Return the versions that are loaded already, then load the others one by one."""
+        yield from loaded
+        known = {each.version for each in loaded}
+        for version in {self._config.version: None} | dict.fromkeys(self._config.versions):
+            if version not in known:
+                yield self.application(version)
+
+    def staged(self, version: str) -> ConnectedApplication:
+        """Return a version that publishes to its staging topics, including its dead letters.
+
+        Raises:
+            ReleaseError: If it chooses topics per record.
+        """
+        found, streams = self.releasable(version), self._config.streams
+        published = create_staging(found)
+        letters = None
+        if may_keep_letters(streams):
+            letters = create_letters(found, streams.errors_dead_letter_queue_topic_name)
+        return replace(found, application=replace(found.application, published=published, dead_letters=letters))
+
+    def target(self, leader: ConnectedApplication, follower: ConnectedApplication) -> dict[TopicPartition, int]:
+        """Return the offsets up to which a version follows another.
+
+        These are the leader's position, and the ends of topics that it does not read.
+        """
+        own = _sources(follower) - _sources(leader)
+        return self._committed(leader, follower) | self._admin.end_offsets(self._partitions(own))
+
+    def are_at_one_place(self, one: ConnectedApplication, other: ConnectedApplication) -> bool:
+        """Return whether two versions have processed the same offsets in topics that both read."""
+        return self._committed(one, other) == self._committed(other, one)
+
+    def is_ahead(self, one: ConnectedApplication, other: ConnectedApplication) -> bool:
+        """Return whether a version has processed something that another has not.
+
+        Its workers may be at work, though they have lost their membership for a moment.
+        """
+        reached = self._committed(other, one)
+        return any(offset > reached[tp] for tp, offset in self._committed(one, other).items())
+
+    def place(self, one: ConnectedApplication, other: ConnectedApplication) -> OffsetVector:
+        """Return the position of the first of two versions, in the source topics that both read."""
+        return OffsetVector(self._committed(one, other))
+
+    def follow(self, follower: ConnectedApplication, leader: ConnectedApplication) -> RunSummary:
+        """Process with `follower` up to the offsets that `leader` has processed."""
+        target = OffsetVector(self.target(leader, follower))
+        start = COMMITTED if follower.committed(target.offsets) else EARLIEST
+        return run(follower, resolve(follower, start, str(target)), self._spark, build_topology)
+
+    def standing(self, version: ConnectedApplication) -> RunSummary:
+        """Return the summary of a run over nothing, at a version's position: its workers process it already."""
+        tps = self._partitions(_sources(version))
+        known = version.committed(tps)
+        first = self._admin.beginning_offsets(tp for tp in tps if tp not in known)
+        stands = first | {tp: committed.offset for tp, committed in known.items()}
+        return RunSummary(RunRange({tp: OffsetRange(offset, offset) for tp, offset in sorted(stands.items())}), 0)
+
+    def bring(self, version: ConnectedApplication, vector: Mapping[TopicPartition, int]) -> None:
+        """Bring a version to given source offsets, in a bounded run. If it is there already, nothing runs."""
+        known = version.committed(vector)
+        if {tp: committed.offset for tp, committed in known.items()} == dict(vector):
+            return
+        wanted = resolve(version, COMMITTED if known else EARLIEST, str(OffsetVector(dict(vector))))
+        run(version, wanted, self._spark, build_topology)
+
+    def discard(self, version: ConnectedApplication) -> None:
+        """Delete the topics, the offsets, and the state on this machine of a version that is not live.
+
+        Raises:
+            StateInUseError: If its state is in use.
+            BrokerError: If brokers do not answer.
+        """
+        directory = version.application.directory
+        if directory.exists():
+            with locked(directory):
+                shutil.rmtree(directory)
+        topics = self._admin.list_topics()
+        staging = [name for name in topics if name.startswith(staging_name(version.id, ""))]
+        self._admin.delete_topics([*own_topics(version.id, topics, self._project.application_ids), *staging])
+        self._admin.delete_group(version.id)
+
+    def _partitions(self, topics: frozenset[str]) -> list[TopicPartition]:
+        return [
+            TopicPartition(topic, n) for topic, count in self._admin.partitions(topics).items() for n in range(count)
+        ]
+
+    def _committed(self, version: ConnectedApplication, other: ConnectedApplication) -> dict[TopicPartition, int]:
+        """Return the committed offsets of a version, in all source partitions that `other` reads as well."""
+        tps = self._partitions(_sources(version) & _sources(other))
+        known = version.committed(tps)
+        missing = [tp for tp in tps if tp not in known]
+        if missing and len(missing) == len(tps):
+            message = f"{version.id} has never run: there is nothing to release against"
+            raise RangeError(message, hint=f"Run it first: riverrun run {self._config.name}")
+        return self._admin.beginning_offsets(missing) | {tp: c.offset for tp, c in known.items()}
+
+
+def _sources(version: ConnectedApplication) -> frozenset[str]:
+    return frozenset(version.resolved().topology.source_topics)

@@ -1,0 +1,158 @@
+"""The work of running instances as rows to be judged: records read and dropped per task, and how late they were.
+
+Instances count from when they took a task over. A check notes the counts that it was told, and the next one judges what
+has been added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from riverrun.decoders import Natural, Time, converter
+from riverrun.processor.handlers import DropReason
+from riverrun.quality.expectations import WORKERS
+from riverrun.quality.gate import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_ANSWER = f"{WORKERS}: instances answer"
+_COUNTED = f"{WORKERS}: counted since"
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWork:
+    """The work of a task in one instance since it was taken over.
+
+    Args:
+        since: When it was taken over, ms of the instance's clock.
+        at: When this was counted, likewise.
+        processed: Records processed.
+        dropped: Records not processed, by reason.
+        lateness_ms: Lateness of all records together, ms.
+        maxima: Wall-clock times (ms), each with the highest lateness of records from then on (ms).
+    """
+
+    since: Time
+    at: Time
+    processed: Natural
+    dropped: dict[str, Natural] = field(default_factory=dict)
+    lateness_ms: Natural = 0
+    maxima: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceWork:
+    """The work of an instance's tasks.
+
+    Args:
+        instance: Its id, which survives restarts.
+        tasks: The work of each task that runs there.
+    """
+
+    instance: str
+    tasks: dict[str, TaskWork]
+
+    @classmethod
+    def of(cls, answer: Any) -> InstanceWork:
+        """Return the work from an instance's answer to `/tasks`.
+
+        Raises:
+            ValueError: If it is no such answer.
+        """
+        return converter(cls)(answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers of a version's instances.
+
+    Args:
+        told: The work of each, by address.
+        silent: Why others do not answer, by address.
+    """
+
+    told: Mapping[str, InstanceWork]
+    silent: Mapping[str, str] = field(default_factory=dict)
+
+
+def counts(answers: Answers) -> dict[str, TaskWork]:
+    """Return all counts by instance and task, as the next check needs them."""
+    return {
+        f"{each.instance}/{task}": replace(work, maxima=())
+        for each in answers.told.values()
+        for task, work in each.tasks.items()
+    }
+
+
+def work_rows(answers: Answers, before: Mapping[str, TaskWork]) -> Iterator[dict[str, Any]]:
+    """Return a row for each task that runs: its records, those dropped by reason, and the lateness of all, since `_since`.
+
+    >>> earlier = TaskWork(since=0, at=9_000, processed=10, dropped={"late": 2}, lateness_ms=50)
+    >>> now = TaskWork(0, 20_000, 14, {"late": 3}, 90, ((5_000, 45), (12_000, 30)))
+    >>> answers = Answers({"127.0.0.1:8090": InstanceWork("i1", {"0_1": now})})
+    >>> row = next(work_rows(answers, {"i1/0_1": earlier}))
+    >>> row["records"], row["late"], row["dropped_share"], row["lateness_avg_ms"], row["lateness_max_ms"]
+    (4, 1, 0.25, 10.0, 30)
+
+    Args:
+        answers: The answers of all instances.
+        before: The counts of an earlier check; empty to judge all work since the tasks were taken over.
+    """
+    for server, each in sorted(answers.told.items()):
+        for task, work in sorted(each.tasks.items()):
+            earlier = _earlier(f"{each.instance}/{task}", work, before)
+            records = work.processed - earlier.processed
+            reasons = {r.value: work.dropped.get(r.value, 0) - earlier.dropped.get(r.value, 0) for r in DropReason}
+            dropped = sum(reasons.values())
+            yield {
+                "_task": task,
+                "_instance": server,
+                "_since": datetime.fromtimestamp(earlier.at / 1000, UTC),
+                "records": records,
+                "dropped": dropped,
+                "dropped_share": dropped / max(1, records),
+                "lateness_avg_ms": (work.lateness_ms - earlier.lateness_ms) / max(1, records),
+                "lateness_max_ms": next((late for at, late in work.maxima if at >= earlier.at), 0),
+                **{reason.replace("-", "_"): count for reason, count in reasons.items()},
+            }
+
+
+def answers_verdict(version: str, answers: Answers) -> Verdict:
+    """Judge whether all instances have answered: an instance that does not is a warning, none that does is critical.
+
+    Args:
+        version: The `application.id`, for messages.
+        answers: The answers.
+    """
+    if not (answers.told or answers.silent):
+        reason = f"no running instance of {version} has an address (application.server)"
+        return Verdict({_ANSWER: f"failed: {reason}"}, warnings=(_ANSWER,))
+    if not answers.silent:
+        return Verdict({_ANSWER: f"passed: {len(answers.told)}"})
+    reasons = "; ".join(list(answers.silent.values())[:_SHOWN])
+    outcome = {_ANSWER: f"failed: {len(answers.silent)} of {len(answers.told) + len(answers.silent)} do not: {reasons}"}
+    return Verdict(outcome, warnings=(_ANSWER,)) if answers.told else Verdict(outcome, critical=(_ANSWER,))
+
+
+def span_verdict(answers: Answers, before: Mapping[str, TaskWork]) -> Verdict:
+    """Note the tasks that were taken over since an earlier check: their work in between is not counted in full."""
+    later = [
+        f"{task} since {datetime.fromtimestamp(work.since / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        for each in answers.told.values()
+        for task, work in sorted(each.tasks.items())
+        if _earlier(f"{each.instance}/{task}", work, before).at == work.since
+    ]
+    if not later:
+        return Verdict({})
+    shown = ", ".join(later[:_SHOWN]) + (", ..." if len(later) > _SHOWN else "")
+    return Verdict({_COUNTED: f"noted: {len(later)} of the tasks are counted since they were taken over: {shown}"})
+
+
+def _earlier(name: str, work: TaskWork, before: Mapping[str, TaskWork]) -> TaskWork:
+    """Return the counts that a task had at an earlier check; zeros if its counts have begun since, or were not told then."""
+    known = before.get(name)
+    return known if known is not None and known.since == work.since else TaskWork(work.since, work.since, 0)

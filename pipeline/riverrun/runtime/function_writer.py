@@ -1,0 +1,354 @@
+"""Writes the body of one generated function: lines of operators and sinks below a node, and calls of other nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from riverrun.errors import USER_ERRORS
+from riverrun.partitioning import partition_for, partitions_for
+from riverrun.processor.operator import Fused, NotFused, Row
+from riverrun.records import Change
+from riverrun.runtime.packs import RESERVED, guarded
+from riverrun.serde.api import item_of, written_fields_of
+from riverrun.state.access import CachedFold, FoldsInParts
+from riverrun.topology.nodes import SinkNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from riverrun.processor.operator import Operator
+    from riverrun.records import Headers
+    from riverrun.runtime.context import TaskContext
+    from riverrun.runtime.ports import RecordCollector, Watch
+    from riverrun.runtime.reading import Given
+    from riverrun.state.folds import Fold
+    from riverrun.topology.nodes import Node, SubTopology
+
+    Forward = Callable[[Any, Any, int, Headers], None]
+
+_DEEPEST = 10
+"""Greatest depth of nested operators; Python allows 20 blocks."""
+_TOO_DEEP = f"it lies below more than {_DEEPEST} others"
+_SINK = """\
+try:
+    sink_key = None if {lacks_key} else {written_key}
+    sink_value = {written}{chosen}
+except user_errors:  # the plain function tries again, and asks the handler
+    {name}({key}, {value}, timestamp, headers)
+else:
+    send({name}_topic, sink_key, sink_value, timestamp, {headers}, {where})"""
+_INNER = """
+    where = None if {key} is None else partition_for({name}_inner({key}), partitions({name}_topic))"""
+
+
+@dataclass(slots=True)
+class RunningNodes:
+    """The nodes for which functions of a sub-topology are written.
+
+    Args:
+        sub: The sub-topology.
+        operators: Its operators by node name.
+        inlets: By node name, the plain function that takes the records of the node.
+        sink_topics: By sink, its topic as Kafka knows it, except for sinks that choose topics or partitions.
+        stores: The task's stores by name.
+        context: The task's current record.
+        collector: Takes the records of sinks.
+        reads_all: Whether keys and values are decoded even if no node uses them.
+        watch: Observes each call of a node; None if there is no observer.
+    """
+
+    sub: SubTopology
+    operators: Mapping[str, Operator]
+    inlets: Mapping[str, Forward]
+    sink_topics: Mapping[str, str]
+    stores: Mapping[str, Any]
+    context: TaskContext
+    collector: RecordCollector
+    reads_all: bool = False
+    watch: Watch | None = None
+    by_name: Mapping[str, Node] = field(init=False)
+    children: Mapping[str, Sequence[Node]] = field(init=False)
+    called: dict[str, str] = field(default_factory=dict)
+    """Nodes that written functions call, with the reasons."""
+    _folds: dict[tuple[str, int], CachedFold] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Find out which nodes are below each node."""
+        self.by_name = {node.name: node for node in self.sub.nodes}
+        children: dict[str, list[Node]] = {node.name: [] for node in self.sub.nodes}
+        for node in self.sub.nodes:
+            for parent in node.parents:
+                children[parent].append(node)
+        self.children = children
+
+    def folding(self, store: str, fold: Fold) -> CachedFold:
+        """Return an aggregation into a store in parts, which all functions share; those of a cogroup have one store.
+
+        Raises:
+            NotFused: If the store has to be called.
+        """
+        known = store, id(fold)
+        if known not in self._folds:
+            opened = self.stores[store]
+            found = opened.cached_fold(fold) if isinstance(opened, FoldsInParts) else None
+            if found is None:
+                message = "its store has no cache that it may change in place"
+                raise NotFused(message)
+            self._folds[known] = found
+        return self._folds[known]
+
+    def fused(self, node: Node, depth: int) -> Fused:
+        """Return the operator of a node, if it may have lines at this depth of a function.
+
+        Raises:
+            NotFused: If it is called.
+        """
+        if depth > _DEEPEST:
+            raise NotFused(_TOO_DEEP)
+        operator = self.operators[node.name]
+        if len(node.parents) != 1:
+            message = "several nodes forward to it"
+            raise NotFused(message)
+        if not isinstance(operator, Fused):
+            message = f"{type(operator).__name__} says no lines of its own"
+            raise NotFused(message)
+        return operator
+
+
+@dataclass(slots=True)
+class FunctionWriter:
+    """Writes one function.
+
+    Args:
+        nodes: The nodes.
+        names: Objects that the function names besides its variables; more are added.
+        place: Expression of the current record's place.
+        raw_key: Name of the bytes of the record's key; None if there are none.
+        read_key: Expression of the key that was read from those bytes.
+        reads_key: Name of the function that reads the key from those bytes; None if `key` has been read already.
+        is_flush: Whether the function flushes many updates, so that partitions of all keys are found at once.
+    """
+
+    nodes: RunningNodes
+    names: dict[str, Any]
+    place: str = "(context.topic, context.partition, context.offset)"
+    raw_key: str | None = None
+    read_key: str = "key"
+    reads_key: str | None = None
+    is_flush: bool = False
+    has_lines: bool = False
+    """Whether the function contains more than calls."""
+    placed: list[str] = field(default_factory=list)
+    """Sinks that find the partitions of all keys of a flush at once."""
+    scopes: int = 0
+    """Number of functions written so far for an operator that has several; each has names of its own."""
+
+    def below(self, node: str, given: Given, depth: int = 0) -> str:
+        """Return the lines for all children of a node."""
+        lines = (self.node(child, given, depth) for child in self.nodes.children[node])
+        return "\n".join(each for each in lines if each)
+
+    def calls(self, node: str, given: Given) -> str:
+        """Return the calls of the plain functions of all children of a node."""
+        return "\n".join(self._call(self._inlet(child), given) for child in self.nodes.children[node])
+
+    def node(self, node: Node, given: Given, depth: int) -> str:
+        """Return the lines for a node and those below it; a call if the node has no lines."""
+        name = self._inlet(node)
+        call = self._call(name, given)
+        if isinstance(node, SinkNode):
+            return self._sink(node, name, given) or call
+        try:
+            lines = self.nodes.fused(node, depth).lines(_Site(self, node, name, given, depth))
+        except NotFused as why:
+            self.nodes.called[node.name] = str(why)
+            return call
+        self.has_lines = True
+        watch = self.nodes.watch
+        if watch is None:
+            return lines
+        self.names |= {"enter": watch.enter, "leave": watch.leave}
+        entered = f"call_{name} = enter({node.name!r}, {given.key}, {given.value}, context.topic)"
+        return f"{entered}\n{lines}\nleave(call_{name})"
+
+    def update(self, new: str, old: str = "None", is_latest: str = "True") -> str:
+        """Return an expression for an update of a table."""
+        self.names |= {"made": tuple.__new__, "change": Change}
+        return f"made(change, ({new}, {old}, {is_latest}))"
+
+    def _inlet(self, node: Node) -> str:
+        return self.named(f"n{len(self.names)}", self.nodes.inlets[node.name])
+
+    @staticmethod
+    def _call(name: str, given: Given) -> str:
+        return f"{name}({given.key}, {given.value}, timestamp, headers)"
+
+    def _sink(self, node: SinkNode, name: str, given: Given) -> str | None:
+        topic, inner = self.nodes.sink_topics.get(node.name), node.key_serde.partition_key
+        if topic is None:
+            self.nodes.called[node.name] = "it chooses topics or partitions by a function"
+            return None
+        self.has_lines = True
+        key, value = given.key, given.value
+        self.named(f"{name}_topic", topic)
+        key_item = f"{key}[0]" if given.key_items is None else given.key_items[0]
+        written_key = self.written(f"{name}_key", node.key_serde.serialize, key, key_item)
+        item = f"{value}[0]" if given.items is None else given.items[0]
+        written = self.written(f"{name}_value", node.value_serde.serialize, value, item, given.items)
+        if given.items is None and given.new is None:
+            written = f"None if {value} is None else {written}"
+        chosen, where = "", "None"
+        if inner is not None:
+            self.named(f"{name}_inner", inner)
+            self.names |= {"partition_for": partition_for, "partitions": self.nodes.collector.partitions}
+            if self.is_flush and key == "key":
+                self.placed.append(name)
+                self.named("places", places)
+                where = f"{name}_where"
+            else:
+                chosen, where = _INNER.format(name=name, key=key), "where"
+        keyed = {"key": key, "written_key": written_key, "lacks_key": given.lacks_key or f"{key} is None"}
+        headers = "headers"
+        if node.topic in self.nodes.sub.repartition_topics:
+            self.names |= {"reserved": RESERVED, "guarded": guarded}
+            headers = "headers if not headers or headers[-1][0] not in reserved else guarded(headers)"
+        return _SINK.format(
+            name=name, **keyed, value=value, written=written, chosen=chosen, where=where, headers=headers
+        )
+
+    def written(
+        self, name: str, serialize: Callable[[Any], bytes], row: str, item: str, items: tuple[str, ...] | None = None
+    ) -> str:
+        """Return the call that writes a key or a value.
+
+        A row of one item is written by the item's own function, and one that is taken apart as an object if it can be.
+        """
+        own, fields = item_of(serialize), None if items is None else written_fields_of(serialize)
+        if fields is not None:
+            made = f"{self.named(f'{name}_made', fields.make)}({', '.join(items or ())})"
+            return f"{self.named(f'{name}_encode', fields.encode)}({made})"
+        return f"{self.named(name, serialize)}({row})" if own is None else f"{self.named(name, own)}({item})"
+
+    def named(self, name: str, thing: Any) -> str:
+        """Name an object in the function."""
+        self.names[name] = thing
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """The place of one operator's lines (`riverrun.processor.operator.Site`)."""
+
+    writer: FunctionWriter
+    node: Node
+    name: str
+    given: Given
+    depth: int
+    scope: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.given.key
+
+    @property
+    def key_items(self) -> tuple[str, ...] | None:
+        return self.given.key_items
+
+    @property
+    def lacks_key(self) -> str:
+        return self.given.lacks_key or f"{self.key} is None"
+
+    @property
+    def value(self) -> str:
+        return self.given.value
+
+    @property
+    def is_row(self) -> bool:
+        return self.given.items is not None
+
+    @property
+    def new(self) -> str:
+        return f"{self.value}.new" if self.given.new is None else self.given.new
+
+    @property
+    def process(self) -> str:
+        return f"{self.name}({self.key}, {self.value}, timestamp, headers)"
+
+    @property
+    def raw_key(self) -> str | None:
+        return self.writer.raw_key if self.key == self.writer.read_key else None
+
+    @property
+    def key_as_read(self) -> str:
+        reads = self.writer.reads_key
+        return self.key if reads is None else f"{reads}({self.key})"
+
+    @property
+    def place(self) -> str:
+        return self.writer.place
+
+    @property
+    def stores(self) -> Mapping[str, Any]:
+        return self.writer.nodes.stores
+
+    def folding(self, store: str, fold: Fold) -> CachedFold:
+        return self.writer.nodes.folding(store, fold)
+
+    def named(self, name: str, thing: Any) -> str:
+        return self.writer.named(f"{self.name}{self.scope}_{name}", thing)
+
+    def own(self, name: str) -> str:
+        return f"{name}_{self.name}{self.scope}"
+
+    def on(self, value: str | Row) -> _Site:
+        given = self._given(value)
+        self.writer.scopes += 1
+        return replace(self, given=given, scope=f"_{self.writer.scopes}")
+
+    def item(self, number: int) -> str:
+        items = self.given.items
+        return f"{self.value}[{number}]" if items is None else items[number]
+
+    def below(self, key: str | None = None, value: str | Row | None = None) -> str:
+        given = self.given if value is None else self._given(value)
+        if key is not None:
+            given = replace(given, key=key, key_items=None, lacks_key="")
+        lines = self.writer.below(self.node.name, given, self.depth + 1)
+        return f"{value.lines}\n{lines}" if isinstance(value, Row) and value.lines else lines
+
+    def updated(self, new: str) -> str:
+        latest = f"{self.value}.is_latest" if self.given.new is None else self.given.latest
+        given = replace(self._given(self.writer.update(new, is_latest=latest)), new=new, latest=latest)
+        return self.writer.below(self.node.name, given, self.depth + 1)
+
+    def _given(self, value: str | Row) -> Given:
+        """Return the record with its key and another value."""
+        whole, items = (value.whole, value.items) if isinstance(value, Row) else (value, None)
+        return replace(self.given, value=whole, items=items, new=None, latest="True")
+
+    def to(self, child: str) -> str:
+        return self.writer.node(self.writer.nodes.by_name[child], self.given, self.depth + 1)
+
+
+def places(inner: Callable[[Any], bytes], keys: Sequence[Any], partitions: int) -> list[int] | list[int | None]:
+    """Return the partitions of windowed keys, found by the bytes of the inner keys.
+
+    None stands for a key that cannot be written: its sink reports it.
+
+    Args:
+        inner: Serialises an inner key.
+        keys: The keys.
+        partitions: Number of partitions of the topic.
+    """
+    try:
+        return partitions_for([inner(key) for key in keys], partitions)
+    except USER_ERRORS:  # serdes are the user's
+        return [_place(inner, key, partitions) for key in keys]
+
+
+def _place(inner: Callable[[Any], bytes], key: Any, partitions: int) -> int | None:
+    try:
+        return partition_for(inner(key), partitions)
+    except USER_ERRORS:  # serdes are the user's
+        return None

@@ -1,0 +1,215 @@
+"""Fuses a source, or an operator with state, and the operators below it into one function, without a call per hop.
+
+The function is generated as Python source, once per task; that of a source is a loop over records. It contains the lines of
+operators that have them (`riverrun.processor.operator`), and plain sinks. It calls all other nodes: other operators with
+stores, users' processors, and sinks that choose topics or partitions.
+
+Its effect and order are those of `Task` record by record: `tests/unit/runtime/test_fusion.py` compares the two. Exceptional
+records, which cannot be decoded or written, go to the plain functions, whose errors describe them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from textwrap import indent
+from typing import TYPE_CHECKING, Any
+
+from riverrun.errors import USER_ERRORS
+from riverrun.generated import generated
+from riverrun.processor.operator import Counting, MaySchedule, NotFused, block
+from riverrun.runtime.context import NO_RECORD
+from riverrun.runtime.function_writer import FunctionWriter
+from riverrun.runtime.reading import RECORD, Given, apart, joined, unread, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from riverrun.records import Headers
+    from riverrun.runtime.function_writer import RunningNodes
+    from riverrun.runtime.inputs import Loop
+    from riverrun.runtime.reading import Reading
+    from riverrun.state.api import CachedUpdate
+    from riverrun.topology.nodes import SourceNode
+
+    Forward = Callable[[Any, Any, int, Headers], None]
+    Flush = Callable[[Sequence[CachedUpdate], Callable[[Any], Any]], None]
+
+_LOOP = """\
+def run(queue, limit, last_time):
+    records, decode, event_time = queue.waiting, queue.decode, queue.event_time
+    topic, partition = context.topic, context.partition = queue.tp
+    stream_time, partition_time = context.stream_time, queue.partition_time
+    offset, skipped, popleft = -1, 0, records.popleft
+    behind = []
+{bound}
+    count = min(limit, len(records))
+    try:
+        for done in range(count):
+            raw = popleft()
+            {stop}
+            raw_key, raw_value, timestamp, offset, headers = raw
+{read}
+            if timestamp < 0:
+                decoded = decode(raw)
+                if decoded is None:
+                    skipped += 1
+                    continue
+{again}
+            if timestamp > partition_time:
+                partition_time = timestamp
+            context.offset, context.timestamp, context.headers = offset, timestamp, headers
+            if timestamp > stream_time:
+                stream_time = context.stream_time = timestamp
+            elif timestamp < stream_time:
+                behind.append(stream_time - timestamp)
+{nodes}
+        return count - skipped
+    finally:
+        queue.partition_time = partition_time
+        if offset >= 0:
+            queue.next_offset = offset + 1
+        if skipped:
+            context.has_skipped = True
+        if behind:
+            context.came_late(behind)
+"""
+_FORWARD = """\
+def run(key, value, timestamp, headers):
+{nodes}
+"""
+_FLUSH = """\
+def run(updates, key_of):
+    keys = [key_of(update[0]) for update in updates]
+{places}
+    for (_, new, old, timestamp, headers, place), key{each} in zip(updates, keys{all}):
+        context.topic, context.partition, context.offset = place or nowhere
+        context.timestamp, context.headers = timestamp, headers
+{nodes}
+"""
+_STOP = """\
+if raw[2] > last_time:
+                records.appendleft(raw)
+                return done - skipped"""
+_PUNCTUATE = """\
+if stream_time >= punctuations.next_due_ms:
+    punctuations.fire(stream_time)
+    context.topic, context.partition = queue.tp"""
+
+
+@dataclass(slots=True)
+class Fusion:
+    """Generates the functions of one sub-topology.
+
+    Args:
+        nodes: The nodes of the sub-topology.
+    """
+
+    nodes: RunningNodes
+    functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    """Generated functions by node and purpose."""
+
+    def loop(self, source: SourceNode, *, has_extractor: bool) -> Loop:
+        """Return the function for a source.
+
+        Args:
+            source: The source.
+            has_extractor: Whether an extractor finds event times, rather than the record's own timestamp. Such a loop cannot
+                know a time before it has taken the record, and ignores `last_time_ms`.
+        """
+        tried = (self._written(source, each) for each in self._readings(source, has_extractor=has_extractor))
+        reading, lines, names = next(each for each in tried if each is not None)
+        if any(isinstance(operator, MaySchedule) for operator in self.nodes.operators.values()):
+            lines = f"{lines}\n{_PUNCTUATE}"
+        text = _LOOP.format(
+            stop="" if has_extractor else _STOP,
+            read=indent(reading.lines, " " * 12),
+            again=indent(joined(reading.again, reading.bound), " " * 16),
+            nodes=indent(lines, " " * 12),
+            bound=indent(reading.bound, " " * 4),
+        )
+        loop: Loop = self._made(source.name, text, names)
+        return loop
+
+    def _written(self, source: SourceNode, reading: Reading) -> tuple[Reading, str, dict[str, Any]] | None:
+        """Return the lines below a source and what they name; None if the row that is read is needed as a whole by all."""
+        names = self._names() | {"punctuations": self.nodes.context.stream_punctuations} | reading.names
+        place, given = "(topic, partition, offset)", reading.given
+        writer = FunctionWriter(self.nodes, names, place, "raw_key", given.key, reading.reads_key)
+        lines = writer.below(source.name, given)
+        if given.items is None:
+            return reading, lines, names
+        if not writer.has_lines:
+            return None
+        null = writer.calls(source.name, replace(given, value="None"))
+        return reading, f"{block('if value is None:', null)}\n{block('else:', lines)}", names
+
+    def _readings(self, source: SourceNode, *, has_extractor: bool) -> Iterator[Reading]:
+        """The ways to read a source's records, the best one first; the last one suits all nodes."""
+        if not (has_extractor or self.nodes.reads_all) and self._is_only_counted(source):
+            yield unread(source)
+            return
+        taken_apart = None if has_extractor else apart(source)
+        if taken_apart is not None:
+            yield taken_apart
+        yield whole(source, has_extractor=has_extractor)
+
+    def forward(self, node: str) -> Forward | None:
+        """Return the function by which an operator forwards to its children; None if it would only call each of them."""
+        writer = FunctionWriter(self.nodes, self._names())
+        lines = writer.below(node, RECORD)
+        if not writer.has_lines:
+            return None
+        made: Forward = self._made(
+            f"{node}, forward", _FORWARD.format(nodes=indent(lines or "pass", " " * 4)), writer.names
+        )
+        return made
+
+    def flush(self, node: str) -> Flush | None:
+        """Return the function that forwards the updates held back by a cache to an operator's children, many at once.
+
+        It finds the partitions of all windowed keys together. None if it would only call each child.
+        """
+        names = self._names() | {"nowhere": NO_RECORD}
+        writer = FunctionWriter(self.nodes, names, is_flush=True)
+        lines = writer.below(node, Given("key", writer.update("new", "old"), new="new"))
+        if not writer.has_lines:
+            return None
+        sinks = writer.placed
+        text = _FLUSH.format(
+            places="\n".join(
+                f"    {name}_places = places({name}_inner, keys, partitions({name}_topic))" for name in sinks
+            ),
+            each="".join(f", {name}_where" for name in sinks),
+            all="".join(f", {name}_places" for name in sinks),
+            nodes=indent(lines, " " * 8),
+        )
+        made: Flush = self._made(f"{node}, flush", text, names)
+        return made
+
+    def _is_only_counted(self, source: SourceNode) -> bool:
+        """Return whether a source's records were written by the topology itself and are only counted.
+
+        Then values are not decoded, and each key only once. Records written by others are decoded in any case, because
+        malformed ones must be reported.
+        """
+        nodes, below = self.nodes, self.nodes.children[source.name]
+        if len(below) != 1 or source.pattern is not None or not nodes.sub.repartition_topics.issuperset(source.topics):
+            return False
+        operator = nodes.operators.get(below[0].name)
+        try:
+            return isinstance(operator, Counting) and not operator.reads_records(nodes.folding)
+        except NotFused:
+            return False
+
+    def reasons(self) -> Mapping[str, str]:
+        """Return, by node name, why generated functions call a node; nodes that became lines are left out."""
+        return {
+            node.name: self.nodes.called[node.name] for node in self.nodes.sub.nodes if node.name in self.nodes.called
+        }
+
+    def _names(self) -> dict[str, Any]:
+        return {"context": self.nodes.context, "user_errors": USER_ERRORS, "send": self.nodes.collector.send}
+
+    def _made(self, name: str, text: str, names: dict[str, Any]) -> Any:
+        made = self.functions[name] = generated(f"fused: {self.nodes.sub.id}/{name}", text, names)
+        return made

@@ -1,0 +1,333 @@
+"""The stores of a task, with their changelogs.
+
+The stores that every instance holds completely, and the way a host fills them (`GlobalStateUpdateTask`).
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from riverrun.decoders import why_unreadable
+from riverrun.errors import USER_ERRORS, InvalidStateStoreError, RefusedRecordError, StateError
+from riverrun.processor.handlers import ErrorHandlers
+from riverrun.runtime.compile import instantiate, watched
+from riverrun.runtime.context import GLOBAL_TASK, Environment, TaskContext
+from riverrun.runtime.failures import Failures, fail_at, user_code
+from riverrun.runtime.inputs import RecordQueue
+from riverrun.runtime.node_context import NodeContext
+from riverrun.runtime.serde_places import KeyBytes, teller
+from riverrun.state.api import PAUSED_AFTER, KeepsReads, StoreKind
+from riverrun.state.stores.opening import open_store
+from riverrun.state.suppliers import is_trimmed
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import NoReturn
+
+    from riverrun.processor.metrics import Measurement
+    from riverrun.processor.operator import Operator
+    from riverrun.records import Headers, RawFields, TopicPartition
+    from riverrun.runtime.layout import TaskSpec
+    from riverrun.runtime.ports import Clock, Ports, Watch
+    from riverrun.state.api import ChangelogBatch, StateBackend, StateStore, StoreBuilder, UpdateContext
+    from riverrun.topology.nodes import GlobalStore
+    from riverrun.topology.topology import Topology
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    declared: GlobalStore
+    store: StateStore
+    operator: Operator
+
+
+class GlobalState:
+    """Opens the global stores of a topology over one backend, and applies the records of their topics."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        application_id: str,
+        *,
+        backend: StateBackend,
+        clock: Clock,
+        handlers: ErrorHandlers | None = None,
+        environment: Environment | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        """Open the stores as they were left; the handlers decide about records that cannot be decoded or processed."""
+        self._watch = watch
+        self._context = TaskContext(clock, environment=environment or Environment())
+        self._failures = Failures(handlers or ErrorHandlers(), self._context, GLOBAL_TASK, _not_sent)
+        self._backend = backend
+        self._opened = {
+            topic: self._open(declared, application_id)
+            for declared in topology.global_stores
+            for topic in declared.source.topics
+        }
+        self._queues: dict[TopicPartition, RecordQueue] = {}
+        self._keys = KeyBytes(teller(self._watch))
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Return the topics of which all partitions are to be read."""
+        return tuple(self._opened)
+
+    @property
+    def stores(self) -> Mapping[str, Any]:
+        """Return the stores by name."""
+        return {opened.declared.store.name: opened.store for opened in self._opened.values()}
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Return the number of records that were not applied, by reason."""
+        return self._context.dropped
+
+    def measured(self) -> tuple[Measurement, ...]:
+        """Return the measurements of its processors."""
+        return self._context.measured()
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return the next offset to read per partition."""
+        return self._backend.positions()
+
+    def apply(self, tp: TopicPartition, records: Iterable[RawFields], next_offset: int) -> None:
+        """Apply records of one partition, all before `next_offset`, and make them durable.
+
+        Raises:
+            DeserializationError: If a record cannot be decoded, and is not to be skipped.
+            ProcessingError: If its processor raises, and the record is not to be skipped.
+        """
+        opened = self._opened[tp.topic]
+        if tp not in self._queues:
+            self._queues[tp] = self._queue(tp, opened)
+            self._keys.watch(tp)
+        queue = self._queues[tp]
+        if tp in self._keys.compared:
+            records = list(records)
+            self._keys.look_at(tp, opened.declared.source, records)
+        queue.add(records)
+        while (record := queue.pop()) is not None:
+            key, value, timestamp, offset, headers = record
+            self._context.topic, self._context.partition, self._context.offset = *tp, offset
+            self._context.timestamp, self._context.headers = timestamp, headers
+            try:
+                queue.enter(key, value, timestamp, headers)
+            except USER_ERRORS as error:
+                what = f"Processing for global store {opened.declared.store.name}"
+                fail_at(error, what, task=str(GLOBAL_TASK), topic=tp.topic, partition=tp.partition, offset=offset)
+        opened.store.flush()
+        self._backend.write(opened.store.pending(), {tp: next_offset})
+        opened.store.committed()
+
+    def close(self) -> None:
+        """Close the processors. The host closes the backend.
+
+        Raises:
+            ProcessingError: If user code fails.
+        """
+        for opened in self._opened.values():
+            with user_code(f"close() of {opened.declared.processor.name}", GLOBAL_TASK):
+                opened.operator.close()
+
+    def _open(self, declared: GlobalStore, application_id: str) -> _Opened:
+        store = open_store(declared.store, self._backend, self._context)
+        if self._watch is not None:
+            self._watch.opened(declared.store, store)
+        operator = instantiate(declared.processor, GLOBAL_TASK)
+        name = declared.processor.name
+        stores = {declared.store.name: store}
+        context = NodeContext(
+            node=name,
+            application_id=application_id,
+            task_id=GLOBAL_TASK,
+            task=self._context,
+            forward=_nowhere,
+            children={},
+            stores=stores,
+            failures=self._failures,
+            watch=self._watch,
+        )
+        with user_code(f"init() of {name}", GLOBAL_TASK):
+            operator.init(context)
+        return _Opened(declared, store, operator)
+
+    def _queue(self, tp: TopicPartition, opened: _Opened) -> RecordQueue:
+        name = opened.declared.processor.name
+        called = watched(opened.operator.process, name, self._context, self._watch)
+        enter = self._failures.guarded(called, name)
+        return RecordQueue(tp, opened.declared.source, enter, self._context, self._failures)
+
+
+def _not_sent(
+    topic: str,
+    _key: bytes | None,
+    _value: bytes | None,
+    _timestamp: int,
+    _headers: Headers,
+    _partition: int | None,
+) -> None:
+    """Send nothing: every instance reads every record, and each would send a dead letter of its own."""
+    log.warning("no dead letter is sent to %s for a record of a global table", topic)
+
+
+def _nowhere(key: object, value: object, timestamp: int, headers: Headers) -> None:
+    """Forward nothing: global processors have no children."""
+
+
+class ProcessorStateManager:
+    """Opens a task's stores, restores them, sends their changes, and brings the local state to committed points.
+
+    Args:
+        spec: The task.
+        ports: Its connections.
+        context: The record being processed.
+    """
+
+    def __init__(self, spec: TaskSpec, ports: Ports, context: UpdateContext) -> None:
+        """Open the stores as the local state holds them."""
+        builders = spec.sub_topology.stores
+        self._task = spec.id
+        self._ports = ports
+        self.stores: dict[str, StateStore] = {
+            builder.name: open_store(builder, ports.backend, context, ports.pause) for builder in builders
+        }
+        """The stores by name, in the order of their operators."""
+        if ports.watch is not None:
+            for builder in builders:
+                ports.watch.opened(builder, self.stores[builder.name])
+        self._keeping_reads = [store for store in self.stores.values() if isinstance(store, KeepsReads)]
+        self._may_be_torn = all(_may_be_torn(builder) for builder in builders)
+        self._own, self._sources = spec.own_changelogs, spec.source_changelogs
+        self._forgetful: Mapping[TopicPartition, tuple[Any, int]] = {
+            self._own[builder.name]: (self.stores[builder.name], builder.retention_ms)
+            for builder in builders
+            if builder.name in self._own and is_trimmed(builder)
+        }
+        self.forgotten: Mapping[TopicPartition, int] = {}
+        """Per changelog with retention, the event time (ms) before which all was forgotten at the last commit."""
+
+    @property
+    def changelogs(self) -> Mapping[str, TopicPartition]:
+        """Return changelog partitions by store name, including inputs from which read-only stores are restored."""
+        return self._own | self._sources
+
+    def store(self, name: str) -> Any:
+        """Return a store.
+
+        Raises:
+            InvalidStateStoreError: If there is no such store.
+        """
+        if name not in self.stores:
+            message = f"Task {self._task} has no store {name}"
+            raise InvalidStateStoreError(message, hint=f"It has: {', '.join(sorted(self.stores)) or 'none'}")
+        return self.stores[name]
+
+    def expired_puts(self) -> int:
+        """Return the number of puts that were ignored because their windows had expired."""
+        return sum(store.expired_puts for store in self.stores.values())
+
+    def held_back_bytes(self) -> int:
+        """Return the estimated size of uncommitted changes, bytes."""
+        return sum(store.held_back_bytes() for store in self.stores.values())
+
+    def forget_reads(self) -> None:
+        """Forget decoded values that stores keep for the next read, if they exceed their limit."""
+        for store in self._keeping_reads:
+            store.forget_reads()
+
+    def restore_starts(self) -> dict[TopicPartition, int]:
+        """Return the start of each changelog's restore: after the local state's position, else at 0."""
+        known = self._ports.backend.positions()
+        return {tp: known.get(tp, 0) for tp in self.changelogs.values()}
+
+    def restore(self, changelog: TopicPartition, batch: ChangelogBatch, next_offset: int) -> None:
+        """Apply changelog records, which have keys and precede `next_offset`, to the store they belong to.
+
+        Raises:
+            StateError: If the store cannot have written one of them.
+        """
+        name = next(store for store, tp in self.changelogs.items() if tp == changelog)
+        try:
+            puts = self.stores[name].restore(batch)
+        except (ValueError, TypeError, LookupError, OverflowError, RecursionError, struct.error) as error:
+            message = (
+                f"Changelog {changelog} has a record before offset {next_offset} that store {name} cannot have written:"
+                f" {why_unreadable(error)}"
+            )
+            hint = (
+                "Another program writes to it: see who may. A new version of the application computes its state again."
+            )
+            raise StateError(message, hint=hint) from error
+        self._ports.backend.write(puts, {changelog: next_offset})
+
+    def flush(self) -> None:
+        """Pass held-back updates on, in the order of operators, so the next flush includes the updates that one forwards."""
+        for store in self.stores.values():
+            store.flush()
+
+    def send_changes(self, refused: Callable[[str, RefusedRecordError], NoReturn]) -> tuple[TopicPartition, ...]:
+        """Send the changes since the last commit to the changelogs.
+
+        Args:
+            refused: Called with the name of a store whose change cannot be sent; raises.
+
+        Returns:
+            The changelog partitions that were written.
+        """
+        send, pause = self._ports.collector.send, self._ports.pause
+        written = []
+        for name, tp in self._own.items():
+            number = -1
+            topic, partition = tp
+            try:
+                for number, (key, value, timestamp, headers) in enumerate(self.stores[name].changelog()):
+                    if number % PAUSED_AFTER == 0:
+                        pause()
+                    send(topic, key, value, timestamp, headers, partition)
+            except RefusedRecordError as error:
+                refused(name, error)
+            if number >= 0:
+                written.append(tp)
+        return tuple(written)
+
+    def write(
+        self,
+        positions: Mapping[TopicPartition, int],
+        inputs: Mapping[TopicPartition, tuple[int, str]],
+        stream_time: int,
+    ) -> None:
+        """Bring the local state to the point of a commit, which is durable now.
+
+        Args:
+            positions: Per changelog partition that was written, the offset after its last record.
+            inputs: Committed offsets per input, with their metadata.
+            stream_time: The highest event time so far, ms.
+        """
+        puts: dict[str, dict[bytes, bytes | None]] = {}
+        for store in self.stores.values():
+            for table, entries in store.pending().items():
+                puts.setdefault(table, {}).update(entries)
+        read = {tp: inputs[tp][0] for tp in self._sources.values() if tp in inputs}
+        if puts or positions or read:
+            self._ports.backend.write(puts, {**positions, **read}, self._ports.pause, in_parts=self._may_be_torn)
+        for store in self.stores.values():
+            store.committed()
+        self.forgotten = {  # windows may be ahead of the records that make them
+            tp: min(store.first_kept, stream_time - retention_ms)
+            for tp, (store, retention_ms) in self._forgetful.items()
+        }
+
+
+def _may_be_torn(builder: StoreBuilder) -> bool:
+    """Return whether a part of a commit's writes can be completed from the changelog.
+
+    The versions that a store accepts depend on the highest time it has seen, which must not be ahead of its rows.
+    """
+    return builder.logging and builder.kind is not StoreKind.VERSIONED

@@ -1,0 +1,351 @@
+"""The times that a task keeps: of punctuations, operators and stores, of late records, and of committed offsets."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from riverrun.errors import TopologyError
+from riverrun.windows import millis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import timedelta
+
+    from riverrun.state.api import KeepsTimes
+
+_MAXIMA = 32
+"""Maxima kept. Of more, the oldest are merged, so that a maximum may be reported as later than it was, but never missed."""
+
+
+@dataclass(slots=True)
+class Lateness:
+    """The lateness of all records of a task since it was taken over.
+
+    >>> lateness = Lateness()
+    >>> lateness.add([40, 10], now_ms=1)
+    >>> lateness.add([30], now_ms=2)
+    >>> lateness
+    Lateness(total_ms=80, maxima=[(1, 40), (2, 30)])
+
+    Args:
+        total_ms: Sum over all records, ms.
+        maxima: For each wall-clock time that matters, the time and the highest lateness of records from then on, ms. The
+            lateness falls from one to the next, so the first at or after a time has the maximum since that time.
+    """
+
+    total_ms: int = 0
+    maxima: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, behind: Sequence[int], now_ms: int) -> None:
+        """Add records that were late.
+
+        Args:
+            behind: Their lateness, ms; one or more.
+            now_ms: The present time of the wall clock, ms.
+        """
+        self.total_ms += sum(behind)
+        highest, maxima = max(behind), self.maxima
+        while maxima and maxima[-1][1] <= highest:
+            maxima.pop()
+        if not maxima or maxima[-1][0] < now_ms:
+            maxima.append((now_ms, highest))
+        if len(maxima) > _MAXIMA:
+            maxima[:2] = [(maxima[1][0], maxima[0][1])]
+
+
+NEVER = 2**63 - 1
+
+
+@dataclass(slots=True)
+class Schedule:
+    """One punctuation: its next due time and the function it calls."""
+
+    due_ms: int
+    interval_ms: int
+    punctuate: Callable[[int], None]
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        """Cancel the punctuation, also from within the punctuator."""
+        self.is_cancelled = True
+
+    def advance(self, now_ms: int) -> None:
+        """Set the next due time on the grid of the first one; missed intervals are skipped."""
+        missed = max(0, now_ms - self.due_ms) // self.interval_ms
+        self.due_ms += (missed + 1) * self.interval_ms
+
+
+@dataclass(slots=True)
+class KeptSchedules:
+    """Schedules made in a processor's `init`. Its successor makes them again and continues from their times."""
+
+    _schedules: list[Schedule] = field(default_factory=list)
+    _dues_ms: Sequence[int] = ()
+
+    def add(self, schedule: Schedule) -> None:
+        """Let a schedule continue, if the times of its predecessor are known."""
+        number = len(self._schedules)
+        self._schedules.append(schedule)
+        if number < len(self._dues_ms):
+            schedule.due_ms = self._dues_ms[number]
+
+    def times(self) -> tuple[int, ...]:
+        """Return when each schedule is due next, ms."""
+        return tuple(schedule.due_ms for schedule in self._schedules)
+
+    def resume(self, times: Sequence[int]) -> None:
+        """Take over the due times."""
+        self._dues_ms = times
+
+
+@dataclass(slots=True)
+class Punctuations:
+    """The punctuations of a task by one clock."""
+
+    next_due_ms: int = NEVER
+    _schedules: list[Schedule] = field(default_factory=list)
+
+    def schedule(self, first_ms: int, interval: timedelta, punctuate: Callable[[int], None]) -> Schedule:
+        """Call `punctuate(time_ms)` first when the clock reaches `first_ms`, then at every interval.
+
+        Raises:
+            TopologyError: If the interval is below 1 ms.
+        """
+        interval_ms = millis(interval, "punctuation interval")
+        if interval_ms < 1:
+            message = f"The minimum supported scheduling interval is 1 ms, not {interval!r}"
+            raise TopologyError(message)
+        schedule = Schedule(first_ms, interval_ms, punctuate)
+        self._schedules.append(schedule)
+        self.next_due_ms = min(self.next_due_ms, first_ms)
+        return schedule
+
+    def schedule_from(
+        self, start_ms: int, now_ms: int, interval: timedelta, punctuate: Callable[[int], None]
+    ) -> Schedule:
+        """Call `punctuate` first at `start_ms`, or at the next interval since then if that has passed (KIP-1146).
+
+        Raises:
+            TopologyError: If the interval is below 1 ms, or the start before the epoch.
+        """
+        if start_ms < 0:
+            message = f"The minimum supported start time is the epoch, not {start_ms} ms"
+            raise TopologyError(message)
+        schedule = self.schedule(start_ms, interval, punctuate)
+        if start_ms < now_ms:
+            schedule.advance(now_ms)
+        return schedule
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing is scheduled."""
+        return all(schedule.is_cancelled for schedule in self._schedules)
+
+    def fire_all(self, now_ms: int) -> int:
+        """Call every punctuator once, due or not; return the number of calls."""
+        for schedule in self._schedules:
+            schedule.due_ms = min(schedule.due_ms, now_ms)
+        return self.fire(now_ms)
+
+    def fire(self, now_ms: int) -> int:
+        """Call due punctuators, in order of due times (`PunctuationQueue.maybePunctuate`); return the number of calls.
+
+        Each is called at most once; so are those that a punctuator schedules meanwhile, if they are due already.
+        """
+        fired = 0
+        while (schedule := self._first_due(now_ms)) is not None:
+            schedule.advance(now_ms)  # before the call: even if it fails, it is not called for this time again
+            schedule.punctuate(now_ms)
+            fired += 1
+        self._schedules = [s for s in self._schedules if not s.is_cancelled]
+        self.next_due_ms = min((s.due_ms for s in self._schedules), default=NEVER)
+        return fired
+
+    def _first_due(self, now_ms: int) -> Schedule | None:
+        due = (s for s in self._schedules if s.due_ms <= now_ms and not s.is_cancelled)
+        return min(due, key=lambda schedule: schedule.due_ms, default=None)
+
+
+_NAME_BYTES = 6
+
+
+def short_name(name: str) -> str:
+    """Return eight characters that stand for a name of any length.
+
+    >>> short_name("KSTREAM-AGGREGATE-0000000003")
+    'LnuBlOZg'
+    """
+    return urlsafe_b64encode(sha256(name.encode()).digest()[:_NAME_BYTES]).decode()
+
+
+class ObservedTimes:
+    """The times of one task.
+
+    Args:
+        keepers: The objects that keep times, by names that are unique within the task.
+    """
+
+    def __init__(self, keepers: Mapping[str, KeepsTimes]) -> None:
+        """Start without known times."""
+        self._keepers = {short_name(name): keeper for name, keeper in keepers.items()}
+        self._known: dict[str, int] = {}
+
+    def learn(self, times: Mapping[str, int]) -> None:
+        """Take over the times that were committed with an input. Each input has its own copy, and the latest time counts."""
+        for name, time_ms in times.items():
+            self._known[name] = max(time_ms, self._known.get(name, time_ms))
+
+    def resume(self) -> None:
+        """Let every object whose times are known continue from them."""
+        for name, keeper in self._keepers.items():
+            known = [self._known[f"{name}{number}"] for number in self._numbers(name)]
+            if known:
+                keeper.resume(known)
+
+    def current(self) -> Mapping[str, int]:
+        """Return all current times; those that are still unknown keep their earlier values."""
+        for name, keeper in self._keepers.items():
+            self._known |= {f"{name}{n}": time_ms for n, time_ms in enumerate(keeper.times()) if time_ms >= 0}
+        return self._known
+
+    def _numbers(self, name: str) -> Iterator[int]:
+        number = 0
+        while f"{name}{number}" in self._known:
+            yield number
+            number += 1
+
+
+_VERSION_1 = 1
+_VERSION_2 = 2
+_UNKNOWN = -1
+_TAKEN = "__riverrun.taken"
+_TIMES = "__riverrun.time "
+_NEXT_TIME = "__riverrun.next-time"
+_MARK = "__riverrun.mark "
+_DROPPED = "__riverrun.dropped "
+_TOPIC = "__riverrun.topic "
+_LIMIT = 4096
+"""Characters of metadata that brokers take unless told otherwise (`offset.metadata.max.bytes`)."""
+_COUNT = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMetadata:
+    """The times that a task needs to continue where another one stopped (`TopicPartitionMetadata`).
+
+    >>> OffsetMetadata(100).encode()
+    'AgAAAAAAAABk'
+    >>> OffsetMetadata.decode("AgAAAAAAAABk").partition_time
+    100
+
+    Args:
+        partition_time: Highest event time of the partition so far, ms; -1 if unknown.
+        processor_metadata: Times that processors keep, by key.
+        taken: How many records of the pack at the offset have been processed.
+        times: Times from which operators and stores continue, by short names without spaces. Brokers take at most 4 KiB of
+            metadata, and most of these times are equal: names that share a time are written as one key.
+        next_time: Event time to which the next record brings the partition, ms; -1 if unknown.
+        mark: Id of the mark for which the task holds, and the phase that it has reached; None if it does not hold.
+        topics: Ids of topics that the task depends on, by short name, the most important first. Those that do not fit into
+            4 KiB are left out: a check that is missing is better than a commit that brokers refuse.
+        dropped: How many records the task has not processed so far, by reason; left out likewise.
+    """
+
+    partition_time: int
+    processor_metadata: Mapping[str, int] = field(default_factory=dict)
+    taken: int = 0
+    times: Mapping[str, int] = field(default_factory=dict)
+    next_time: int = _UNKNOWN
+    mark: tuple[str, int] | None = None
+    topics: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+    def encode(self) -> str:
+        """Return the Base64 text of Kafka Streams' version 2 layout."""
+        head = struct.pack(">bq", _VERSION_2, self.partition_time)
+        kept = {**self.processor_metadata, **_grouped(self.times)}
+        if self.taken:
+            kept[_TAKEN] = self.taken
+        if self.next_time >= 0:
+            kept[_NEXT_TIME] = self.next_time
+        if self.mark is not None:
+            kept[_MARK + self.mark[0]] = self.mark[1]
+        entries = [_entry(key, value) for key, value in kept.items()]
+        size = len(head) + _COUNT.size + sum(map(len, entries))
+        further = chain(_prefixed(_DROPPED, self.dropped), _prefixed(_TOPIC, self.topics))
+        for key, value in further:
+            entry = _entry(key, value)
+            size += len(entry)
+            if size > _LIMIT // 4 * 3:
+                break
+            entries.append(entry)
+        count = _COUNT.pack(len(entries)) if entries else b""
+        return base64.b64encode(b"".join((head, count, *entries))).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> OffsetMetadata:
+        """Decode the text; unreadable text means that nothing is known, as in Kafka Streams."""
+        try:
+            data = base64.b64decode(text, validate=True)
+            version, partition_time = struct.unpack_from(">bq", data)
+            if version not in {_VERSION_1, _VERSION_2}:
+                return cls(_UNKNOWN)
+            kept = dict(_processor_metadata(data))
+            taken, next_time, times = max(0, kept.pop(_TAKEN, 0)), kept.pop(_NEXT_TIME, _UNKNOWN), _ungrouped(kept)
+            mark = next(((key[len(_MARK) :], phase) for key, phase in kept.items() if key.startswith(_MARK)), None)
+            topics, dropped = _named(_TOPIC, kept), _named(_DROPPED, kept)
+            own = {key: value for key, value in kept.items() if not key.startswith((_TIMES, _MARK, _TOPIC, _DROPPED))}
+            known = max(_UNKNOWN, partition_time), own, taken, times, max(_UNKNOWN, next_time)
+            counts = {reason: count for reason, count in dropped.items() if count >= 0}
+            return cls(*known, mark=mark, topics=topics, dropped=counts)
+        except (struct.error, ValueError):  # errors of base64 and of UTF-8 are ValueErrors
+            return cls(_UNKNOWN)
+
+
+def _prefixed(prefix: str, values: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    return ((prefix + name, value) for name, value in values.items())
+
+
+def _named(prefix: str, kept: Mapping[str, int]) -> dict[str, int]:
+    return {key[len(prefix) :]: value for key, value in kept.items() if key.startswith(prefix)}
+
+
+def _entry(key: str, value: int) -> bytes:
+    name = key.encode()
+    return struct.pack(">i", len(name)) + name + struct.pack(">q", value)
+
+
+def _grouped(times: Mapping[str, int]) -> dict[str, int]:
+    names: dict[int, list[str]] = {}
+    for name in sorted(times):
+        names.setdefault(times[name], []).append(name)
+    return {_TIMES + " ".join(group): time for time, group in names.items()}
+
+
+def _ungrouped(kept: Mapping[str, int]) -> dict[str, int]:
+    return {name: kept[key] for key in kept if key.startswith(_TIMES) for name in key[len(_TIMES) :].split(" ")}
+
+
+def _processor_metadata(data: bytes) -> list[tuple[str, int]]:
+    at = struct.calcsize(">bq")
+    if len(data) == at:
+        return []
+    (count,) = struct.unpack_from(">i", data, at)
+    at += 4
+    entries = []
+    for _ in range(count):
+        (length,) = struct.unpack_from(">i", data, at)
+        if length < 0:
+            message = f"a name of {length} bytes"
+            raise ValueError(message)
+        name = data[at + 4 : at + 4 + length].decode()
+        (value,) = struct.unpack_from(">q", data, at + 4 + length)
+        entries.append((name, value))
+        at += 12 + length
+    return entries

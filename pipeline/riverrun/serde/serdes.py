@@ -1,0 +1,191 @@
+"""Serdes of simple types, byte for byte compatible with `org.apache.kafka.common.serialization`, and of JSON."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
+
+import msgspec
+
+from riverrun.decoders import json_decoder
+from riverrun.serde.api import Serde
+from riverrun.serde.immutable import PLAIN, immutable_types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+def _fixed(name: str, layout: str, value_type: Any, immutable: type | None = None) -> Serde[T]:
+    """Return a serde of numbers with a fixed layout; bytes of another length are refused."""
+    packer = struct.Struct(layout)
+    unpack = packer.unpack
+
+    def deserialize(data: bytes) -> T:
+        try:
+            value: T = unpack(data)[0]
+        except struct.error as error:
+            message = f"{name} takes {packer.size} bytes, not {len(data)}"
+            raise ValueError(message) from error
+        return value
+
+    serialize: Callable[[T], bytes] = packer.pack
+    return Serde(
+        name,
+        serialize,
+        deserialize,
+        remake=(_fixed, (name, layout, value_type, immutable)),
+        value_type=value_type,
+        immutable_types=frozenset() if immutable is None else frozenset({immutable}),
+    )
+
+
+def _same(data: bytes) -> bytes:
+    return data if type(data) is bytes else bytes(memoryview(data))  # the result must be immutable
+
+
+def _boolean_bytes(value: bool) -> bytes:  # noqa: FBT001 - the value itself, not a switch
+    return b"\x01" if value else b"\x00"
+
+
+def _boolean(data: bytes) -> bool:
+    if data not in {b"\x00", b"\x01"}:
+        message = f"boolean takes one byte, 0 or 1, not {data.hex() or 'none'}"
+        raise ValueError(message)
+    return data == b"\x01"
+
+
+def _uuid_bytes(value: uuid.UUID) -> bytes:
+    return str(value).encode()
+
+
+def _uuid(data: bytes) -> uuid.UUID:
+    return uuid.UUID(data.decode())
+
+
+STRING: Serde[str] = Serde("string", str.encode, bytes.decode, value_type=str, immutable_types=frozenset({str}))
+"""UTF-8 (`StringSerializer`)."""
+BYTES: Serde[bytes] = Serde("bytes", _same, _same, value_type=bytes, immutable_types=frozenset({bytes}))
+"""Bytes, unchanged (`ByteArraySerializer`)."""
+SHORT: Serde[int] = _fixed("short", ">h", Annotated[int, 16], int)
+"""Signed 16 bits, big-endian (`ShortSerializer`)."""
+INTEGER: Serde[int] = _fixed("integer", ">i", Annotated[int, 32], int)
+"""Signed 32 bits, big-endian (`IntegerSerializer`)."""
+LONG: Serde[int] = _fixed("long", ">q", int, int)
+"""Signed 64 bits, big-endian (`LongSerializer`)."""
+FLOAT: Serde[float] = _fixed("float", ">f", Annotated[float, 32])
+"""IEEE 754, 32 bits, big-endian (`FloatSerializer`)."""
+DOUBLE: Serde[float] = _fixed("double", ">d", float, float)
+"""IEEE 754, 64 bits, big-endian (`DoubleSerializer`)."""
+BOOLEAN: Serde[bool] = Serde("boolean", _boolean_bytes, _boolean, value_type=bool, immutable_types=frozenset({bool}))
+"""One byte, 0 or 1 (`BooleanSerializer`)."""
+UUID: Serde[uuid.UUID] = Serde("uuid", _uuid_bytes, _uuid, value_type=uuid.UUID, immutable_types=frozenset({uuid.UUID}))
+"""The 36 characters of the text form (`UUIDSerializer`)."""
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+"""Mappings sorted by key, sets sorted by member, fields of structs and dataclasses in their declared order."""
+_decode = msgspec.json.decode
+_pack = msgspec.msgpack.Encoder().encode
+_NO_NUMBER = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+"""First byte of NaN and infinity in msgpack; text may contain it."""
+
+
+def _serialize(value: Any) -> bytes:
+    """Serialize to JSON, and refuse numbers that msgspec would write as null.
+
+    Raises:
+        ValueError: If the value contains NaN or infinity.
+    """
+    data = _encode(value)
+    if data.find(b"null") >= 0 and _may_hold_no_number(value):  # `in` takes twice as long
+        _refuse_numbers(msgspec.to_builtins(value), "")
+    return data
+
+
+def _may_hold_no_number(value: Any) -> bool:
+    """Return whether a value may contain NaN or infinity, by a search in msgpack, which encodes them unlike null."""
+    try:
+        return _NO_NUMBER.search(_pack(value)) is not None
+    except OverflowError:  # msgpack has no whole numbers of more than 64 bits
+        return True
+
+
+def _refuse_numbers(value: Any, path: str) -> None:
+    """Raise an error that says where a number is that JSON cannot express."""
+    if isinstance(value, float) and not math.isfinite(value):
+        message = f"JSON has no number {value}{path and f' (at {path[1:]})'}: write None, or use DOUBLE"
+        raise ValueError(message)
+    if isinstance(value, dict):
+        for name, part in value.items():
+            _refuse_numbers(part, f"{path}.{name}")
+    elif isinstance(value, list | tuple):
+        for number, part in enumerate(value):
+            _refuse_numbers(part, f"{path}.{number}")
+
+
+ODD_NUMBERS = ("NaN", "Infinity", "-Infinity")
+"""Texts in place of the numbers that JSON does not have."""
+
+
+def without_odd_numbers(value: Any) -> Any:
+    """Return a value with texts in place of the numbers that JSON does not have: `NaN`, `Infinity`, `-Infinity`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+    if isinstance(value, dict):
+        return {key: without_odd_numbers(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_odd_numbers(each) for each in value]
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSerde(Serde[Any]):
+    """A `Serde` of plain JSON values, and a factory of typed ones.
+
+    >>> JSON.serialize({"b": 1, "a": [True, None]})
+    b'{"a":[true,null],"b":1}'
+    >>> class Flight(msgspec.Struct):
+    ...     carrier: str
+    ...     delay: int | None = None
+    >>> JSON(Flight).deserialize(b'{"carrier": "AA"}')
+    Flight(carrier='AA', delay=None)
+    """
+
+    def __call__(self, type_: type[T]) -> Serde[T]:
+        """Return the serde of a type: a `msgspec.Struct`, a dataclass, a TypedDict, or any other type that msgspec decodes.
+
+        Bytes that are not JSON, or do not fit the type, raise msgspec's error with the path of the field.
+
+        >>> JSON(dict[str, int]).name
+        'json[dict[str, int]]'
+        """
+        name = str(type_) if get_args(type_) else type_.__name__  # the name of a generic lacks its arguments
+        return Serde(
+            f"json[{name}]",
+            _serialize,
+            json_decoder(type_).decode,
+            remake=(_typed, (type_,)),
+            value_type=type_,
+            immutable_types=immutable_types(type_),
+            exact=True,
+        )
+
+
+def _plain() -> JsonSerde:
+    return JSON
+
+
+def _typed(type_: type[T]) -> Serde[T]:
+    return JSON(type_)
+
+
+JSON = JsonSerde("json", _serialize, _decode, remake=(_plain, ()), value_type=Any, immutable_types=PLAIN, exact=True)
+"""JSON of plain values; `JSON(Type)` for a type. Equal values have equal bytes.
+
+NaN and infinity are refused. Stores refuse what would come back as something else, such as a tuple as a list."""

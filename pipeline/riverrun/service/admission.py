@@ -1,0 +1,361 @@
+"""Admits or refuses callers of the HTTP interface. This check comes before all others.
+
+Signatures: instances show each other that they know the token, without sending it.
+
+Brokers say which members are in the group, and a member may name any address as its own. So a question to another instance
+carries a signature instead of a token. It is valid for that question, to that address, for some minutes. The answer carries a
+signature that is valid for that question alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+
+from riverrun.config.address import ServerAddress, is_loopback
+from riverrun.service.answering import PATHS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SIGNATURE = "X-Riverrun-Signature"
+"""Header of a question: its time, a number that is used once, and the signature. Of an answer: the signature."""
+POSITION = "X-Riverrun-Position"
+"""The point in history of an answer: `topic-partition@offset`, of inputs or, if a standby answers, of changelogs."""
+ROLE = "X-Riverrun-Role"
+"""Role of the task that answered: `active`, or `standby`."""
+
+MAX_AGE_MS = 300_000
+"""Maximum age of a question, and maximum difference of two machines' clocks."""
+_SCRYPT = {"n": 2**14, "r": 8, "p": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Signatures:
+    """Signs and checks with a key derived from a token.
+
+    Args:
+        key: The key.
+    """
+
+    key: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, token: str, application_id: str) -> Signatures:
+        """Return the signatures of all instances of an application.
+
+        Deriving the key takes 50 ms or so, which makes guessing tokens slow.
+        """
+        salt = f"riverrun {application_id}".encode()
+        return cls(hashlib.scrypt(token.encode(), salt=salt, dklen=32, **_SCRYPT))
+
+    def question(self, server: str, target: bytes, now_ms: int) -> str:
+        """Sign a question.
+
+        Args:
+            server: `host:port` of the asked instance, as it calls itself.
+            target: Path and parameters, as they are sent.
+            now_ms: The present time, ms since the epoch.
+
+        Returns:
+            The question's signature.
+        """
+        return self._question(server, target, f"{now_ms}.{secrets.token_hex(16)}")
+
+    def is_question(self, shown: str, server: str, target: bytes, now_ms: int) -> bool:
+        """Return whether a question was signed with this key, for this instance, and not long ago."""
+        at, _, rest = shown.partition(".")
+        nonce = rest.partition(".")[0]
+        if not (shown.isascii() and at.isdecimal() and len(at) < len(str(MAX_AGE_MS)) + 12):
+            return False
+        expected = self._question(server, target, f"{at}.{nonce}")
+        return abs(now_ms - int(at)) <= MAX_AGE_MS and hmac.compare_digest(shown, expected)
+
+    def answer(self, question: str, status: int, headers: Mapping[str, str], body: bytes) -> str:
+        """Sign an answer.
+
+        Args:
+            question: The question's signature.
+            status: The status.
+            headers: Headers; position and role are part of the signature.
+            body: The body.
+
+        Returns:
+            The answer's signature.
+        """
+        said = "\n".join(("answer", question, str(status), headers.get(POSITION, ""), headers.get(ROLE, ""), ""))
+        return self._signed(said.encode() + body)
+
+    def is_answer(self, shown: str, question: str, status: int, headers: Mapping[str, str], body: bytes) -> bool:
+        """Return whether an answer to a question was signed with this key."""
+        return hmac.compare_digest(shown.encode(), self.answer(question, status, headers, body).encode())
+
+    def _question(self, server: str, target: bytes, stamp: str) -> str:
+        said = f"question\n{server}\n{stamp}\n".encode() + target
+        return f"{stamp}.{self._signed(said)}"
+
+    def _signed(self, said: bytes) -> str:
+        return hmac.new(self.key, said, hashlib.sha256).hexdigest()
+
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+    from collections.abc import Set as AbstractSet
+
+    from riverrun.runtime.ports import Clock
+
+    Message = MutableMapping[str, Any]
+    Scope = MutableMapping[str, Any]
+    Receive = Callable[[], Awaitable[Message]]
+    Send = Callable[[Message], Awaitable[None]]
+    App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+OPEN_PATHS = frozenset({"/health", "/ready"}) | PATHS
+"""Paths that need no token, since they reveal no data. The console's files are equal everywhere."""
+_READING = frozenset({"GET", "HEAD"})
+QUERY_PATH = "/query"
+"""Path of SQL queries, which only read."""
+_BETWEEN_INSTANCES = "/stores/"
+"""Beginning of the paths that instances ask each other for."""
+_OF_OBSERVERS = frozenset({"/status", "/tasks"})
+"""Paths that consoles of projects and checks ask instances for."""
+_MAX_BODY_BYTES = 64 * 1024
+"""Maximum size of a request's body; only SQL queries have one."""
+
+_BODY_SECONDS = 10.0
+"""Maximum time in which a body arrives."""
+_CLOSES = {"Connection": "close"}
+_SHOWN = 300
+"""Greatest number of characters of an error in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Decides which callers are admitted.
+
+    Args:
+        token: Shown by callers (`Authorization: Bearer`) to do everything. If it is empty, nobody can show it.
+        read_token: Shown by callers that only read; empty likewise. With neither token, all callers on this machine are
+            admitted.
+        signatures: Check questions of other instances; None without a token.
+        server: `host:port` as other instances know it.
+        hosts: Further names of this instance (`server.allowed.hosts`).
+    """
+
+    token: str = field(default="", repr=False)
+    read_token: str = field(default="", repr=False)
+    signatures: Signatures | None = None
+    server: str = ""
+    hosts: frozenset[str] = frozenset()
+
+    @property
+    def wants_token(self) -> bool:
+        """Whether callers without a token are refused."""
+        return bool(self.token or self.read_token)
+
+    def is_own_host(self, host: str) -> bool:
+        """Return whether `host`, or `host:port`, names this instance.
+
+        A name that somebody else has chosen and made an alias of this machine does not count: pages under that name could
+        ask.
+        """
+        if host in {self.server, *self.hosts}:
+            return True
+        name = _host_of(host)
+        return bool(name) and (is_loopback(name) or name in {*self.hosts, _host_of(self.server)})
+
+
+def _host_of(host: str) -> str:
+    """Return the host without a port; empty if there is none, or if the text has further parts."""
+    bare = host.endswith("]") or ":" not in host
+    try:
+        return ServerAddress.parse(f"{host}:0" if bare else host).host.lower()
+    except ValueError:
+        return ""
+
+
+class Admission:
+    """Passes admitted requests on to an application, and answers all others itself.
+
+    Args:
+        app: The application.
+        access: Decides which callers are admitted.
+        clock: Returns the time: questions of other instances are valid for some minutes.
+        open_paths: Paths that need no token.
+    """
+
+    def __init__(self, app: App, access: Access, clock: Clock, open_paths: AbstractSet[str] = OPEN_PATHS) -> None:
+        self._app = app
+        self._access = access
+        self._clock = clock
+        self._open_paths = open_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        question = headers.get(SIGNATURE, "")
+        signs = bool(question) and self._is_from_instance(question, scope)
+        refusal = (
+            _misfit(headers) or self._foreign(scope, headers) or (None if signs else self._stranger(scope, headers))
+        )
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        whole = await _received(headers, receive)
+        if whole is None:
+            await refused("too-slow", f"The body did not arrive within {_BODY_SECONDS} s", 408, _CLOSES)(
+                scope, receive, send
+            )
+            return
+        await self._answered(scope, whole, self._signing(question, send) if signs else send)
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the application answer. What fails in it is one line of the log, whatever the request has made it to be."""
+        has_begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        except Exception as error:  # noqa: BLE001 - of one request
+            log.error("%s %.200r failed: %s", scope["method"], scope["path"], _in_short(error))  # noqa: TRY400 - one line
+            if not has_begun:
+                message = "The request failed; the log of the instance says why"
+                await refused("internal-error", message, 500)(scope, receive, send)
+
+    def _is_from_instance(self, question: str, scope: Scope) -> bool:
+        signatures = self._access.signatures
+        may_ask = scope["path"].startswith(_BETWEEN_INSTANCES) or scope["path"] in _OF_OBSERVERS
+        if signatures is None or scope["method"] != "GET" or not may_ask:
+            return False
+        query = scope["query_string"]
+        target = scope["raw_path"] + (b"?" + query if query else b"")
+        return signatures.is_question(question, self._access.server, target, self._clock.now_ms())
+
+    def _foreign(self, scope: Scope, headers: Headers) -> Response | None:
+        """Refuse requests that a page of another origin makes a browser send."""
+        access, host = self._access, headers.get("Host", "")
+        if not access.wants_token and not access.is_own_host(host):
+            message = f"This instance is not called {host!r}; server.allowed.hosts may name it"
+            return refused("misdirected", message, 421)
+        origin = headers.get("Origin")
+        is_foreign = origin is not None and origin.partition("://")[2] not in {host, *access.hosts}
+        is_own = headers.get("Sec-Fetch-Site", "none") in {"none", "same-origin"}
+        if is_foreign or not (is_own or _follows_link(scope, headers)):
+            return refused("foreign-origin", "Pages of other sites may not ask this instance", 403)
+        return None
+
+    def _stranger(self, scope: Scope, headers: Headers) -> Response | None:
+        access = self._access
+        if not access.wants_token or scope["path"] in self._open_paths:
+            return None
+        scheme, _, shown = headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer":  # may be written in any way (RFC 9110, 11.1)
+            if _equal(shown, access.token):
+                return None
+            if _equal(shown, access.read_token):
+                if scope["method"] in _READING or scope["path"] == QUERY_PATH:
+                    return None
+                return refused("forbidden", "This token is for asking: server.token is needed here", 403)
+        wanted = {"WWW-Authenticate": "Bearer"}
+        return refused("unauthorized", "Show the token: Authorization: Bearer ...", 401, wanted)
+
+    def _signing(self, question: str, send: Send) -> Send:
+        """Hold an answer back until it is complete, then sign it."""
+        started: list[Message] = []
+        body = bytearray()
+
+        async def sign(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                started.append(message)
+                return
+            body.extend(message.get("body", b""))
+            if message.get("more_body", False):
+                return
+            (start,) = started
+            headers = MutableHeaders(scope=start)
+            signatures = self._access.signatures
+            assert signatures is not None, "it has checked the question"  # noqa: S101 - a mistake of ours
+            headers[SIGNATURE] = signatures.answer(question, start["status"], headers, bytes(body))
+            await send(start)
+            await send({"type": "http.response.body", "body": bytes(body)})
+
+        return sign
+
+
+def _in_short(error: Exception) -> str:
+    """Return an error and its place, in one line."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = "" if trace is None else f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+    return f"{type(error).__name__}: {str(error)[:_SHOWN]!r}{place}"
+
+
+async def _received(headers: Headers, receive: Receive) -> Receive | None:
+    """Return what receives a request whose body is there already; None if the body does not arrive in time."""
+    if not int(headers.get("Content-Length", "0")[:10]):
+        return receive
+    body, has_more = bytearray(), True
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            while has_more:
+                message = await receive()
+                body += message.get("body", b"")
+                has_more = message.get("more_body", False)
+    except TimeoutError:
+        return None
+    given = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+
+    async def received() -> Message:
+        return given.pop() if given else await receive()
+
+    return received
+
+
+def _follows_link(scope: Scope, headers: Headers) -> bool:
+    """Return whether a browser follows a link from elsewhere to the console, which has no data and stands in no frame."""
+    goes = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
+    return goes and scope["method"] == "GET" and scope["path"] == "/"
+
+
+def _equal(shown: str, token: str) -> bool:
+    return bool(token) and secrets.compare_digest(shown.strip(" ").encode(), token.encode())
+
+
+def _misfit(headers: Headers) -> Response | None:
+    """Return a refusal if a request's body cannot be a statement, so that it need not be read."""
+    length = headers.get("Content-Length", "0")
+    if "Transfer-Encoding" in headers or not length.isdecimal() or int(length[:10]) > _MAX_BODY_BYTES:
+        return refused("too-large", "Requests here have no body, or a short one", 413, _CLOSES)
+    return None
+
+
+def refused(error: str, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a refusal in the form of all errors.
+
+    Args:
+        error: The kind of error, for programs.
+        message: The reason, for people.
+        status: The status.
+        headers: Further headers.
+    """
+    body = msgspec.json.encode({"error": error, "message": message})
+    return Response(body, status, headers, media_type="application/json")

@@ -1,0 +1,304 @@
+"""Figures of an instance for pages: rates between two looks, lags and latencies, by task, sub-topology, topic and store.
+
+All of it comes from reports that stream threads send each second anyway. No broker is asked.
+
+Sends the state of an instance once per second, as server-sent events.
+
+Regardless of the number of readers, the state is read once per second, and the sizes of stores every ten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from riverrun.hosting.local_state import task_directories
+from riverrun.hosting.process import SystemClock
+from riverrun.runtime.layout import changelog_name, full_name
+from riverrun.service.answering import Streams
+from riverrun.topology.graph import CHOSEN
+from riverrun.topology.nodes import SinkNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from riverrun.hosting.application import Application
+    from riverrun.records import TaskId
+    from riverrun.service.metrics import Measured
+    from riverrun.topology.nodes import SubTopology
+    from riverrun.worker.states import TaskFigures
+    from riverrun.worker.stream_thread.protocol import Report
+
+_COMPARED_SECONDS = 3.5
+_RECENT_MS = 10_000
+"""Maximum age of a commit whose latency is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Names of topics and stores in the picture of a sub-topology.
+
+    Args:
+        reads: Names of topics that it reads, by the topic's full name.
+        writes: Names of topics that it writes, likewise.
+        stores: Stores by their changelogs' names.
+        other_reads: Stands for further topics that it reads: the pattern of their names; empty if there is none.
+    """
+
+    reads: Mapping[str, str]
+    writes: Mapping[str, str]
+    stores: Mapping[str, str]
+    other_reads: str = ""
+
+    @classmethod
+    def of(cls, sub: SubTopology, application: Application) -> _Names:
+        """Return the names of a sub-topology."""
+        published, sinks = application.published or {}, [node for node in sub.nodes if isinstance(node, SinkNode)]
+        topics = [sink.topic for sink in sinks if isinstance(sink.topic, str)]
+        patterns = [source.pattern.pattern for source in sub.sources if source.pattern is not None]
+        return cls(
+            {
+                full_name(sub, application.id, t): t
+                for source in sub.sources
+                if not source.pattern
+                for t in source.topics
+            },
+            {published.get(t, full_name(sub, application.id, t)): t for t in topics},
+            {changelog_name(application.id, store.name): store.name for store in sub.stores},
+            patterns[0] if len(patterns) == 1 else "",
+        )
+
+
+@dataclass(slots=True)
+class _Flow:
+    """The work of a sub-topology: sums over its tasks."""
+
+    rate: float = 0.0
+    lag: int = 0
+    latency_ms: int | None = None
+    state_bytes: int = 0
+    read_rates: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    read_lags: Counter[str] = field(default_factory=Counter)
+    write_rates: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    store_rates: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def shown(self) -> dict[str, Any]:
+        """Return the figures as JSON shows them."""
+        reads = self.read_rates.keys() | self.read_lags.keys()
+        return {
+            "rate": round(self.rate, 1),
+            "lag": self.lag,
+            "latency_ms": self.latency_ms,
+            "state_bytes": self.state_bytes,
+            "reads": {
+                name: {"rate": round(self.read_rates[name], 1), "lag": self.read_lags[name]} for name in sorted(reads)
+            },
+            "writes": {name: {"rate": round(rate, 1)} for name, rate in sorted(self.write_rates.items())},
+            "stores": {name: {"rate": round(rate, 1)} for name, rate in sorted(self.store_rates.items())},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The counts of an instance at a moment, from which rates are computed."""
+
+    at: float
+    tasks: Mapping[TaskId, TaskFigures]
+    commits: int
+    commit_s: float
+
+    @classmethod
+    def of(cls, reports: Iterable[Report], at: float) -> _Look:
+        """Read the last reports of stream threads.
+
+        Args:
+            reports: The reports.
+            at: Time of the look, monotonic seconds.
+        """
+        known = list(reports)
+        return cls(
+            at,
+            {task: figures for report in known for task, figures in report.tasks.items()},
+            sum(report.summary.commits for report in known),
+            sum(report.commit_seconds[0] for report in known),
+        )
+
+
+class Measuring:
+    """Compares an instance's figures with those a few seconds earlier.
+
+    Reports come once per second, not at the time of a look.
+
+    Args:
+        instance: The instance.
+    """
+
+    def __init__(self, instance: Measured) -> None:
+        self._instance = instance
+        self._clock = SystemClock()
+        self._looks: deque[_Look] = deque()
+        self._names: tuple[Application | None, Mapping[int, _Names]] = (None, {})
+
+    def figures(self, at: float, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """Return the figures of the last seconds, as JSON shows them.
+
+        Args:
+            at: Time of the look, monotonic seconds.
+            sizes: Bytes of local state by task.
+        """
+        reports = list(self._instance.reports().values())
+        now = _Look.of(reports, at)
+        before = self._compared(now)
+        now_ms, commits = self._clock.now_ms(), now.commits - before.commits
+        flows, tasks = self._flows(before, now, now_ms)
+        for task, size in sizes.items():
+            flows[task.partition("_")[0]].state_bytes += size
+        copies = {str(task): lag for report in reports for task, lag in report.lags.items()}
+        return {
+            "at": now_ms,
+            "rate": round(sum(flow.rate for flow in flows.values()), 1),
+            "commit_ms": round((now.commit_s - before.commit_s) / commits * 1000, 2) if commits > 0 else None,
+            "lag": sum(flow.lag for flow in flows.values()),
+            "latency_ms": _latest(flow.latency_ms for flow in flows.values()),
+            "copies_lag": sum(copies.values()),
+            "lags": copies,
+            "tasks": tasks,
+            "sub_topologies": {sub: flow.shown() for sub, flow in sorted(flows.items())},
+            "state_bytes": sizes,
+        }
+
+    def _compared(self, now: _Look) -> _Look:
+        """Return the look to compare with: the earliest of the last seconds, or this one if it is the first."""
+        self._looks.append(now)
+        while now.at - self._looks[0].at > _COMPARED_SECONDS:
+            self._looks.popleft()
+        return self._looks[0]
+
+    def _flows(self, before: _Look, now: _Look, now_ms: int) -> tuple[dict[str, _Flow], dict[str, dict[str, Any]]]:
+        flows: dict[str, _Flow] = defaultdict(_Flow)
+        tasks = {}
+        names, seconds = self._known_names(), now.at - before.at
+        for task, figures in sorted(now.tasks.items()):
+            flow, earlier = flows[str(task.sub_topology)], before.tasks.get(task, figures)
+            rate = _rate(figures.processed, earlier.processed, seconds)
+            lag = sum(progress.lag or 0 for progress in figures.inputs.values())
+            latency_ms = _latency(figures, now_ms)
+            flow.rate, flow.lag = flow.rate + rate, flow.lag + lag
+            flow.latency_ms = _latest((flow.latency_ms, latency_ms))
+            if task.sub_topology in names:
+                _add_topics(flow, names[task.sub_topology], figures, earlier, seconds)
+            tasks[str(task)] = {"rate": rate, "processed": figures.processed, "lag": lag, "latency_ms": latency_ms}
+        return flows, tasks
+
+    def _known_names(self) -> Mapping[int, _Names]:
+        application = self._instance.application
+        if self._names[0] is not application:  # a new object once a pattern has matched further topics
+            subs = application.topology.sub_topologies()
+            self._names = application, {sub.id: _Names.of(sub, application) for sub in subs}
+        return self._names[1]
+
+
+def _add_topics(flow: _Flow, names: _Names, figures: TaskFigures, earlier: TaskFigures, seconds: float) -> None:
+    """Add a task's inputs, outputs and changelogs to the figures of its sub-topology.
+
+    If there is one input, records are counted. If there are several, offsets are, which include transaction markers.
+    """
+    read = {tp.topic for tp in figures.inputs}
+    for tp, progress in figures.inputs.items():
+        name = names.reads.get(tp.topic, names.other_reads or tp.topic)
+        flow.read_lags[name] += progress.lag or 0
+        begun = earlier.inputs.get(tp, progress)
+        if len(read) > 1 and begun.position >= 0:
+            flow.read_rates[name] += _rate(progress.position, begun.position, seconds)
+    if len(read) == 1:
+        (topic,) = read
+        name = names.reads.get(topic, names.other_reads or topic)
+        flow.read_rates[name] += _rate(figures.processed, earlier.processed, seconds)
+    sent = figures.last_commit.sent if figures.last_commit is not None else {}
+    before = earlier.last_commit.sent if earlier.last_commit is not None else {}
+    for topic, count in sent.items():
+        rate = _rate(count, before.get(topic, count if earlier is figures else 0), seconds)
+        if topic in names.stores:
+            flow.store_rates[names.stores[topic]] += rate
+        else:
+            flow.write_rates[names.writes.get(topic, CHOSEN)] += rate
+
+
+def _rate(count: int, before: int, seconds: float) -> float:
+    """Return a count's growth per second; 0 for a task that has just moved here, since its count starts again."""
+    return round(max(0, count - before) / seconds, 1) if seconds > 0 else 0.0
+
+
+def _latency(figures: TaskFigures, now_ms: int) -> int | None:
+    last = figures.last_commit
+    return last.latency_ms if last is not None and now_ms - last.at_ms <= _RECENT_MS else None
+
+
+def _latest(latencies: Iterable[int | None]) -> int | None:
+    return max((each for each in latencies if each is not None), default=None)
+
+
+_EVERY_SECONDS = 1.0
+_SIZES_EVERY_SECONDS = 10.0
+
+
+def instance_events(
+    instance: Measured, status: Callable[[], dict[str, Any]], every_s: float = _EVERY_SECONDS
+) -> Streams:
+    """Return the streams of an instance's events.
+
+    Args:
+        instance: The instance.
+        status: Its status, as `/status` shows it.
+        every_s: The time between two events (seconds).
+    """
+    return Streams(_States(instance, status, every_s).event, every_s)
+
+
+class _States:
+    """Reads the state of an instance, at a limited rate."""
+
+    def __init__(self, instance: Measured, status: Callable[[], dict[str, Any]], every_s: float) -> None:
+        self._instance = instance
+        self._status = status
+        self._every_s = every_s
+        self._measuring = Measuring(instance)
+        self._last: tuple[float, bytes] = (float("-inf"), b"")
+        self._sizes: tuple[float, dict[str, int]] = (float("-inf"), {})
+
+    async def event(self) -> bytes:
+        """Return the newest event."""
+        now = time.monotonic()
+        if now - self._sizes[0] >= _SIZES_EVERY_SECONDS:
+            self._sizes = now, self._sizes[1]  # concurrent readers need not read the sizes as well
+            self._sizes = now, await asyncio.to_thread(_sizes, self._instance.application.directory)
+        now = time.monotonic()
+        if now - self._last[0] >= self._every_s / 2:
+            self._last = now, self._last[1]  # likewise
+            self._last = now, await asyncio.to_thread(self._encoded, now)
+        return self._last[1]
+
+    def _encoded(self, now: float) -> bytes:
+        state = self._status() | self._measuring.figures(now, self._sizes[1])
+        return b"event: state\ndata: " + msgspec.json.encode(state) + b"\n\n"
+
+
+def _sizes(directory: Path) -> dict[str, int]:
+    """Return the size in bytes of each task's local state; files that vanish meanwhile do not count."""
+    return {str(task): _bytes_below(path) for task, path in sorted(task_directories(directory).items())}
+
+
+def _bytes_below(directory: Path) -> int:
+    total = 0
+    for path in directory.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except OSError:
+            continue
+    return total

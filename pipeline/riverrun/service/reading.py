@@ -1,0 +1,404 @@
+"""Reads whole stores: asks the tasks that have their partitions, here and on other instances.
+
+Leaves queries to the live version. An instance of another version names an instance of the live one.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import random
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from riverrun.decoders import json_decoder
+from riverrun.errors import StreamsError
+from riverrun.kafka.admin import Admin
+from riverrun.records import OffsetVector
+from riverrun.service.admission import POSITION, ROLE
+from riverrun.service.peers import NoAnswerError
+from riverrun.service.rendering import row_object, shortened
+from riverrun.service.routing import Here, key_query_metadata, route, store_places
+from riverrun.worker.group.protocol import servers_of
+from riverrun.worker.queries import Place, Question, Reason, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from riverrun.hosting.application import Application
+    from riverrun.partitioning import StreamPartitioner
+    from riverrun.records import TaskId
+    from riverrun.runtime.layout import Layout
+    from riverrun.service.peers import Answer, Peers
+    from riverrun.service.routing import KeyQueryMetadata, StorePlace
+    from riverrun.worker.group.protocol import Orders
+    from riverrun.worker.queries import Page, Query
+    from riverrun.worker.states import InstanceStatus
+
+
+class Host(Protocol):
+    """An instance, as seen by readers of its stores (`Supervisor`)."""
+
+    @property
+    def server(self) -> str:
+        """`host:port` of its HTTP interface."""
+        ...
+
+    @property
+    def application(self) -> Application:
+        """The application that it runs."""
+        ...
+
+    @property
+    def layout(self) -> Layout | None:
+        """Its tasks; None before they are known."""
+        ...
+
+    @property
+    def live_version(self) -> str | None:
+        """The version that is live; None if the application was never released."""
+        ...
+
+    def status(self) -> InstanceStatus:
+        """Return the status of this instance."""
+        ...
+
+    @property
+    def orders(self) -> Orders | None:
+        """The leader's orders to the group, which say where all tasks are."""
+        ...
+
+    def ask(self, question: Question) -> Page | Refusal:
+        """Answer a question to a task that runs here."""
+        ...
+
+
+_OK = 200
+READ_SECONDS = 30.0
+"""Maximum time to read from other instances for an answer."""
+_SHOWN = 1000
+"""Greatest number of characters of another instance's message."""
+
+
+class RefusedError(Exception):
+    """There is no answer; carries why."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        """Keep the refusal."""
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """The end of a page: its partition, and the last row.
+
+    >>> Bookmark.parse(str(Bookmark(2, Place(0, b"k"))))
+    Bookmark(partition=2, after=Place(segment=0, key=b'k', time=0, start=0))
+    """
+
+    partition: int
+    after: Place | None = None
+
+    def __str__(self) -> str:
+        """Return a text that can be part of a URL."""
+        return base64.urlsafe_b64encode(msgspec.json.encode((self.partition, self.after))).decode().rstrip("=")
+
+    @classmethod
+    def parse(cls, text: str) -> Bookmark:
+        """Read the text form.
+
+        Raises:
+            ValueError: If the text is not one.
+        """
+        try:
+            data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            partition, after = json_decoder(tuple[int, Place | None]).decode(data)
+        except (ValueError, msgspec.MsgspecError) as error:
+            message = f"{shortened(text)} is not the `next` of a page"
+            raise ValueError(message) from error
+        return cls(partition, after)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """An answer as HTTP shows it.
+
+    Args:
+        rows: The rows found.
+        next: Where the next page begins (`Bookmark`); None if this is the last.
+        position: The point in history that the answer is from (`POSITION`).
+        role: The role of the answering task (`ROLE`).
+    """
+
+    rows: list[Any]
+    next: Bookmark | None
+    position: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A question about a store.
+
+    Args:
+        store: The store.
+        query: The query of each of its partitions.
+        path: Path under which other instances answer this question.
+        params: Parameters of that request.
+        limit: Maximum number of rows.
+        allows_standby: Whether a standby's answer, which may be old, will do.
+        is_forwarded: Whether another instance has forwarded it.
+        is_raw: Whether keys and values are wanted as base64url of their bytes.
+        until: When the answer must be there (`time.monotonic`), however many instances have a part of it.
+    """
+
+    store: StorePlace
+    query: Query
+    path: str
+    params: Mapping[str, str]
+    limit: int
+    allows_standby: bool
+    is_forwarded: bool = False
+    is_raw: bool = False
+    until: float = field(default_factory=lambda: time.monotonic() + READ_SECONDS)
+
+
+class StoreReader:
+    """Reads stores wherever their partitions are.
+
+    Args:
+        host: This instance.
+        peers: Asks other instances.
+    """
+
+    def __init__(self, host: Host, peers: Peers) -> None:
+        self._host = host
+        self._peers = peers
+        self._places: dict[str, StorePlace] = {}
+        self._placed: Layout | None = None
+
+    def places(self) -> Mapping[str, StorePlace]:
+        """Return all stores by name.
+
+        Raises:
+            RefusedError: If the instance is just starting.
+        """
+        layout, application = self._host.layout, self._host.application
+        if layout is None:
+            raise RefusedError(Refusal(Reason.FAILED, f"{application.id} is just starting"))
+        if layout is not self._placed:
+            self._places = store_places(application.topology, layout, application.id)
+            self._placed = layout
+        return self._places
+
+    def place(self, store: str) -> StorePlace:
+        """Return a store and its place.
+
+        Raises:
+            RefusedError: If there is none of that name.
+        """
+        places = self.places()
+        if store not in places:
+            known = ", ".join(sorted(places)) or "none"
+            raise RefusedError(Refusal(Reason.NO_SUCH_STORE, f"There is no store {store}; there are: {known}"))
+        return places[store]
+
+    def query_metadata_for_key(
+        self, store: str, key: Any, *, partitioner: StreamPartitioner | None = None
+    ) -> KeyQueryMetadata:
+        """Return where a key is, or would be (`KafkaStreams.queryMetadataForKey`).
+
+        Args:
+            store: Name of the store.
+            key: The key.
+            partitioner: How the store's input is partitioned. By default, as in the topology or, for topics of others, by
+                Kafka's
+                default partitioner. It is called without a value.
+
+        Raises:
+            RefusedError: If there is no such store.
+            ValueError: If the partitioner does not name exactly one existing partition.
+        """
+        place = self.place(store)
+        task = place.task_of(place.builder.key_serde.serialize(key), partitioner)
+        return key_query_metadata(place, task, self._host.orders, self._host.server)
+
+    def read(self, wanted: Wanted, partitions: list[int], start: Bookmark | None) -> Rows:
+        """Return rows of several partitions of a store, one partition after the other.
+
+        Args:
+            wanted: The question.
+            partitions: The partitions, in order.
+            start: Where the last page ended.
+
+        Raises:
+            RefusedError: If one of them cannot answer.
+            ValueError: If the last page was of another partition.
+        """
+        rows: list[Any] = []
+        positions: list[str] = []
+        roles: set[str] = set()
+        mark = start or Bookmark(partitions[0])
+        if mark.partition not in partitions:
+            message = f"The page is of partition {mark.partition}, which is not asked"
+            raise ValueError(message)
+        for partition in [number for number in partitions if number >= mark.partition]:
+            after = mark.after if partition == mark.partition else None
+            if len(rows) >= wanted.limit:
+                return Rows(rows, Bookmark(partition), *_together(positions, roles))
+            part = self._part(wanted, Bookmark(partition, after), wanted.limit - len(rows))
+            rows += part.rows
+            positions.append(part.position)
+            roles.add(part.role)
+            if part.next is not None:
+                return Rows(rows, part.next, *_together(positions, roles))
+        return Rows(rows, None, *_together(positions, roles))
+
+    def _part(self, wanted: Wanted, mark: Bookmark, limit: int) -> Rows:
+        tasks = wanted.store.tasks
+        task = tasks[mark.partition] if tasks else None
+        status, orders = self._host.status(), self._host.orders
+        place = route(
+            task,
+            status.active,
+            status.standby,
+            orders,
+            own_server=self._host.server,
+            allows_standby=wanted.allows_standby,
+        )
+        if isinstance(place, Here):
+            try:
+                return self._here(wanted, task, mark, limit)
+            except RefusedError as error:
+                copies = _copies(task, orders, self._host.server)
+                may_help = wanted.allows_standby and error.refusal.reason is Reason.RESTORING
+                if wanted.is_forwarded or not (may_help and copies):
+                    raise
+                return self._there(wanted, copies, mark, limit)
+        if wanted.is_forwarded:
+            message = f"Task {task} does not run here"
+            raise RefusedError(Refusal(Reason.NOT_HERE, message, place.servers[0]))
+        return self._there(wanted, place.servers, mark, limit)
+
+    def _here(self, wanted: Wanted, task: TaskId | None, mark: Bookmark, limit: int) -> Rows:
+        builder = wanted.store.builder
+        question = Question(builder.name, task, wanted.query, limit, mark.after, wanted.allows_standby)
+        answer = self._host.ask(question)
+        if isinstance(answer, Refusal):
+            raise RefusedError(answer)
+        rows = [row_object(row, builder, is_raw=wanted.is_raw) for row in answer.rows]
+        following = None if answer.after is None else Bookmark(mark.partition, answer.after)
+        position = str(OffsetVector(answer.position))
+        return Rows(rows, following, position, "standby" if answer.is_standby else "active")
+
+    def _there(self, wanted: Wanted, servers: tuple[str, ...], mark: Bookmark, limit: int) -> Rows:
+        params = {**wanted.params, "partition": str(mark.partition), "limit": str(limit), "page": str(mark)}
+        refusal = Refusal(Reason.FAILED, "Nobody was asked")
+        for server in servers:
+            left_s = wanted.until - time.monotonic()
+            if left_s <= 0:
+                message = f"Store {wanted.store.builder.name} has not been read in time"
+                raise RefusedError(Refusal(Reason.FAILED, message, server))
+            try:
+                answer = self._peers.get(server, wanted.path, params, left_s)
+                if answer.status == _OK:
+                    return _rows_of(answer)
+            except NoAnswerError as error:
+                refusal = Refusal(Reason.FAILED, str(error), server)
+                continue
+            except (ValueError, LookupError, TypeError):
+                refusal = Refusal(Reason.FAILED, f"{server} answers with no page of rows", server)
+                continue
+            refusal = _refusal_of(answer, server)
+        raise RefusedError(refusal)
+
+
+def _copies(task: TaskId | None, orders: Orders | None, own_server: str) -> tuple[str, ...]:
+    """Return the other instances that follow a task."""
+    known = orders.standby_servers.get(str(task), []) if orders is not None else []
+    return tuple(server for server in known if server != own_server)
+
+
+def _together(positions: list[str], roles: set[str]) -> tuple[str, str]:
+    return ",".join(filter(None, positions)), "standby" if "standby" in roles else "active"
+
+
+def _rows_of(answer: Answer) -> Rows:
+    following = answer.body["next"]
+    mark = Bookmark.parse(following) if following else None
+    return Rows(list(answer.body["rows"]), mark, answer.headers[POSITION], answer.headers[ROLE])
+
+
+def _refusal_of(answer: Answer, server: str) -> Refusal:
+    """Return another instance's refusal. Other content of a failed answer is not repeated, since it may be anything."""
+    known = {reason.value: reason for reason in Reason}
+    body = answer.body
+    error = str(body.get("error")) if isinstance(body, dict) else ""
+    if error not in known:
+        return Refusal(Reason.FAILED, f"{server} answers with status {answer.status}", server)
+    shown, missing = str(body.get("message"))[:_SHOWN], body.get("missing")
+    named = body.get("server")
+    return Refusal(
+        known[error],
+        shown,
+        named[:_SHOWN] if isinstance(named, str) and named else server,
+        missing if isinstance(missing, int) else None,
+    )
+
+
+log = logging.getLogger(__name__)
+
+_REMEMBERED_SECONDS = 5.0
+"""Instances come and go, but a crowd of callers must not make brokers answer as often."""
+
+
+class LiveVersion:
+    """Refers queries to the live version if the instance runs another one.
+
+    Args:
+        instance: The instance that is asked.
+        find: Returns the addresses of a group's instances, by the group's id.
+    """
+
+    def __init__(self, instance: Host, find: Callable[[str], Sequence[str]] | None = None) -> None:
+        self._instance = instance
+        self._find = find or (lambda group: servers_of(Admin(instance.application.kafka), group))
+        self._lock = threading.Lock()
+        self._found: tuple[str, float, Sequence[str]] = ("", 0.0, ())
+
+    def require(self, version: str | None) -> None:
+        """Make sure that the instance is of the version that is to answer.
+
+        Args:
+            version: The version that the query names; None for the live one.
+
+        Raises:
+            RefusedError: If the instance is of another version. Names an instance of the right one, if one is known.
+        """
+        own, config = self._instance.application.version, self._instance.application.config
+        wanted = version or self._instance.live_version or own
+        if wanted == own:
+            return
+        what = "is wanted" if version else "is live"
+        message = f"{wanted} of {config.name} {what}, and this is an instance of {own}"
+        raise RefusedError(Refusal(Reason.NOT_LIVE, message, self._server(f"{config.name}-{wanted}")))
+
+    def _server(self, group: str) -> str | None:
+        with self._lock:
+            known, until, servers = self._found
+            if known != group or time.monotonic() > until:
+                servers = self._asked(group)
+                self._found = group, time.monotonic() + _REMEMBERED_SECONDS, servers
+        return random.choice(servers) if servers else None  # noqa: S311 - any one will do
+
+    def _asked(self, group: str) -> Sequence[str]:
+        try:
+            return self._find(group)
+        except StreamsError as error:  # the version is named all the same
+            log.warning("instances of %s cannot be found: %s", group, error.message)
+            return ()

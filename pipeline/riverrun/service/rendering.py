@@ -1,0 +1,148 @@
+"""Converts keys and values between a store's bytes and the texts and JSON of an HTTP interface."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from riverrun.serde.api import shown_reader
+from riverrun.serde.serdes import without_odd_numbers
+from riverrun.state.api import StoreKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from riverrun.serde.api import Serde
+    from riverrun.state.api import StoreBuilder
+    from riverrun.worker.queries import Row
+
+
+def _boolean(text: str) -> bool:
+    if text not in {"true", "false"}:
+        message = f"{text!r} is neither true nor false"
+        raise ValueError(message)
+    return text == "true"
+
+
+_SHOWN = 200
+"""Greatest number of characters of a text in a message."""
+_TEXT_FORMS: Mapping[str, Callable[[str], Any]] = {
+    "string": str,
+    "short": int,
+    "integer": int,
+    "long": int,
+    "float": float,
+    "double": float,
+    "boolean": _boolean,
+    "uuid": uuid.UUID,
+}
+"""Parsers of keys of simple serdes from text; all other keys are base64url of their bytes, or JSON."""
+
+
+def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
+    """Return a key's bytes, as the store has them.
+
+    >>> from riverrun.serde.serdes import INTEGER
+    >>> key_bytes("258", INTEGER, is_base64=False).hex(), key_bytes("AAABAg", INTEGER, is_base64=True).hex()
+    ('00000102', '00000102')
+
+    Args:
+        text: The key as text.
+        serde: The store's serde of keys.
+        is_base64: Whether the text is base64url of the bytes; keys of serdes without a text form have to be.
+
+    Raises:
+        ValueError: If the text is not such a key.
+    """
+    read = _TEXT_FORMS.get(serde.name)
+    is_json = serde.name.startswith("json") and not is_base64
+    if not is_json and (read is None or is_base64):
+        return _checked(from_base64(text), text, serde)
+    try:
+        if is_json or read is None:
+            return serde.serialize(serde.deserialize(text.encode()))  # as the store would write it
+        return serde.serialize(read(text))
+    except Exception as error:
+        message = f"{shortened(text)} is no key of serde {serde.name}: {shortened(str(error))}"
+        raise ValueError(message) from error
+
+
+def prefix_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
+    """Return the first bytes of keys, with the arguments and errors of `key_bytes`. In base64url they need not be a key."""
+    return from_base64(text) if is_base64 else key_bytes(text, serde, is_base64=False)
+
+
+def _checked(data: bytes, text: str, serde: Serde[Any]) -> bytes:
+    try:
+        serde.deserialize(data)
+    except Exception as error:
+        message = f"{shortened(text)} is not the base64url of a key of serde {serde.name}: {shortened(str(error))}"
+        raise ValueError(message) from error
+    return data
+
+
+def shortened(text: str) -> str:
+    """Return a text for a message: quoted, and cut if it is long."""
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+
+
+def from_base64(text: str) -> bytes:
+    """Return the bytes of base64url.
+
+    Raises:
+        ValueError: If the text is not base64url.
+    """
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except ValueError as error:  # also of a character beyond ASCII
+        message = f"{shortened(text)} is not base64url: {error}"
+        raise ValueError(message) from error
+
+
+def row_object(row: Row, builder: StoreBuilder, *, is_raw: bool = False) -> dict[str, Any]:
+    """Return a row as JSON shows it: key, value, and its times.
+
+    Args:
+        row: The row.
+        builder: Its store.
+        is_raw: Whether key and value are shown as base64url of their bytes.
+    """
+    if is_raw:
+        shown: dict[str, Any] = {"key": _encoded(row.key), "value": _encoded(row.value)}
+    else:
+        shown = {"key": _plain_key(row.key, builder.key_serde), "value": _plain(row.value, builder.value_serde)}
+    if row.timestamp is not None:
+        shown["timestamp"] = row.timestamp
+    if row.start is not None and row.end is not None:
+        name = "session" if builder.kind is StoreKind.SESSION else "window"
+        shown[name] = {"start": row.start, "end": row.end}
+    return shown
+
+
+def _plain_key(data: bytes, serde: Serde[Any]) -> Any:
+    """Return a key as JSON can show it; one that has a text form alone, as `key_bytes` reads it."""
+    found = _plain(data, serde)
+    return next(iter(found.values())) if serde.name in _TEXT_FORMS and isinstance(found, dict) and found else found
+
+
+def _plain(data: bytes, serde: Serde[Any]) -> Any:
+    """Return a value as JSON can show it; otherwise base64url of its bytes."""
+    value = shown_reader(serde)(data)
+    if isinstance(value, bytes):
+        return _encoded(data)
+    try:
+        return without_odd_numbers(msgspec.to_builtins(value, str_keys=True))
+    except (TypeError, RecursionError):
+        return _encoded(data)
+
+
+def _encoded(data: bytes) -> dict[str, str]:
+    return {"base64": to_base64(data)}
+
+
+def to_base64(data: bytes) -> str:
+    """Return base64url of bytes, as `key_bytes` reads it."""
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")

@@ -1,0 +1,204 @@
+"""`POST /query`: answers SELECTs over the tables of an SQL application, from wherever their rows are."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+import msgspec
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from riverrun.decoders import json_decoder
+from riverrun.service.admission import POSITION, QUERY_PATH, ROLE, refused
+from riverrun.service.processes import Planned, QueryProcesses, QueryRefusedError
+from riverrun.service.reading import Bookmark, Rows, Wanted
+from riverrun.service.rendering import from_base64, shortened, to_base64
+from riverrun.state.api import StoreKind
+from riverrun.windows import MAX_TIME_MS
+from riverrun.worker.answers import MAX_ROWS
+from riverrun.worker.queries import KeyQuery, RangeQuery, SessionQuery, WindowQuery
+
+if TYPE_CHECKING:
+    from riverrun.hosting.application import Application
+    from riverrun.service.processes import QueryProcess
+    from riverrun.service.reading import LiveVersion, StoreReader
+    from riverrun.state.api import StoreBuilder
+    from riverrun.worker.queries import Query as StoreQuery
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Statement(BaseModel):
+    """The body of a query."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sql: str = Field(description="A SELECT.")
+    page: str | None = Field(None, description="`next` of the page before.")
+
+
+def sql_router(
+    application: Application, reader: StoreReader, live: LiveVersion, queries: QueryProcesses | None
+) -> APIRouter:
+    """Return the route that answers statements.
+
+    Args:
+        application: The application that runs.
+        reader: Reads its stores.
+        live: Leaves queries to the live version.
+        queries: Compute its queries; None if its topology is not a file of statements.
+    """
+    router = APIRouter()
+
+    @router.post(QUERY_PATH)
+    def query(
+        statement: Statement,
+        stale: Annotated[bool, Query()] = False,  # noqa: FBT002 - FastAPI reads it by its name
+        version: Annotated[str | None, Query()] = None,
+    ) -> Response:
+        """Return the rows of the SELECT statement in the body, from the stores of an SQL application."""
+        if queries is None:
+            return refused("bad-statement", f"The topology of {application.id} is no file of statements", 400)
+        live.require(version)
+        began = time.monotonic()
+        until = began + queries.seconds
+        try:
+            with queries.process(until) as process:
+                planned = process.plan(statement.sql, until)
+                pull = _Pull(reader, planned, until, allows_standby=stale)
+                return _answer(pull, statement, process, began)
+        except QueryRefusedError as error:
+            return refused(error.error, error.message, error.status)
+
+    return router
+
+
+def query_processes(application: Application) -> QueryProcesses | None:
+    """Return the processes that compute an application's queries; None if its topology is not a file of statements."""
+    path = application.config.topology_of(application.version)
+    return QueryProcesses(application) if isinstance(path, str) and path.endswith(".sql") else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """The beginning of the next page: index of the key, place in the store, and number of rows still allowed."""
+
+    number: int
+    left: int | None
+    bookmark: str | None = None
+
+    def __str__(self) -> str:
+        return to_base64(msgspec.json.encode((self.number, self.left, self.bookmark)))
+
+    @classmethod
+    def parse(cls, text: str) -> _Mark:
+        try:
+            found = cls(*json_decoder(tuple[_Count, _Count | None, str | None]).decode(from_base64(text)))
+        except (ValueError, msgspec.MsgspecError) as error:
+            message = f"{shortened(text)} is not the `next` of a page"
+            raise ValueError(message) from error
+        return found
+
+
+def _answer(pull: _Pull, statement: Statement, process: QueryProcess, began: float) -> Response:
+    """Return a page: the rows among a limited number of the store's entries, or fewer where the query ends.
+
+    A page also ends after half of the time for a query.
+    """
+    planned = pull.planned
+    mark: _Mark | None = _Mark(0, planned.limit) if statement.page is None else _Mark.parse(statement.page)
+    rows: list[bytes] = []
+    positions: list[str] = []
+    roles: set[str] = set()
+    looked_at = 0
+    half = (began + pull.until) / 2
+    while mark is not None and looked_at < MAX_ROWS and mark.left != 0 and (not looked_at or time.monotonic() < half):
+        found = pull.read(mark, MAX_ROWS - looked_at)
+        looked_at += max(len(found.rows), 1)
+        made = process.rows(found.rows, mark.left, statement.sql, pull.until) if found.rows else []
+        rows += made
+        positions.append(found.position)
+        roles.add(found.role)
+        mark = pull.following(mark, found, len(made))
+    following = None if mark is None or mark.left == 0 else str(mark)
+    columns = [{"name": name, "type": type_} for name, type_ in planned.columns]
+    headers = {POSITION: ",".join(filter(None, positions)), ROLE: "standby" if "standby" in roles else "active"}
+    body = {"columns": columns, "rows": msgspec.Raw(b"[" + b",".join(rows) + b"]"), "next": following}
+    return Response(msgspec.json.encode(body), headers=headers, media_type="application/json")
+
+
+class _Pull:
+    """Reads the rows of a query from its store.
+
+    Args:
+        reader: Reads stores.
+        planned: The query.
+        until: When all is read (`time.monotonic`).
+        allows_standby: Whether a standby's answer, which may be old, will do.
+    """
+
+    def __init__(self, reader: StoreReader, planned: Planned, until: float, *, allows_standby: bool) -> None:
+        self.planned = planned
+        self.until = until
+        self._reader = reader
+        self._place = reader.place(planned.store)
+        self._allows_standby = allows_standby
+        self._keys: tuple[bytes | None, ...] = (None,) if planned.keys is None else planned.keys
+
+    def read(self, mark: _Mark, limit: int) -> Rows:
+        """Return the next entries of the store.
+
+        Raises:
+            RefusedError: If a partition of the store cannot answer.
+            ValueError: If the mark is of another query.
+        """
+        if mark.number >= max(len(self._keys), 1):
+            message = "The page is of another query"
+            raise ValueError(message)
+        if not self._keys:
+            return Rows([], None, "", "active")
+        key = self._keys[mark.number]
+        bookmark = Bookmark.parse(mark.bookmark) if mark.bookmark else None
+        return self._reader.read(self._wanted(key, limit), self._place.partitions_of(key), bookmark)
+
+    def following(self, mark: _Mark, found: Rows, rows: int) -> _Mark | None:
+        """Return where the next page begins; None if this was the last."""
+        left = None if mark.left is None else mark.left - rows
+        if found.next is not None:
+            return _Mark(mark.number, left, str(found.next))
+        return _Mark(mark.number + 1, left) if mark.number + 1 < len(self._keys) else None
+
+    def _wanted(self, key: bytes | None, limit: int) -> Wanted:
+        builder = self._place.builder
+        query, params = _question(builder, self.planned, key)
+        path = f"/stores/{quote(builder.name, safe='')}" + ("" if key is None else f"/{to_base64(key)}")
+        params |= {"format": "base64", "raw": "true", "stale": str(self._allows_standby).lower()}
+        return Wanted(
+            self._place,
+            query,
+            path,
+            params,
+            limit,
+            allows_standby=self._allows_standby,
+            is_raw=True,
+            until=self.until,
+        )
+
+
+def _question(builder: StoreBuilder, planned: Planned, key: bytes | None) -> tuple[StoreQuery, dict[str, str]]:
+    """Return the query of each partition of a store, and the parameters that ask another instance for it."""
+    lower, upper = (key, key) if key is not None else (planned.lower, planned.upper)
+    bounds = {"from": lower, "to": upper} if key is None else {}
+    params = {name: to_base64(each) for name, each in bounds.items() if each is not None}
+    if builder.kind in {StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE}:
+        return (RangeQuery(lower, upper) if key is None else KeyQuery(key)), params
+    if planned.time_from:
+        params["time_from"] = str(planned.time_from)
+    if planned.time_to < MAX_TIME_MS:
+        params["time_to"] = str(planned.time_to)
+    if builder.kind is StoreKind.SESSION:
+        return SessionQuery(key, planned.time_from, planned.time_to), params
+    return WindowQuery(lower, upper, planned.time_from, planned.time_to), params

@@ -1,0 +1,293 @@
+"""Runs one task of a dry run without committing; its outputs and its state can be read afterwards. Imports no pyspark.
+
+The task works in a temporary directory of its own. It makes no producer, so it fences no other task and writes nothing to
+Kafka. It reads and spills its inputs as a bounded run does, slice by slice; outputs move to a file if they take much memory.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from bisect import bisect_right
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from riverrun.errors import RangeError
+from riverrun.hosting.inputs import committed_ids
+from riverrun.hosting.local_state import open_backend
+from riverrun.hosting.process import SystemClock, collect_rarely
+from riverrun.hosting.snapshots import open_snapshot
+from riverrun.hosting.standby_tasks import open_global_state
+from riverrun.hosting.task_start import TaskStart
+from riverrun.partitioning import partition_for
+from riverrun.records import TopicPartition
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import Task
+from riverrun.spark.tasks.inputs import Inputs, check_wall_clock, punctuate_wall_clock
+from riverrun.spark.tasks.reporting import reporting
+from riverrun.spark.tasks.spilling import WriterMerge
+from riverrun.spark.tasks.work import connected_here, require_same_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from riverrun.hosting.application import Application
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin
+    from riverrun.records import Headers, OffsetRange, RawFields, TaskId
+    from riverrun.spark.tasks.work import Job
+    from riverrun.state.api import StateBackend
+    from riverrun.topology.topology import Topology
+
+_BATCH = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class DryTask:
+    """One task's part of a dry run, for the outputs of an application or for a store at a point in the past.
+
+    Args:
+        job: The application.
+        task_id: The task.
+        slices: Per slice, the offsets to process of each input; of internal topics, those of the records already there.
+        committed: Per input the offset and the metadata (times) that it begins with, as if committed.
+        restores: Whether it begins with the application's state; `committed` must equal the committed offsets then.
+        snapshot: Name of the snapshot that it begins with. With neither, it begins with no state.
+        readers: The sub-topology of the run that reads each of the application's own topics, by full name. Records for
+            its other own topics are dropped.
+        is_public: Whether to keep the records that a real run would write to public topics.
+        turn: Number of its level.
+    """
+
+    job: Job
+    task_id: TaskId
+    slices: tuple[Mapping[TopicPartition, OffsetRange], ...]
+    committed: Mapping[TopicPartition, tuple[int, str]]
+    restores: bool
+    snapshot: str | None
+    readers: Mapping[str, int]
+    is_public: bool
+    turn: int = 0
+
+
+class Handed(NamedTuple):
+    """A record that a task of the level above would have sent, with its slice."""
+
+    slice: int
+    tp: TopicPartition
+    writer: TaskId
+    fields: RawFields
+
+
+class Inbox:
+    """Records that the level above would have sent to a task; the task takes them slice by slice, in order.
+
+    Args:
+        records: Records by slice; within a slice, those of an input and writer are in sending order.
+    """
+
+    def __init__(self, records: Iterator[Handed]) -> None:
+        """Read the first record."""
+        self._records = records
+        self._next = next(records, None)
+
+    def has(self, number: int) -> bool:
+        """Return whether records of a slice are left."""
+        return self._next is not None and self._next.slice == number
+
+    def take(self, number: int) -> Iterator[tuple[TopicPartition, TaskId, list[RawFields]]]:
+        """Yield the records of a slice, in batches of an input and writer."""
+        while self._next is not None and self._next.slice == number:
+            _, tp, writer, first = self._next
+            batch, self._next = [first], None
+            for record in self._records:
+                if len(batch) == _BATCH or record[:3] != (number, tp, writer):
+                    self._next = record
+                    break
+                batch.append(record.fields)
+            yield tp, writer, batch
+
+
+class Outbox:
+    """A collector that keeps the records sent, spilling them beyond a memory limit; a context that removes its file at the end.
+
+    Args:
+        runs: The place where records are kept.
+        dry_task: The task, which says which records to keep.
+        counts: Partition counts of the application's own topics; those of other topics are looked up.
+        admin: Client for requests to the brokers.
+    """
+
+    def __init__(self, runs: WriterMerge, dry_task: DryTask, counts: Mapping[str, int], admin: Admin) -> None:
+        self._runs = runs
+        self._readers = dry_task.readers
+        self._is_public = dry_task.is_public
+        self._own = frozenset(counts)
+        self._counts = dict(counts)
+        self._admin = admin
+        self._sent = 0
+        self._slice_ends: list[int] = []
+        self._batches: dict[TopicPartition, list[RawFields]] = {}
+
+    def __enter__(self) -> Self:
+        """Return this collector, still empty."""
+        self._runs.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Drop the records."""
+        self._runs.__exit__()
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        """Keep a record with the partition that Kafka's producers would choose; -1 if they choose freely (no key)."""
+        is_own = topic in self._own
+        if topic not in self._readers if is_own else not self._is_public:
+            return
+        if partition is None and key is not None:
+            partition = partition_for(key, self.partitions(topic))
+        elif partition is None:
+            partition = 0 if is_own else -1
+        batch = self._batches.setdefault(TopicPartition(topic, partition), [])
+        batch.append((key, value, timestamp, self._sent, headers))
+        self._sent += 1
+        if self._sent % _BATCH == 0:
+            self._keep()
+
+    def partitions(self, topic: str) -> int:
+        """Return a topic's partition count: as given for own topics, which may not exist yet; else asked once per topic."""
+        if topic not in self._counts:
+            self._admin.require([topic], "are written to")
+            self._counts |= self._admin.partitions([topic])
+        return self._counts[topic]
+
+    def end_slice(self) -> None:
+        """Begin the next slice: records sent from now on belong to it."""
+        self._slice_ends.append(self._sent)
+
+    def slice_of(self, position: int) -> int:
+        """Return the slice in which a record was sent, given its number among all records."""
+        return bisect_right(self._slice_ends, position)
+
+    def records(self) -> Iterator[tuple[TopicPartition, list[RawFields]]]:
+        """Yield all records by topic and partition (-1: any), in batches; a record's offset is its number among all."""
+        self._keep()
+        for tp, batches in self._runs.merged():
+            for batch in batches:
+                yield tp, batch
+
+    def _keep(self) -> None:
+        for tp, batch in self._batches.items():
+            self._runs.add(tp, batch, may_be_packs=False)  # its headers are the user's
+        self._batches.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTask:
+    """A task that has done its part.
+
+    Args:
+        application: The application, with its state in the task's directory.
+        outputs: The records that the task would have sent.
+        state: Its state.
+    """
+
+    application: Application
+    outputs: Outbox
+    state: StateBackend
+
+
+@contextmanager
+def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -> Iterator[FinishedTask]:
+    """Provide a task that has done its part; leaving the context removes its state and outputs.
+
+    Args:
+        dry_task: The work.
+        inbox: Records that the level above would have sent to it.
+        build: Builds the topology in this process.
+
+    Raises:
+        RangeError: If the application commits during the run, so that its state no longer belongs to the start of the range.
+        SnapshotError: If the snapshot has been deleted, or is damaged.
+        RecordError: If a record cannot be handled.
+        StateError: If there is no place to spill to.
+        BrokerError: If brokers do not answer.
+    """
+    collect_rarely()
+    job = dry_task.job
+    connected, clock = connected_here(job, build), SystemClock()
+    layout = connected.layout
+    counts = {topic.name: topic.partitions for topic in layout.internal_topics}
+    repartitions = frozenset(topic.name for topic in layout.repartition_topics)
+    with ExitStack() as opened:
+        directory = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="riverrun-dry-run-")))
+        connected = connected.in_directory(directory)
+        application = connected.application
+        runs = WriterMerge(directory, application.config.streams.bounded_buffer_max_bytes)
+        outputs = opened.enter_context(Outbox(runs, dry_task, counts, connected.admin))
+        global_state = open_global_state(connected, clock, job.global_ends)
+        start = TaskStart(connected, dry_task.task_id, clock)
+        opened.callback(start.close)
+        state = _open_state(dry_task, application, start)
+        ports = Ports(outputs, state, clock, global_state.stores)
+        if dry_task.restores:
+            task = start.restore(lambda: start.prepare(ports))
+            _check_committed(dry_task, connected)
+        else:
+            task = Task(application.task_spec(dry_task.task_id, layout.tasks[dry_task.task_id]), ports)
+        opened.callback(task.close)
+        task.start({tp: dry_task.committed[tp] for tp in task.spec.inputs if tp in dry_task.committed})
+        check_wall_clock(application, task)
+        read: list[Inputs] = []
+        opened.enter_context(
+            reporting(
+                connected.admin,
+                job.progress,
+                layout.tasks[dry_task.task_id],
+                dry_task.turn,
+                lambda: sum(each.handed for each in read),
+            )
+        )
+        for number, ranges in enumerate(dry_task.slices):
+            if inbox.has(number) or any(wanted.size for wanted in ranges.values()):
+                with Inputs(connected, ranges, repartitions) as inputs:
+                    read.append(inputs)
+                    inputs.feed(task, inbox.take(number))
+                    task.process_all()
+                punctuate_wall_clock(application, task)
+                task.prepare_commit()  # forwards updates that caches hold back
+                task.post_commit({})
+            outputs.end_slice()
+        require_same_topics(job, connected, committed_ids(dry_task.committed, connected.id))
+        yield FinishedTask(application, outputs, state)
+
+
+def _open_state(dry_task: DryTask, application: Application, start: TaskStart) -> StateBackend:
+    """Make the state that the task begins with, in an empty directory."""
+    task_id = dry_task.task_id
+    if dry_task.snapshot is not None:
+        start.backend = open_snapshot(application, task_id, dry_task.snapshot)
+    elif dry_task.restores:
+        start.begin()
+    else:
+        directory = application.directory / str(task_id)
+        start.backend = open_backend(application.sub_topology(task_id.sub_topology), directory)
+    assert start.backend is not None  # noqa: S101 - opened above
+    return start.backend
+
+
+def _check_committed(dry_task: DryTask, connected: ConnectedApplication) -> None:
+    """Refuse state that does not belong to the start of the range."""
+    inputs = {tp for ranges in dry_task.slices for tp in ranges}
+    for tp, found in connected.committed(inputs).items():
+        if found != dry_task.committed.get(tp):  # within a pack only the metadata differ
+            message = f"{connected.id} went on to offset {found.offset} of {tp} during the dry run"
+            raise RangeError(message, hint="Stop its worker, or wait for the run that goes on, and try again.")

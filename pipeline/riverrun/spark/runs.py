@@ -1,0 +1,304 @@
+"""The record of bounded runs: their users, times, ranges and outcomes, kept in a compacted topic."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from riverrun.config.secrets import redacted
+from riverrun.decoders import Line, Name, Natural, Time, UnreadableError, Word, foreign_decoder, why_unreadable
+from riverrun.errors import BrokerError, RangeError
+from riverrun.hosting.control_topic import ControlTopic, readable
+from riverrun.hosting.ownership import group_of, hosts_in
+from riverrun.hosting.process import SystemClock
+from riverrun.records import OffsetRange, TopicPartition
+from riverrun.spark.ranges import RunRange
+from riverrun.spark.unfinished import Begun
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from riverrun.hosting.application import Application
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.hosting.ownership import SoleHost
+    from riverrun.kafka.admin import Admin
+    from riverrun.spark.tasks.work import TaskResult
+
+log = logging.getLogger(__name__)
+
+RUNS_TOPIC = "riverrun-runs"
+RUNS_KEPT = 200
+"""Number of runs kept for each version of an application; older ones are deleted."""
+
+RUNNING, DONE, FAILED, DIED = "running", "done", "failed", "died"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One bounded run.
+
+    Args:
+        id: Identifies it; ids sort by time.
+        app: Name of the application.
+        version: Version of the application.
+        by: The user who started it.
+        started_ms: Start, ms since the epoch.
+        range: The range to process, as text; a run can be repeated with it.
+        state: `running`, `done`, `failed`, or `died` if it is no longer alive and never reported its end.
+        ended_ms: End, ms since the epoch; None while it runs.
+        slices: Number of slices.
+        records_in: Records read from the application's inputs.
+        records_out: Records written to public topics.
+        dropped: Records not processed, by reason.
+        restored: Records restored from changelogs.
+        totals: Totals of processors' sensors.
+        snapshots: Newest snapshot by task.
+        committed: Per input, repartition topics included, the offset and the metadata committed at its end. Empty if it left no
+            snapshots, or another host has continued.
+        error: The error that it failed with.
+        outputs_before: End offset of each partition of its public topics when it began, before it wrote.
+        outputs_after: Those when it ended; empty while it runs, or if it died.
+    """
+
+    id: Word
+    app: Name
+    version: Name
+    by: Line
+    started_ms: Time
+    range: str
+    state: Word = RUNNING
+    ended_ms: Time | None = None
+    slices: Natural = 0
+    records_in: Natural = 0
+    records_out: Natural = 0
+    dropped: dict[str, Natural] = field(default_factory=dict)
+    restored: Natural = 0
+    totals: dict[str, float] = field(default_factory=dict)
+    snapshots: dict[Word, Name] = field(default_factory=dict)
+    committed: dict[str, tuple[Natural, str]] = field(default_factory=dict)
+    error: str | None = None
+    outputs_before: dict[str, Natural] = field(default_factory=dict)
+    outputs_after: dict[str, Natural] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name that the record is kept under."""
+        return f"{self.app}/{self.version}/{self.id}"
+
+
+_record = foreign_decoder(RunRecord)
+
+
+def _run(data: bytes) -> RunRecord:
+    """Decode a record of a run.
+
+    Raises:
+        UnreadableError: If it is not one.
+    """
+    run = _record(data)
+    try:
+        RunRange.parse(run.range)
+        for name in (*run.committed, *run.outputs_before, *run.outputs_after):
+            TopicPartition.parse(name)
+    except (RangeError, ValueError) as error:
+        raise UnreadableError(why_unreadable(error)) from error
+    return run
+
+
+class RunLog:
+    """Writes and lists the records of runs.
+
+    Args:
+        admin: Client for requests to the brokers.
+    """
+
+    def __init__(self, admin: Admin) -> None:
+        """Open the record of runs; its topic is created when the first run is recorded."""
+        self._admin = admin
+        self._topic = ControlTopic(admin, RUNS_TOPIC)
+
+    def runs(self, app: str | None = None) -> list[RunRecord]:
+        """Return the runs of an application, of all its versions, latest first.
+
+        Args:
+            app: Its name; left out, the runs of all applications are returned.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        notes = self._topic.read()
+        named = {
+            name: value for name, value in notes.items() if name[:1] != "/" and app in {None, name.partition("/")[0]}
+        }
+        found = [run for run in readable(RUNS_TOPIC, named, _run) if run.name in named]
+        open_ids = {f"{run.app}-{run.version}" for run in found if run.state == RUNNING}
+        living = {host.id for open_id in open_ids for host in self._living(open_id)}
+        return [_with_end(run, living) for run in sorted(found, key=lambda run: run.id, reverse=True)]
+
+    def _living(self, application_id: str) -> tuple[SoleHost, ...]:
+        """Return the live hosts that process alone; one that died counts as alive for a session timeout."""
+        return hosts_in(self._admin.group(group_of(application_id)).members)
+
+    def written_by(self, app: str, version: str, by: str) -> list[tuple[RunRecord, dict[str, RunRange]]]:
+        """Return what runs of one author wrote: each run that wrote something, earliest first, with ranges by topic.
+
+        The range of a partition lies between its ends before and after the run. It may contain records that other applications
+        write to the topic while the run lasts. The range of a run that died ends where the next one began.
+
+        Args:
+            app: Name of the application.
+            version: Version of the application.
+            by: The author.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        runs = [run for run in reversed(self.runs(app)) if run.version == version]
+        found = []
+        for number, run in enumerate(runs):
+            if run.by != by or not run.outputs_before:
+                continue
+            later = (each.outputs_before for each in runs[number + 1 :] if each.outputs_before)
+            after = run.outputs_after or next(later, {}) or self._ends(run)
+            ranges = _written(run.outputs_before, after)
+            if ranges:
+                found.append((run, ranges))
+        return found
+
+    def _ends(self, run: RunRecord) -> dict[str, int]:
+        ends = self._admin.written_offsets(map(TopicPartition.parse, run.outputs_before))
+        return {str(tp): end for tp, end in ends.items()}
+
+    def started(self, connected: ConnectedApplication, run_range: RunRange, host: SoleHost) -> RunRecord:
+        """Record the start of a run.
+
+        Args:
+            connected: The application.
+            run_range: The range that it processes.
+            host: The place among hosts that the run occupies while it is alive.
+        """
+        application = connected.application
+        name, version, ends = application.config.name, application.version, ends_of_outputs(connected)
+        run = RunRecord(host.id, name, version, host.by, host.since_ms, str(run_range), outputs_before=ends)
+        self._put(run)
+        return run
+
+    def ended(
+        self,
+        run: RunRecord,
+        slices: int,
+        result: TaskResult,
+        snapshots: Mapping[str, str],
+        committed: Mapping[str, tuple[int, str]],
+        outputs: Mapping[str, int],
+    ) -> None:
+        """Record the results of a run, and delete the oldest records."""
+        self._end(
+            run,
+            state=DONE,
+            slices=slices,
+            records_in=result.read,
+            records_out=result.published,
+            dropped=dict(result.dropped),
+            restored=result.restored,
+            totals=dict(result.totals),
+            snapshots=dict(snapshots),
+            committed=dict(committed),
+            outputs_after=dict(outputs),
+        )
+
+    def failed(self, run: RunRecord, error: BaseException, outputs: Mapping[str, int]) -> None:
+        """Record the error that a run failed with, and where its outputs end; empty if that is not known."""
+        what = "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+        self._end(run, state=FAILED, error=redacted(what), outputs_after=dict(outputs))
+
+    def begin(self, application: Application, begun: Begun) -> None:
+        """Note the work that a run is about to begin.
+
+        Raises:
+            BrokerError: If brokers refuse or do not answer.
+        """
+        self._topic.put({_begun_name(application.config.name, application.version): begun.encode()})
+
+    def begun(self, application: Application) -> Begun | None:
+        """Return the work begun since the last finished run; None if there is none.
+
+        Raises:
+            RangeError: If the note of it cannot be read.
+            BrokerError: If brokers do not answer.
+        """
+        name = _begun_name(application.config.name, application.version)
+        found = self._topic.read().get(name)
+        try:
+            return None if found is None else Begun.decode(found)
+        except UnreadableError as error:
+            message = f"Record {name} of topic {RUNS_TOPIC}, of what a run has begun, cannot be read: {error}"
+            hint = "Was it written by a newer version of Riverrun? Then run with that one. Workers can go on, too."
+            raise RangeError(message, hint=hint) from error
+
+    def _end(self, run: RunRecord, **changes: object) -> None:
+        self._put(replace(run, ended_ms=SystemClock().now_ms(), **changes))  # type: ignore[arg-type] # fields of the record
+
+    def _put(self, run: RunRecord) -> None:
+        """Write a record. Errors are logged: a run does not fail because its record cannot be written."""
+        try:
+            values: dict[str, bytes | None] = {run.name: msgspec.json.encode(asdict(run))}
+            if run.state != RUNNING:
+                older = sorted(name for name in self._topic.read() if name.startswith(f"{run.app}/{run.version}/"))
+                values |= dict.fromkeys(older[:-RUNS_KEPT])
+            if run.state == DONE:
+                values[_begun_name(run.app, run.version)] = None
+            self._topic.put(values)
+        except BrokerError as error:
+            log.warning("the run of %s is not recorded: %s", run.app, error.message)
+
+
+def committed_at_end(connected: ConnectedApplication, run_range: RunRange) -> dict[str, tuple[int, str]]:
+    """Return the committed offset and metadata of all inputs at the end of a run; empty if another host has continued.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    committed = connected.committed()
+    for tp, wanted in run_range.ranges.items():
+        if (committed[tp].offset if tp in committed else 0) != wanted.end:
+            return {}
+    return {str(tp): (found.offset, found.metadata) for tp, found in committed.items()}
+
+
+def ends_of_outputs(connected: ConnectedApplication) -> dict[str, int]:
+    """Return the end offset of each partition of the topics that an application writes to.
+
+    A version that is not live writes to staging topics. Records that are not committed yet count as well: brokers acknowledge a
+    commit before readers of committed records see it, and transactions of other applications may be open.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    admin, published = connected.admin, connected.application.published or {}
+    counts = admin.partitions({published.get(topic, topic) for topic in connected.topology.sink_topics})
+    ends = admin.written_offsets(TopicPartition(topic, n) for topic, count in counts.items() for n in range(count))
+    return {str(tp): end for tp, end in sorted(ends.items())}
+
+
+def _written(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, RunRange]:
+    """Return by topic the ranges between two ends; without partitions that have not grown."""
+    found: dict[str, dict[TopicPartition, OffsetRange]] = {}
+    for name, end in after.items():
+        tp, start = TopicPartition.parse(name), before.get(name, 0)
+        if end > start:
+            found.setdefault(tp.topic, {})[tp] = OffsetRange(start, end)
+    return {topic: RunRange(ranges) for topic, ranges in found.items()}
+
+
+def _begun_name(app: str, version: str) -> str:
+    """Return the name that begun work is kept under; no application's name begins like this."""
+    return f"/begun/{app}/{version}"
+
+
+def _with_end(run: RunRecord, living: Collection[str]) -> RunRecord:
+    """Return a run with its known state: one that is not alive and has not reported its end has died."""
+    return replace(run, state=DIED) if run.state == RUNNING and run.id not in living else run

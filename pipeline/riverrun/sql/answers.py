@@ -1,0 +1,338 @@
+"""Pull queries: SELECTs over a stored table, and the parts of its store that they read.
+
+INSERT INTO ... VALUES: converts a row of constants to a record of a source.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from riverrun.sql.coercion import TIMES, is_widening
+from riverrun.sql.expressions import Compiler, Field, function_of, predicate_of, start_of
+from riverrun.sql.operators import cast, partial_timestamp, value_or_null
+from riverrun.sql.planning.queries import checked, outputs_of
+from riverrun.sql.planning.relations import Relation
+from riverrun.sql.statements import SqlError, nearest
+from riverrun.sql.types import Primitive
+from riverrun.sql.values import shown
+from riverrun.windows import MAX_TIME_MS, Windowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from riverrun.sql.catalog import Catalog, Source, StoredTable
+    from riverrun.sql.commands import InsertValues, Select
+    from riverrun.sql.statements import Query
+    from riverrun.sql.types import Columns, SqlType
+    from riverrun.windows import Window
+
+
+@dataclass(frozen=True, slots=True)
+class InsertedRow:
+    """A row for the topic of a source.
+
+    Args:
+        source: The source.
+        key: The values of the key's columns; None without a key.
+        value: The other values.
+        timestamp: Event time, ms; None for the present.
+    """
+
+    source: Source
+    key: tuple[Any, ...] | None
+    value: tuple[Any, ...] | None
+    timestamp: int | None
+
+
+def inserted_row(command: InsertValues, catalog: Catalog) -> InsertedRow:
+    """Return the row of a command.
+
+    Raises:
+        SqlError: If a name does not exist, a value has a wrong type, or the source takes no values.
+    """
+    source = catalog.find(command.name, command.start)
+    _check(source, command.start)
+    layout = source.layout
+    columns: dict[str, SqlType] = dict((*layout.key, *layout.value))
+    names = [name for name, _ in command.columns] or list(columns)
+    if len(names) != len(command.values):
+        message = f"Expected a value for each column. Expected: {', '.join(names)}. Got {len(command.values)} values"
+        raise SqlError(message, command.start)
+    for name, start in command.columns:
+        if name not in {*columns, "ROWTIME"}:
+            message = f"Column '{name}' cannot be resolved."
+            raise SqlError(message, start, hint=nearest(name, columns))
+    types = {**columns, "ROWTIME": Primitive.BIGINT}
+    given = {name: _value(node, name, types[name]) for name, node in zip(names, command.values, strict=True)}
+    key = _part(layout.key, given)
+    if source.is_table and (key is None or None in key):
+        message = f"A value for the primary key of table {source.name} is needed"
+        raise SqlError(message, command.start)
+    value = _part(layout.value, given)
+    stands_alone = not layout.wrapped or layout.value_format == "KAFKA"
+    return InsertedRow(source, key, None if stands_alone and value == (None,) else value, given.get("ROWTIME"))
+
+
+def _check(source: Source, start: int) -> None:
+    kind = "table" if source.is_table else "stream"
+    problem = None
+    if source.is_read_only:
+        problem = f"Cannot insert values into read-only {kind}: {source.name}"
+    elif source.layout.window is not None:
+        problem = f"Cannot insert values into windowed {kind}: {source.name}"
+    elif source.layout.headers:
+        problem = f"Cannot insert into {source.name} because it has header columns"
+    if problem:
+        raise SqlError(problem, start)
+
+
+def _part(columns: Columns, given: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Return the values of columns; None if there are no columns, or a key has no values at all."""
+    return tuple(given.get(name) for name, _ in columns) if columns else None
+
+
+def _value(node: exp.Expr, name: str, type_: SqlType) -> Any:
+    compiler = Compiler(())
+    code = compiler.code(node)
+    if code.type is None:
+        return None
+    convert = cast(code.type, type_)
+    is_text_of_time = code.type is Primitive.STRING and type_ in TIMES
+    if convert is None or not (code.type == type_ or is_widening(code.type, type_) or is_text_of_time):
+        message = f"Expected type {type_} for field {name} but got {code.type}"
+        raise SqlError(message, start_of(node))
+    (value,) = function_of(compiler, [code])(())
+    try:
+        return convert(value)
+    except (ValueError, ArithmeticError) as error:
+        message = f"{name} cannot be {value!r}: {error}"
+        raise SqlError(message, start_of(node)) from None
+
+
+_MAX_KEYS = 1000
+"""Greatest number of keys to look up; with more, tables are scanned."""
+_MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+    exp.EQ: exp.EQ,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """The part of a store that can contain rows of a query.
+
+    Args:
+        keys: The keys; None for all keys between the bounds.
+        lower: First key, for keys that are texts; None if there is no lower bound.
+        upper: Last key, for keys that are texts; None if there is no upper bound.
+        time_from: Earliest start of a window, ms.
+        time_to: Latest start of a window, ms.
+    """
+
+    keys: tuple[tuple[Any, ...], ...] | None = None
+    lower: str | None = None
+    upper: str | None = None
+    time_from: int = 0
+    time_to: int = MAX_TIME_MS
+
+
+@dataclass(frozen=True, slots=True)
+class PullQuery:
+    """A SELECT over a stored table.
+
+    Args:
+        table: The table in its store.
+        columns: Names and types of its rows.
+        sought: The part of the store to read.
+        limit: Greatest number of rows.
+    """
+
+    table: StoredTable
+    columns: Columns
+    sought: Sought
+    limit: int | None
+    _passes: Callable[[Any, Any], bool] = field(repr=False)
+    _make: Callable[[Any], Any] = field(repr=False)
+
+    def row(self, key: Any, value: Any, timestamp: int | None, window: Window | None) -> tuple[Any, ...] | None:
+        """Return a row of the result as JSON shows it; None if the entry of the store is no row of the result.
+
+        Args:
+            key: A key of the store.
+            value: The stored value.
+            timestamp: Time of its last update, ms.
+            window: Its window, if it has one that is not in the key.
+        """
+        if isinstance(key, Windowed):
+            key, window = key
+        row = self.table.row_of(key if window is None else Windowed(key, window), value)
+        if row is None:
+            return None
+        whole = (*row, *key, *(window or ()), timestamp)
+        if not self._passes(None, whole):
+            return None
+        types = (type_ for _, type_ in self.columns)
+        return tuple(shown(each, type_) for each, type_ in zip(self._make(whole), types, strict=True))
+
+
+def is_pull(select: Select, catalog: Catalog) -> bool:
+    """Return whether workers can answer a SELECT: it reads the current rows of one stored table, row by row."""
+    query = select.query
+    if select.follows or query.joins or query.group_by or query.partition_by or query.having or query.window:
+        return False
+    return catalog.find(query.source.name, query.source.start).stored is not None
+
+
+def pull_query(select: Select, catalog: Catalog) -> PullQuery:
+    """Return the pull query of a SELECT.
+
+    Raises:
+        SqlError: If it has a mistake, or is not a pull query (`is_pull`).
+    """
+    query = select.query
+    source = catalog.find(query.source.name, query.source.start)
+    if source.stored is None or not is_pull(select, catalog):
+        message = f"Workers answer a SELECT of one stored table, row by row, and not this one of {source.name}"
+        hint = "CREATE TABLE ... AS SELECT and CREATE SOURCE TABLE store a table; riverrun sql computes other queries."
+        raise SqlError(message, query.source.start, hint=hint)
+    fields = _fields(source, query.source.alias)
+    outputs = outputs_of(query, Relation(query.source.alias, fields, source.serdes()[0]))
+    compiler = Compiler(fields)
+    codes = [checked(compiler, each) for each in outputs]
+    columns = tuple((each.name, code.type or Primitive.STRING) for each, code in zip(outputs, codes, strict=True))
+    passes, sought = _condition(query, fields, source)
+    return PullQuery(source.stored, columns, sought, select.limit, passes, function_of(compiler, codes))
+
+
+def _fields(source: Source, alias: str) -> tuple[Field, ...]:
+    """Return the columns of a table's rows, in the order of `PullQuery.row`."""
+    layout = source.layout
+    values = [Field(name, type_, alias) for name, type_ in layout.value]
+    keys = [Field(name, type_, alias, is_key=True) for name, type_ in layout.key]
+    names = ("WINDOWSTART", "WINDOWEND") if layout.window else ()
+    bounds = [Field(name, Primitive.BIGINT, alias, is_key=True) for name in names]
+    return (*values, *keys, *bounds, Field("ROWTIME", Primitive.BIGINT, alias, is_pseudo=True))
+
+
+def _condition(query: Query, fields: Sequence[Field], source: Source) -> tuple[Callable[[Any, Any], bool], Sought]:
+    if query.where is None:
+        return lambda _key, _row: True, Sought()
+    compiler = Compiler(fields)
+    code = compiler.code(query.where)
+    if code.type is not Primitive.BOOLEAN:
+        message = f"Type error in WHERE expression: Should evaluate to boolean but is {code.type}."
+        raise SqlError(message, start_of(query.where))
+    return predicate_of(compiler, code), _sought(list(_tests(query.where)), source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """A comparison of a column with constants: any of them for `exp.EQ`, a single one for other operators."""
+
+    column: str
+    sign: type[exp.Expr]
+    constants: tuple[exp.Expr, ...]
+
+
+def _tests(node: exp.Expr) -> Iterator[_Test]:
+    """Yield tests that all rows must pass, without those that only the predicate can decide."""
+    if isinstance(node, exp.Paren):
+        yield from _tests(node.this)
+    elif isinstance(node, exp.And):
+        while isinstance(node, exp.And):  # any number of tests
+            yield from _tests(node.expression)
+            node = node.this
+        yield from _tests(node)
+    elif isinstance(node, exp.Between):
+        yield from _compared(node.this, exp.GTE, node.args["low"])
+        yield from _compared(node.this, exp.LTE, node.args["high"])
+    elif isinstance(node, exp.In):
+        yield from _compared(node.this, exp.EQ, *node.expressions)
+    elif type(node) in _MIRRORED:
+        yield from _compared(node.this, type(node), node.expression)
+        yield from _compared(node.expression, _MIRRORED[type(node)], node.this)
+
+
+def _compared(column: exp.Expr, sign: type[exp.Expr], *others: exp.Expr) -> Iterator[_Test]:
+    if isinstance(column, exp.Column) and not any(each.find(exp.Column) for each in others):
+        yield _Test(str(column.name), sign, others)
+
+
+def _sought(tests: Sequence[_Test], source: Source) -> Sought:
+    found = _keys(tests, source.layout.key)
+    lower, upper = _bounds(tests, source) if found is None else (None, None)
+    sought = Sought(found, lower, upper)
+    for test in tests:
+        sought = _within(sought, test, source.layout.window_ms)
+    return sought
+
+
+def _keys(tests: Sequence[_Test], columns: Columns) -> tuple[tuple[Any, ...], ...] | None:
+    """Return the keys that tests allow; None if they leave a column of the key open, or allow too many."""
+    choices = []
+    for name, type_ in columns:
+        equal = next((test for test in tests if test.column == name and test.sign is exp.EQ), None)
+        values = [] if equal is None else [_constant(each, type_) for each in equal.constants]
+        if not values or None in values:
+            return None
+        choices.append(list(dict.fromkeys(values)))
+    keys = tuple(itertools.islice(itertools.product(*choices), _MAX_KEYS + 1))
+    return keys if len(keys) <= _MAX_KEYS else None
+
+
+def _constant(node: exp.Expr, type_: SqlType) -> Any:
+    """Return a constant as a value of the column's type; None if it is unknown."""
+    compiler = Compiler(())
+    code = compiler.code(node)
+    convert = cast(code.type, type_)
+    if code.type is None or convert is None:
+        return None
+    (value,) = function_of(compiler, [code])(())
+    converted = value_or_null(lambda: convert(value))
+    is_alike = converted == value or type_ in TIMES
+    return converted if is_alike and converted.__hash__ is not None else None
+
+
+def _bounds(tests: Sequence[_Test], source: Source) -> tuple[str | None, str | None]:
+    """Return the bounds of text keys; only the format KAFKA orders their bytes like the texts."""
+    layout = source.layout
+    if layout.key_format != "KAFKA" or [type_ for _, type_ in layout.key] != [Primitive.STRING]:
+        return None, None
+    name = layout.key[0][0]
+    lower, upper = None, None
+    for test in tests:
+        value = _constant(test.constants[0], Primitive.STRING) if test.column == name else None
+        if value is not None and test.sign in {exp.GT, exp.GTE}:
+            lower = value if lower is None else max(lower, value)
+        elif value is not None and test.sign in {exp.LT, exp.LTE}:
+            upper = value if upper is None else min(upper, value)
+    return lower, upper
+
+
+def _within(sought: Sought, test: _Test, window_ms: int | None) -> Sought:
+    """Return the sought part within a test's bounds on windows; stores know sessions by start and by end."""
+    back_ms = {"WINDOWSTART": 0, "WINDOWEND": window_ms or 0}.get(test.column)
+    times = [_time(each) for each in test.constants]
+    if back_ms is None or None in times:
+        return sought
+    first, last = (limit(each for each in times if each is not None) - back_ms for limit in (min, max))
+    if test.sign in {exp.EQ, exp.GT, exp.GTE}:
+        sought = replace(sought, time_from=max(sought.time_from, first))
+    if test.sign in {exp.EQ, exp.LT, exp.LTE}:
+        sought = replace(sought, time_to=min(sought.time_to, max(last, 0)))
+    return sought
+
+
+def _time(node: exp.Expr) -> int | None:
+    if isinstance(node, exp.Literal) and node.is_string:
+        found: int | None = value_or_null(lambda: partial_timestamp(str(node.this)))
+        return found
+    value = _constant(node, Primitive.BIGINT)
+    return value if isinstance(value, int) else None

@@ -1,0 +1,347 @@
+"""Commands that inspect an application's statements and topics, as in ksqlDB's shell.
+
+Answers commands about statements: which sources and types there are, their columns, and their queries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sqlglot.errors import ParseError
+
+from riverrun.dsl.builder import StreamsBuilder
+from riverrun.sql.functions.registry import REGISTRY
+from riverrun.sql.planning.planner import Plan, columns_next_to
+from riverrun.sql.statement_parser import KsqlParser, parse
+from riverrun.sql.statements import CreateSource, CustomType, InsertInto, Ksql, SqlError, nearest, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sqlglot import exp
+
+    from riverrun.sql.catalog import Catalog, Source
+    from riverrun.sql.columns_file import Resolver
+    from riverrun.sql.functions.registry import Overload
+    from riverrun.sql.statements import Query, SetProperty, Statement
+
+PROPERTIES: Mapping[str, tuple[str, ...]] = {"auto.offset.reset": ("earliest", "latest")}
+"""The properties of SET, with their values."""
+KINDS = ("STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "TYPES")
+
+_HINT = (
+    "There are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES and SET; statements stand in the file."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """SHOW: lists everything of one kind."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """DESCRIBE: a stream or a table."""
+
+    name: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeFunction:
+    """DESCRIBE FUNCTION."""
+
+    name: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """EXPLAIN: a query, or the stream or table that a statement creates."""
+
+    query: Query | None
+    name: str | None
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Print:
+    """PRINT: records of a topic, from the beginning or new ones only, each `interval`th one, up to a `limit`."""
+
+    topic: str
+    from_beginning: bool
+    interval: int
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """SELECT: the current rows, or with EMIT CHANGES the changes as they happen, up to a `limit`; with its `text`."""
+
+    query: Query
+    follows: bool
+    limit: int | None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InsertValues:
+    """INSERT INTO ... VALUES, with names of columns and their places in the text; without names, all columns in order."""
+
+    name: str
+    columns: tuple[tuple[str, int], ...]
+    values: tuple[exp.Expr, ...]
+    start: int
+
+
+Command: TypeAlias = "Show | Describe | DescribeFunction | Explain | Print | Select | SetProperty | InsertValues"
+
+
+def parse_commands(text: str) -> list[Command]:
+    """Return the commands of a text, each with a semicolon at its end; the last one may lack it.
+
+    Raises:
+        SqlError: If a command has a mistake.
+    """
+    return _CommandParser(dialect=Ksql()).commands(text)
+
+
+class _CommandParser(KsqlParser):
+    def commands(self, text: str) -> list[Command]:
+        self.begin(text, words(text))
+        found: list[Command] = []
+        try:
+            while self._curr:
+                found.append(self._command())
+                if self._curr and not self.word(";"):
+                    message = f"Unexpected {self._curr.text!r}"
+                    raise self.fail(message)
+        except (ParseError, RecursionError) as error:
+            raise self.fail(str(error), self._prev) from None
+        return found
+
+    def _command(self) -> Command:
+        if self.word("SHOW") or self.word("LIST"):
+            return self._show()
+        if self.word("DESCRIBE"):
+            is_function = self.word("FUNCTION")
+            name, start = self.name()
+            self.word("EXTENDED")
+            return DescribeFunction(name, start) if is_function else Describe(name, start)
+        if self.word("EXPLAIN"):
+            return self._explain()
+        if self.word("PRINT"):
+            return self._print()
+        if self.is_next("SELECT"):
+            return self._select()
+        if self.word("INSERT", "INTO"):
+            return self._insert()
+        if self.is_next("SET", "UNSET"):
+            return _known(self.property_set())
+        message = f"A command begins with {self._curr.text!r}, which is not supported"
+        raise self.fail(
+            message,
+            hint=_HINT,
+        )
+
+    def _show(self) -> Show:
+        self.word("ALL")
+        kind, start = self.name()
+        if kind not in KINDS:
+            message = f"There is no SHOW {kind}"
+            raise SqlError(message, start, hint=nearest(kind, KINDS) or f"There are {', '.join(KINDS)}.")
+        self.word("EXTENDED")
+        return Show(kind)
+
+    def _explain(self) -> Explain:
+        start = self._curr.start if self._curr else len(self.sql)
+        if self.is_next("SELECT"):
+            return Explain(replace(self.query(), needs_key=False), None, start)
+        return Explain(None, self.name()[0], start)
+
+    def _print(self) -> Print:
+        token = self._curr
+        if token and token.token_type.name == "STRING":
+            topic = str(token.text)
+            self._advance()
+        else:
+            self.name()
+            topic = str(token.text)
+        from_beginning = self.word("FROM", "BEGINNING")
+        interval = self.number() if self.word("INTERVAL") or self.word("SAMPLE") else 1
+        limit = self.number() if self.word("LIMIT") else None
+        return Print(topic, from_beginning, max(interval, 1), limit)
+
+    def _insert(self) -> InsertValues:
+        name, start = self.name()
+        columns = self.listed(self.name) if self.word("(") else ()
+        if not self.word("VALUES"):
+            message = "INSERT INTO takes VALUES here"
+            raise self.fail(message, hint="INSERT INTO ... SELECT stands in the file.")
+        self.expect("(")
+        return InsertValues(name, tuple(columns), tuple(self.listed(self.expression_of)), start)
+
+    def _select(self) -> Select:
+        begin, start = self._index, self._curr.start
+        query = self.query()
+        follows = not query.is_final and any(each.text.upper() == "EMIT" for each in self._tokens[begin : self._index])
+        limit = self.number() if self.word("LIMIT") else None
+        return Select(query, follows or query.is_final, limit, self.sql[start : self._prev.end + 1])
+
+
+def _known(command: SetProperty) -> SetProperty:
+    """Return the command, if the property exists and has this value.
+
+    Raises:
+        SqlError: If it does not.
+    """
+    if command.name not in PROPERTIES:
+        message = f"There is no property '{command.name}' here"
+        raise SqlError(message, command.start, hint=nearest(command.name, PROPERTIES))
+    if command.value not in {None, *PROPERTIES[command.name]}:
+        message = f"'{command.name}' cannot be '{command.value}'"
+        raise SqlError(message, command.start, hint=f"It is {' or '.join(PROPERTIES[command.name])}.")
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rows, with the names of their columns."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """The statements of a file, and the sources that they declare and create."""
+
+    text: str
+    statements: tuple[Statement, ...]
+    catalog: Catalog
+    columns: Resolver
+
+    @classmethod
+    def of(
+        cls, text: str, file: str, builder: StreamsBuilder | None = None, columns: Resolver | None = None
+    ) -> Statements:
+        """Read statements.
+
+        Args:
+            text: The statements.
+            file: The file of the statements: for errors, and for the file of columns next to it.
+            builder: An empty builder; one without settings if left out.
+            columns: Finds the columns that statements leave to a schema registry; by default the file of columns.
+
+        Raises:
+            SqlError: If a statement has a mistake.
+        """
+        plan = Plan(builder or StreamsBuilder(), columns=columns or columns_next_to(file))
+        try:
+            found = parse(text)
+            plan.add_all(found)
+        except SqlError as error:
+            error.place(text, file)
+            raise
+        return cls(text, tuple(found), plan.catalog, plan.columns)
+
+    def answer(self, command: Show | Describe | DescribeFunction | Explain) -> Answer:
+        """Return the answer to a command.
+
+        Raises:
+            SqlError: If it names something that does not exist.
+        """
+        match command:
+            case Show():
+                return self._shown(command.kind)
+            case Describe():
+                return _described(self.catalog.find(command.name, command.start))
+            case DescribeFunction():
+                return _described_function(command)
+            case Explain():
+                return self._explained(command)
+
+    def _shown(self, kind: str) -> Answer:
+        sources = self.catalog.sources.values()
+        if kind == "TYPES":
+            return Answer(("Type Name", "Schema"), tuple(self._types()))
+        if kind == "QUERIES":
+            return Answer(("Statement", "Sink", "Sink Kafka Topic"), tuple(self._queries()))
+        if kind == "TOPICS":
+            return Answer(("Kafka Topic", "Sources"), tuple(_topics(sources)))
+        if kind == "FUNCTIONS":
+            return Answer(("Function Name", "Category"), tuple(_functions()))
+        rows = (
+            (each.name, each.topic, each.layout.key_format, each.layout.value_format, each.layout.window is not None)
+            for each in sources
+            if each.is_table == (kind == "TABLES")
+        )
+        title = "Table Name" if kind == "TABLES" else "Stream Name"
+        return Answer((title, "Kafka Topic", "Key Format", "Value Format", "Windowed"), tuple(rows))
+
+    def _types(self) -> Iterable[tuple[Any, ...]]:
+        """Return the custom types that remain after the last statement."""
+        found = {each.name: each.type for each in self.statements if isinstance(each, CustomType)}
+        return ((name, str(type_)) for name, type_ in sorted(found.items()) if type_ is not None)
+
+    def _queries(self) -> Iterable[tuple[Any, ...]]:
+        for each in self.statements:
+            if isinstance(each, InsertInto):
+                yield "INSERT INTO", each.name, self.catalog.sources[each.name].topic
+            elif isinstance(each, CreateSource) and each.query is not None and each.name in self.catalog.sources:
+                yield "CREATE AS SELECT", each.name, self.catalog.sources[each.name].topic
+
+    def _explained(self, command: Explain) -> Answer:
+        plan = Plan(StreamsBuilder(), self.catalog, columns=self.columns)
+        if command.query is not None:
+            plan.select(command.query, "shown")
+        else:
+            plan.add_all([self._making(command)])
+        return Answer(("Topology",), tuple((line,) for line in str(plan.builder.build().describe()).splitlines()))
+
+    def _making(self, command: Explain) -> Statement:
+        """Return the statement that creates a source; the source is forgotten, so that it can be created again."""
+        name = command.name or ""
+        made = [each for each in self.statements if isinstance(each, CreateSource) and each.query is not None]
+        found = [each for each in made if each.name == name]
+        if not found:
+            message = f"No statement makes {name} of a query"
+            raise SqlError(message, command.start, hint=nearest(name, [each.name for each in made]))
+        self.catalog.sources.pop(name, None)
+        return found[-1]
+
+
+def _topics(sources: Iterable[Source]) -> Iterable[tuple[Any, ...]]:
+    by_topic: dict[str, list[str]] = {}
+    for each in sources:
+        by_topic.setdefault(each.topic, []).append(each.name)
+    return ((topic, ", ".join(names)) for topic, names in sorted(by_topic.items()))
+
+
+def _functions() -> Iterable[tuple[str, str]]:
+    return sorted({(each.signature.name, each.theme) for each in _overloads()})
+
+
+def _overloads() -> list[Overload]:
+    return [each for overloads in REGISTRY.overloads.values() for each in overloads]
+
+
+def _described(source: Source) -> Answer:
+    role = "primary key" if source.is_table else "key"
+    rows: list[tuple[Any, ...]] = [(name, str(type_), role) for name, type_ in source.layout.key]
+    rows += [(name, str(type_), "") for name, type_ in source.layout.value]
+    rows += [(name, "", f"header {header}" if header else "headers") for name, header in source.layout.headers]
+    return Answer(("Field", "Type", "Role"), tuple(rows))
+
+
+def _described_function(command: DescribeFunction) -> Answer:
+    overloads = [each for each in _overloads() if each.signature.name == command.name]
+    if not overloads:
+        names: Sequence[str] = [name for name, _ in _functions()]
+        message = f"Can't find any functions with the name '{command.name}'"
+        raise SqlError(message, command.start, hint=nearest(command.name, names))
+    rows = tuple((each.signature.text, " ".join(each.description.split())) for each in overloads)
+    return Answer(("Variation", "Description"), rows)

@@ -1,1 +1,0 @@
-"""Aggregates: functions of the values of many rows."""

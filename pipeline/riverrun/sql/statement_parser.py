@@ -1,0 +1,353 @@
+"""Parses ksqlDB's statements and queries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.errors import ParseError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from riverrun.sql.expression_parser import ExpressionParser
+from riverrun.sql.statements import (
+    RESERVED,
+    Column,
+    CreateSource,
+    CustomType,
+    DropSource,
+    From,
+    InsertInto,
+    Item,
+    Join,
+    Ksql,
+    Query,
+    SetProperty,
+    SqlError,
+    Statement,
+    WindowClause,
+    nearest,
+    words,
+)
+
+UNITS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
+
+
+_LONGEST_MS = 999_999_999 * UNITS["DAY"]
+
+
+def checked_duration(duration_ms: int, start: int) -> int:
+    """Return a duration in ms.
+
+    Args:
+        duration_ms: The duration.
+        start: Offset of the place in the text.
+
+    Raises:
+        SqlError: If windows and joins cannot have it.
+    """
+    if duration_ms > _LONGEST_MS:
+        message = f"A duration of {duration_ms} ms is too long: there may be {_LONGEST_MS} ms"
+        raise SqlError(message, start)
+    return duration_ms
+
+
+class KsqlParser(ExpressionParser):
+    """Parses statements in order."""
+
+    def statements(self, text: str, tokens: list[Token]) -> list[Statement]:
+        """Return all statements of a text.
+
+        Raises:
+            SqlError: If there is a mistake.
+        """
+        self.begin(text, tokens)
+        found = []
+        try:
+            while self._curr:
+                found.append(self.statement())
+        except (ParseError, RecursionError) as error:
+            raise self.fail(str(error), self._prev) from None
+        return found
+
+    def statement(self) -> Statement:
+        """Take one statement, including the semicolon at its end."""
+        token = self._curr
+        if self.word("CREATE"):
+            found: Statement = self._create(token)
+        elif self.word("INSERT", "INTO"):
+            name, start = self.name()
+            properties = self._properties()
+            if properties:
+                message = "INSERT INTO ... WITH is not supported"
+                raise SqlError(message, start)
+            found = InsertInto(name, self.query(), start)
+        elif self.word("DROP"):
+            found = self._drop()
+        elif self.is_next("SET", "UNSET"):
+            found = self.property_set()
+        else:
+            message = f"Statement begins with {token.text!r}, which is not supported"
+            raise self.fail(message, hint="CREATE, INSERT INTO, DROP, SET and UNSET are.")
+        if self._curr and not self.word(";"):
+            message = f"Unexpected {self._curr.text!r}"
+            raise self.fail(message)
+        return found
+
+    def property_set(self) -> SetProperty:
+        """Take SET or UNSET."""
+        start, is_set = self._curr.start, self.word("SET")
+        if not is_set:
+            self.expect("UNSET")
+        name = self.setting()
+        if not is_set:
+            return SetProperty(name, None, start)
+        self.expect("=")
+        return SetProperty(name, self.setting(), start)
+
+    def setting(self) -> str:
+        """Take a quoted text."""
+        token = self._curr
+        if not token or token.token_type != TokenType.STRING:
+            message = "Expected a text in quotes"
+            raise self.fail(message)
+        self._advance()
+        return str(token.text)
+
+    def _drop(self) -> Statement:
+        if self.word("TYPE"):
+            exists = self.word("IF", "EXISTS")
+            name, start = self.name()
+            if self.custom_types.pop(name, None) is None and not exists:
+                message = f"Type {name} does not exist"
+                raise SqlError(message, start)
+            return CustomType(name, None)
+        is_table = self.word("TABLE")
+        if not is_table:
+            self.expect("STREAM")
+        exists = self.word("IF", "EXISTS")
+        name, start = self.name()
+        return DropSource(name, exists, start, is_table, self.word("DELETE", "TOPIC"))
+
+    def _create(self, token: Token) -> Statement:
+        replaces = self.word("OR", "REPLACE")
+        if self.word("TYPE"):
+            exists = self.word("IF", "NOT", "EXISTS")
+            name, start = self.name()
+            self.expect("AS")
+            if name in self.custom_types and not exists:
+                message = f"Cannot register custom type '{name}' since it is already registered"
+                raise SqlError(message, start)
+            self.custom_types[name] = self.sql_type()
+            return CustomType(name, self.custom_types[name])
+        is_read_only = self.word("SOURCE")
+        is_table = self.word("TABLE")
+        if not is_table:
+            self.expect("STREAM")
+        exists = self.word("IF", "NOT", "EXISTS")
+        name, start = self.name()
+        columns = self.listed(self._column) if self.word("(") else ()
+        properties = self._properties()
+        query = self.query() if self.word("AS") else None
+        if query is not None and columns:
+            message = "CREATE ... AS SELECT takes no columns: they are those of the query"
+            raise self.fail(message, token)
+        return CreateSource(
+            name=name,
+            is_table=is_table,
+            start=start,
+            columns=columns,
+            properties=properties,
+            query=query,
+            replaces=replaces,
+            if_not_exists=exists,
+            is_read_only=is_read_only,
+        )
+
+    def _column(self) -> Column:
+        name, _ = self.name()
+        type_ = self.sql_type()
+        if self.word("PRIMARY"):
+            self.expect("KEY")
+            return Column(name, type_, is_key=True, is_primary=True)
+        if self.word("KEY"):
+            return Column(name, type_, is_key=True)
+        if self.word("HEADERS"):
+            return Column(name, type_, header="")
+        if self.word("HEADER"):
+            self.expect("(")
+            header = self.setting()
+            self.expect(")")
+            return Column(name, type_, header=header)
+        return Column(name, type_)
+
+    def _properties(self) -> dict[str, Any]:
+        return dict(self.listed(self._property)) if self.word("WITH") and self._open() else {}
+
+    def _open(self) -> bool:
+        self.expect("(")
+        return True
+
+    def _property(self) -> tuple[str, Any]:
+        token = self._curr
+        name = self.setting().upper() if token and token.token_type == TokenType.STRING else self.name()[0].upper()
+        self.expect("=")
+        value = self.expression_of()
+        if isinstance(value, exp.Boolean):
+            return name, bool(value.this)
+        if isinstance(value, exp.Literal) and (value.is_string or str(value.this).isdecimal()):
+            return name, str(value.this) if value.is_string else int(str(value.this))
+        message = f"Property {name} takes a text, a whole number, or TRUE or FALSE"
+        raise self.fail(message, token)
+
+    # Queries
+
+    def query(self) -> Query:
+        """Take a SELECT."""
+        self.expect("SELECT")
+        items = [self._item()]
+        while self.word(","):
+            items.append(self._item())
+        self.expect("FROM")
+        source = self._from()
+        joins = []
+        while (join := self._join_clause()) is not None:
+            joins.append(join)
+        window = self._window_clause() if self.word("WINDOW") else None
+        where = self.expression_of() if self.word("WHERE") else None
+        partition_by = self._by("PARTITION") if self.word("PARTITION", "BY") else ()
+        group_by = self._by("GROUP") if self.word("GROUP", "BY") else ()
+        having = self.expression_of() if self.word("HAVING") else None
+        is_final = False
+        if self.word("EMIT"):
+            is_final = self.word("FINAL")
+            if not is_final:
+                self.expect("CHANGES")
+        return Query(
+            items=tuple(items),
+            source=source,
+            joins=tuple(joins),
+            window=window,
+            where=where,
+            partition_by=partition_by,
+            group_by=group_by,
+            having=having,
+            is_final=is_final,
+        )
+
+    def _by(self, what: str) -> tuple[exp.Expr, ...]:
+        if self.is_next("ROLLUP", "CUBE", "GROUPING"):
+            message = f"{self._curr.text} is not supported"
+            raise self.fail(message)
+        found = [self.expression_of()]
+        while self.word(","):
+            found.append(self.expression_of())
+        if len(found) == 1 and isinstance(found[0], exp.Tuple):
+            found = found[0].expressions
+        if not found:
+            message = f"{what} BY requires at least one expression"
+            raise self.fail(message, self._prev)
+        return tuple(found)
+
+    def _item(self) -> Item:
+        token = self._curr
+        if self._match(TokenType.STAR):
+            return Item(None, start=token.start)
+        if self._next and self._next.text == "." and self._tokens[self._index + 2].text == "*":
+            source, start = self.name()
+            self._advance(2)
+            return Item(None, source=source, start=start)
+        expression = self.expression_of()
+        alias = None
+        if self.word("AS") or (self._curr and not self.is_next(*RESERVED, ",", ";", ")")):
+            alias, _ = self.name()
+        return Item(expression, alias, start=token.start)
+
+    def _from(self) -> From:
+        name, start = self.name()
+        alias = name
+        if self.word("AS") or (
+            self._curr
+            and self._curr.token_type in {TokenType.VAR, TokenType.IDENTIFIER}
+            and not self.is_next(*RESERVED)
+        ):
+            alias, _ = self.name()
+        return From(name, alias, start)
+
+    def _join_clause(self) -> Join | None:
+        kind = self._join_kind()
+        if kind is None:
+            return None
+        source = self._from()
+        before = after = grace = None
+        if self.word("WITHIN"):
+            if self.word("("):
+                before = self._duration()
+                self.expect(",")
+                after = self._duration()
+                self.expect(")")
+            else:
+                before = after = self._duration()
+            grace = self._grace()
+        self.expect("ON")
+        return Join(kind, source, self.expression_of(), before, after, grace)
+
+    def _join_kind(self) -> str | None:
+        for kind in ("INNER", "LEFT", "RIGHT", "FULL"):
+            if self.word(kind):
+                self.word("OUTER")
+                self.expect("JOIN")
+                return kind
+        return "INNER" if self.word("JOIN") else None
+
+    def _grace(self) -> int | None:
+        if not self.word("GRACE"):
+            return None
+        self.expect("PERIOD")
+        return self._duration()
+
+    def _duration(self) -> int:
+        number = self.number()
+        token = self._curr
+        name, _ = self.name()
+        unit = name.removesuffix("S")
+        if unit not in UNITS:
+            message = f"There is no unit of time {name}"
+            raise self.fail(message, token, nearest(name, [f"{unit}S" for unit in UNITS]))
+        return checked_duration(number * UNITS[unit], token.start)
+
+    def _window_clause(self) -> WindowClause:
+        if self.is_next("TUMBLING", "HOPPING", "SESSION"):
+            kind = str(self._curr.text.upper())
+            self._advance()
+        else:
+            self.name()
+            return self._window_clause()
+        self.expect("(")
+        if kind != "SESSION":
+            self.expect("SIZE")
+        size, given = self._duration(), {}
+        while self.word(","):
+            word, start = self._curr.text.upper(), self._curr.start
+            self._advance()
+            if word == "RETENTION":
+                given["retention"] = self._duration()
+            elif word == "GRACE":
+                self.expect("PERIOD")
+                given["grace"] = self._duration()
+            elif word == "ADVANCE" and kind == "HOPPING":
+                self.expect("BY")
+                given["advance"] = self._duration()
+            else:
+                message = f"Windows have no {word}"
+                raise SqlError(message, start)
+        self.expect(")")
+        return WindowClause(kind, size, **given)
+
+
+def parse(text: str) -> list[Statement]:
+    """Return the statements of a text.
+
+    Raises:
+        SqlError: If there is a mistake, or the text cannot be split into words, such as one with an unclosed quote.
+    """
+    return KsqlParser(dialect=Ksql()).statements(text, words(text))

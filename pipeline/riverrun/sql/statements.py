@@ -1,0 +1,301 @@
+"""Statements, as returned by the parser.
+
+Mistakes in statements, with their places and the nearest name.
+
+Splits ksqlDB's words and signs for sqlglot.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokens import Tokenizer
+
+from riverrun.errors import TopologyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sqlglot import exp
+
+    from riverrun.sql.types import SqlType
+
+
+class SqlError(TopologyError):
+    """A statement that cannot become a topology. Its author must act.
+
+    Args:
+        message: What is wrong.
+        start: Offset of the place in the text; None if it is not known.
+        hint: What to do about it.
+    """
+
+    def __init__(self, message: str, start: int | None = None, *, hint: str | None = None) -> None:
+        """Keep the place until `place` adds it to the message."""
+        super().__init__(message, hint=hint)
+        self.start = start
+
+    def place(self, text: str, file: str) -> None:
+        """Add file, line and column to the message, unless it has them."""
+        if self.line is None and self.start is not None:
+            before = text[: self.start]
+            self.locate(f"{file}:{before.count(chr(10)) + 1}:{self.start - before.rfind(chr(10))}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return a hint with the most similar name, or with all names if none is similar.
+
+    >>> nearest("AMUONT", ["AMOUNT", "ID"])
+    'Did you mean AMOUNT?'
+    """
+    names = list(known)
+    close = difflib.get_close_matches(name.upper(), names, 1)
+    if close:
+        return f"Did you mean {close[0]}?"
+    return f"There are: {', '.join(names)}" if names else None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a source.
+
+    Args:
+        name: The column's name in the form used for comparisons.
+        type: The column's type.
+        is_key: Whether it is in the key of records.
+        is_primary: Whether it is declared as a table's key.
+        header: Name of the header it holds; an empty text for all of them; None for other columns.
+    """
+
+    name: str
+    type: SqlType
+    is_key: bool = False
+    is_primary: bool = False
+    header: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item of a projection; a star has no expression."""
+
+    expression: exp.Expr | None
+    alias: str | None = None
+    source: str | None = None
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class From:
+    """A source that a query reads, with its alias."""
+
+    name: str
+    alias: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A join with one more source. Times are in ms."""
+
+    kind: str
+    source: From
+    on: exp.Expr
+    before: int | None = None
+    after: int | None = None
+    grace: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowClause:
+    """Windows of an aggregation, in ms."""
+
+    kind: str
+    size: int
+    advance: int | None = None
+    grace: int | None = None
+    retention: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A SELECT.
+
+    `needs_key` tells whether the projection must contain the key of its rows, as it must when they are written.
+    """
+
+    items: tuple[Item, ...]
+    source: From
+    joins: tuple[Join, ...] = ()
+    window: WindowClause | None = None
+    where: exp.Expr | None = None
+    partition_by: tuple[exp.Expr, ...] = ()
+    group_by: tuple[exp.Expr, ...] = ()
+    having: exp.Expr | None = None
+    is_final: bool = False
+    needs_key: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSource:
+    """CREATE STREAM or TABLE, either declared or created from a query."""
+
+    name: str
+    is_table: bool
+    start: int
+    columns: tuple[Column, ...] = ()
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    query: Query | None = None
+    replaces: bool = False
+    if_not_exists: bool = False
+    is_read_only: bool = False
+
+    @property
+    def topic(self) -> str:
+        """Return the topic that the properties name, or that has the name of the source, without a prefix."""
+        return str(self.properties.get("KAFKA_TOPIC", self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class InsertInto:
+    """INSERT INTO a stream, from a query."""
+
+    name: str
+    query: Query
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropSource:
+    """DROP STREAM or TABLE; `deletes` tells whether its topic is deleted, too."""
+
+    name: str
+    if_exists: bool
+    start: int
+    is_table: bool
+    deletes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperty:
+    """SET of a property for later statements, or UNSET, whose value is None."""
+
+    name: str
+    value: str | None
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class CustomType:
+    """CREATE TYPE, or DROP TYPE, whose type is None. Only the parser needs it."""
+
+    name: str
+    type: SqlType | None
+
+
+Statement = CreateSource | InsertInto | DropSource | SetProperty | CustomType
+
+
+MOST_LEVELS = 32
+"""Greatest number of levels in which brackets, types, CASE, lambdas, NOT and signs stand within each other."""
+_MOST_NUMBER = 400
+"""Greatest number of characters of a number: more than a DOUBLE has digits before or behind its point."""
+_OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE})
+_CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END})
+_BEFORE = frozenset({TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE})
+"""Operators before one operand, which can stand before each other."""
+_TYPES = frozenset({"ARRAY", "MAP", "STRUCT"})
+RESERVED = frozenset(
+    """SELECT FROM WHERE GROUP HAVING PARTITION EMIT JOIN LEFT RIGHT INNER OUTER FULL ON WITHIN WINDOW AND OR NOT IN IS LIKE
+    BETWEEN CASE WHEN THEN ELSE END CREATE INSERT DROP AS BY GRACE LIMIT""".split()  # noqa: SIM905 - a list of words
+)
+"""Reserved words, which are names only in backquotes."""
+
+
+class KsqlTokenizer(Tokenizer):
+    """ksqlDB's words and signs; words that are not operators are names."""
+
+    QUOTES: ClassVar = ["'"]
+    IDENTIFIERS: ClassVar = ["`", '"']
+    COMMENTS: ClassVar = ["--", ("/*", "*/")]
+    KEYWORDS: ClassVar = {
+        "AND": TokenType.AND,
+        "OR": TokenType.OR,
+        "NOT": TokenType.NOT,
+        "IN": TokenType.IN,
+        "IS": TokenType.IS,
+        "LIKE": TokenType.LIKE,
+        "ESCAPE": TokenType.ESCAPE,
+        "BETWEEN": TokenType.BETWEEN,
+        "CASE": TokenType.CASE,
+        "WHEN": TokenType.WHEN,
+        "THEN": TokenType.THEN,
+        "ELSE": TokenType.ELSE,
+        "END": TokenType.END,
+        "DISTINCT": TokenType.DISTINCT,
+        "NULL": TokenType.NULL,
+        "TRUE": TokenType.TRUE,
+        "FALSE": TokenType.FALSE,
+        "->": TokenType.ARROW,
+        "=>": TokenType.FARROW,
+        ":=": TokenType.COLON_EQ,
+        "<>": TokenType.NEQ,
+        "!=": TokenType.NEQ,
+        "<=": TokenType.LTE,
+        ">=": TokenType.GTE,
+    }
+
+
+class Ksql(Dialect):
+    """sqlglot's dialect with ksqlDB's words and signs."""
+
+    Tokenizer = KsqlTokenizer
+
+
+def words(text: str) -> list[Token]:
+    """Return the words and signs of a text.
+
+    Raises:
+        SqlError: If it cannot be split into them, or has more levels or longer numbers than can be read.
+    """
+    try:
+        found = Ksql().tokenize(text)
+    except TokenError as error:
+        message = f"The text cannot be read: {str(error)[:_MOST_NUMBER]}"
+        raise SqlError(message, 0) from None
+    _check_levels(found)
+    for token in found:
+        if token.token_type == TokenType.NUMBER and len(token.text) > _MOST_NUMBER:
+            message = f"A number of {len(token.text)} characters: there may be {_MOST_NUMBER}"
+            raise SqlError(message, token.start)
+    return found
+
+
+def _check_levels(tokens: Sequence[Token]) -> None:
+    """Make sure that the parser, which calls itself for each level, comes to an end.
+
+    Raises:
+        SqlError: If there are more than `MOST_LEVELS` levels.
+    """
+    levels: list[tuple[str, int]] = []  # how each was opened, and the lambdas around it
+    before = lambdas = 0
+    for number, token in enumerate(tokens):
+        kind = token.token_type
+        before = before + 1 if kind in _BEFORE else 0
+        if kind in _OPENING or (kind == TokenType.LT and number and tokens[number - 1].text.upper() in _TYPES):
+            levels.append((token.text, lambdas))
+        elif levels and (kind in _CLOSING or (kind == TokenType.GT and levels[-1][0] == "<")):
+            _, lambdas = levels.pop()
+        elif kind == TokenType.FARROW:
+            lambdas += 1
+        elif kind in {TokenType.COMMA, TokenType.SEMICOLON}:
+            lambdas = levels[-1][1] if levels else 0
+        if len(levels) + lambdas + before > MOST_LEVELS:
+            message = (
+                f"Statements are nested in at most {MOST_LEVELS} levels of brackets, types, CASE, lambdas and signs"
+            )
+            raise SqlError(message, token.start, hint="Compute a part of it in a statement before.")

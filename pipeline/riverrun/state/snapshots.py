@@ -1,0 +1,329 @@
+"""Copies of a task's state on a file store: files named by their content, and manifests that list the files of a state.
+
+A file is kept under its SHA-256 and uploaded once, so only changed files of a large state are sent. A manifest is written
+after all its files, and moved to its place in one step. So a reader finds complete snapshots only, and it checks the sum of
+each file. All URLs that fsspec understands are possible.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+import uuid
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from riverrun.config.secrets import make_directory
+from riverrun.decoders import Name, Natural, Time, Word, foreign_decoder
+from riverrun.errors import ConfigError, SnapshotError
+from riverrun.extras import require_extra
+from riverrun.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+log = logging.getLogger(__name__)
+
+FORMAT_VERSION = 2
+"""Version of manifests and of the places of files. Other versions are skipped."""
+
+_MANIFESTS, _FILES, _SUFFIX = "manifests", "files", ".json"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"(?!\.{1,2}\Z)[^/\\\0]+")
+"""Name of a file within a directory: neither the directory itself nor its parent, and without separators."""
+
+Digests: TypeAlias = dict[tuple[int, int, int], str]
+"""SHA-256 sums of files that no longer change, by inode, time of the last change (ns) and size (bytes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """One file of a state.
+
+    Args:
+        name: Its name within the state's directory.
+        sha256: Digest of its content, hexadecimal; also its name on the file store.
+        size: Size, bytes.
+    """
+
+    name: str
+    sha256: str
+    size: Natural
+
+    def check(self) -> None:
+        """Make sure that both names stay within the directories they are joined to.
+
+        Raises:
+            ValueError: If one does not.
+        """
+        if not _DIGEST.fullmatch(self.sha256):
+            message = f"{self.sha256!r} is no SHA-256 sum"
+            raise ValueError(message)
+        if not _NAME.fullmatch(self.name):
+            message = f"{self.name!r} is no name of a file"
+            raise ValueError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The description of a snapshot.
+
+    Args:
+        application: The application's id.
+        task: The task, as text.
+        fingerprint: Fingerprint of the topology that made the state.
+        created_ms: Time of creation, ms since the epoch.
+        changelogs: Per changelog partition, as text, the next offset that is not in the state.
+        topic_ids: The brokers' id of each changelog topic: a recreated one has another id.
+        inputs: Per input partition, as text, the committed offset at that time.
+        files: The files of the state.
+        format: Version of this format.
+        name: Name on the file store; names sort by time.
+    """
+
+    application: Name
+    task: Word
+    fingerprint: Word
+    created_ms: Time
+    changelogs: dict[str, Natural]
+    topic_ids: dict[Name, Word]
+    inputs: dict[str, Natural]
+    files: tuple[StateFile, ...] = ()
+    format: int = FORMAT_VERSION
+    name: str = field(default="", compare=False)
+
+    def encode(self) -> bytes:
+        """Return the manifest as JSON, the form in which it is kept."""
+        return msgspec.json.encode(asdict(self))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Manifest:
+        """Read `encode`'s form. Everyone with access to the file store can write manifests, so all content is checked.
+
+        Raises:
+            SnapshotError: If the bytes are no manifest, or name files outside of the store.
+        """
+        try:
+            found = foreign_decoder(cls)(data)
+            for file in found.files:
+                file.check()
+            for changelog in found.changelogs:
+                TopicPartition.parse(changelog)
+        except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+            message = f"not a snapshot's manifest: {error}"
+            raise SnapshotError(message) from error
+        return found
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the state, bytes."""
+        return sum(file.size for file in self.files)
+
+
+def check_url(url: str) -> None:
+    """Make sure that there is a file system for a kind of URL, without asking whether it answers.
+
+    Warns of a local directory that cannot be written, as the first snapshot may be an hour away.
+
+    Raises:
+        ConfigError: If there is no such file system, or its package is not installed.
+        MissingExtraError: If fsspec is not installed.
+    """
+    require_extra("snapshots")
+    import fsspec
+
+    protocol = fsspec.utils.get_protocol(url)
+    try:
+        fsspec.get_filesystem_class(protocol)
+    except (ImportError, ValueError) as error:
+        message = f"Snapshots cannot be kept at {url}: {error}"
+        raise ConfigError(
+            message, hint="Is the URL right, and the package for its kind installed? (snapshot.url)"
+        ) from error
+    if protocol in {"file", "local"}:
+        wanted = Path(url.removeprefix("file://").removeprefix("local://")).absolute()
+        there = next(path for path in (wanted, *wanted.parents) if path.exists())
+        if not (there.is_dir() and os.access(there, os.W_OK)):
+            log.warning("no snapshots can be kept at %s: %s is no directory that can be written", url, there)
+
+
+class SnapshotStore:
+    """The snapshots of one task.
+
+    Args:
+        url: Place of the snapshots: any URL of fsspec, or a path.
+        keep: Number of snapshots to keep.
+    """
+
+    def __init__(self, url: str, keep: int) -> None:
+        """Open the file system; some kinds connect at once.
+
+        Raises:
+            SnapshotError: If it cannot be reached, or there is no such kind.
+        """
+        import fsspec
+
+        self._url = url
+        self._keep = keep
+        try:
+            self._files, self._root = fsspec.url_to_fs(url)
+        except Exception as error:  # every kind of file store has errors of its own
+            message = f"Snapshots cannot be kept at {url}: {error}"
+            raise SnapshotError(message) from error
+
+    def manifests(self) -> Iterator[Manifest]:
+        """Yield the existing snapshots, newest first. Unreadable manifests are skipped with a warning.
+
+        Raises:
+            SnapshotError: If the file store does not answer.
+        """
+        for name in reversed(self._names()):
+            try:
+                yield replace(Manifest.decode(self._read(name)), name=name)
+            except SnapshotError as error:
+                log.warning("snapshot %s/%s is passed over: %s", self._url, name, error.message)
+
+    def publish(self, state: Path, draft: Manifest, digests: Digests | None = None) -> Manifest:
+        """Upload the missing files of a state, then its manifest; remove the oldest snapshots beyond the number to keep.
+
+        Args:
+            state: A directory that does not change: a checkpoint.
+            draft: The manifest, without files.
+            digests: Sums of files known from the last call, which need not be read again; updated in place.
+
+        Returns:
+            The complete manifest.
+
+        Raises:
+            SnapshotError: If the file store refuses. It then holds the snapshot completely or not at all.
+        """
+        known = {} if digests is None else digests
+        before = dict(known)
+        known.clear()
+        files = tuple(_described_once(path, before, known) for path in sorted(filter(_is_state, state.iterdir())))
+        name = f"{draft.created_ms:015d}-{uuid.uuid4().hex[:8]}{_SUFFIX}"
+        manifest = replace(draft, files=files, name=name)
+        unfinished = self._place(f"{name}.unfinished")
+        try:
+            if "file" in self._files.protocol:
+                make_directory(Path(self._root))
+            self._files.makedirs(self._place(_FILES), exist_ok=True)
+            self._files.makedirs(self._place(_MANIFESTS), exist_ok=True)
+            for file in files:
+                self._upload(state / file.name, file)
+            self._files.pipe_file(unfinished, manifest.encode())
+            self._files.mv(unfinished, self._place(_MANIFESTS, name))
+            self._collect()
+        except Exception as error:  # as above
+            message = f"A snapshot cannot be written to {self._url}: {error}"
+            raise SnapshotError(message, hint="The state itself is safe: it is in its changelogs.") from error
+        return manifest
+
+    def fetch(self, manifest: Manifest, state: Path) -> None:
+        """Download a snapshot into a directory that does not exist yet, or is empty.
+
+        Raises:
+            SnapshotError: If a file is missing or damaged, or cannot be written. The directory stays unchanged.
+        """
+        unfinished = state.with_name(f".{state.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        try:
+            make_directory(unfinished)
+            for file in manifest.files:
+                self._download(file, unfinished)
+            unfinished.replace(state)
+        except SnapshotError:
+            raise
+        except Exception as error:  # as above
+            message = f"Snapshot {self._url}/{manifest.name} cannot be read: {error}"
+            raise SnapshotError(message) from error
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+    def _upload(self, source: Path, file: StateFile) -> None:
+        place = self._place(_FILES, file.sha256)
+        if self._files.exists(place) and self._files.size(place) == file.size:  # a smaller one is an interrupted upload
+            return
+        self._files.put_file(str(source), place)
+
+    def _download(self, file: StateFile, directory: Path) -> None:
+        target = directory / file.name
+        self._files.get_file(self._place(_FILES, file.sha256), str(target))
+        if _described(target) != file:
+            message = f"File {file.name} of snapshot {self._url} is damaged: its checksum is another"
+            raise SnapshotError(message)
+
+    def _collect(self) -> None:
+        """Remove the oldest snapshots, and the files that only they have.
+
+        Files go first: after an interruption, their manifests still list the files to remove. Files that are being uploaded
+        belong to no manifest, and stay.
+        """
+        names = self._names()
+        old, kept = names[: -self._keep], names[-self._keep :]
+        if not old:
+            return
+        needed = {file.sha256 for name in kept for file in self._listed(name)}
+        for digest in sorted({file.sha256 for name in old for file in self._listed(name)} - needed):
+            if self._files.exists(self._place(_FILES, digest)):
+                self._files.rm_file(self._place(_FILES, digest))
+        for name in old:
+            self._files.rm_file(self._place(_MANIFESTS, name))
+
+    def _listed(self, name: str) -> tuple[StateFile, ...]:
+        try:
+            return Manifest.decode(self._read(name)).files
+        except SnapshotError:
+            return ()
+
+    def _names(self) -> list[str]:
+        try:
+            self._files.invalidate_cache()
+            found = self._files.ls(self._place(_MANIFESTS), detail=False)
+        except FileNotFoundError:
+            return []
+        except Exception as error:  # as above
+            message = f"Snapshots at {self._url} cannot be listed: {error}"
+            raise SnapshotError(message) from error
+        names = (path.rstrip("/").rsplit("/", 1)[-1] for path in found)
+        return sorted(
+            name for name in names if name.endswith(_SUFFIX)
+        )  # other tools' files would count as snapshots otherwise
+
+    def _read(self, name: str) -> bytes:
+        try:
+            content: bytes = self._files.cat_file(self._place(_MANIFESTS, name))
+        except Exception as error:  # as above
+            message = f"the manifest cannot be read: {error}"
+            raise SnapshotError(message) from error
+        return content
+
+    def _place(self, *parts: str) -> str:
+        return "/".join((self._root.rstrip("/"), *parts))
+
+
+def _is_state(path: Path) -> bool:
+    """Return whether a file belongs to the state, rather than to the process that has it open."""
+    return path.is_file() and path.name not in {"LOCK", "LOG"}
+
+
+def _described_once(path: Path, before: Digests, known: Digests) -> StateFile:
+    """Describe a file that may be known already: tables never change once they are written."""
+    if path.suffix != ".sst":
+        return _described(path)
+    stat = path.stat()
+    identity = stat.st_ino, stat.st_mtime_ns, stat.st_size
+    known[identity] = before.get(identity) or _described(path).sha256
+    return StateFile(path.name, known[identity], stat.st_size)
+
+
+def _described(path: Path) -> StateFile:
+    with path.open("rb") as content:
+        digest: Any = hashlib.file_digest(content, "sha256")
+    return StateFile(path.name, digest.hexdigest(), path.stat().st_size)

@@ -1,0 +1,137 @@
+"""Produces the text of Kafka Streams' `Topology.describe()`, character by character.
+
+The iteration order of Java's `HashSet` of strings, in which Kafka Streams prints some names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from riverrun.topology.grouping import group_ids, sub_topologies
+from riverrun.topology.nodes import GlobalStore, Node, SinkNode, SourceNode, SubTopology, TreeSet
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from riverrun.topology.parts import Parts
+
+_SMALLEST_TABLE = 16
+
+
+def hash_order(names: Collection[str], *, room_for_all: bool = False) -> list[str]:
+    """Return names in the iteration order of a `HashSet` to which they were added one by one.
+
+    >>> hash_order(["in", "other"])
+    ['other', 'in']
+
+    Args:
+        names: The names in the order of adding.
+        room_for_all: Whether the set was created from a collection, with a table of sufficient size.
+    """
+    buckets = _SMALLEST_TABLE
+    while buckets < int(len(names) / 0.75) + 1 if room_for_all else len(names) > 0.75 * buckets:
+        buckets *= 2
+    return sorted(
+        names, key=lambda name: _spread(name) & (buckets - 1)
+    )  # stable: within a bucket, insertion order decides
+
+
+def _spread(name: str) -> int:
+    """Compute `HashMap.hash` of a string."""
+    code = 0
+    for unit in memoryview(name.encode("utf-16-le")).cast("H"):
+        code = (31 * code + unit) & 0xFFFFFFFF
+    return code ^ code >> 16
+
+
+def describe(parts: Parts) -> str:
+    """Describe a topology as `InternalTopologyBuilder.TopologyDescription.toString` does."""
+    _, global_ids = group_ids(parts)
+    texts = {sub.id: _describe_sub_topology(sub) for sub in sub_topologies(parts)}
+    texts |= {number: _describe_global_store(number, parts.global_stores[name]) for name, number in global_ids.items()}
+    return "Topologies:\n " + "".join(texts[number] for number in sorted(texts))
+
+
+def _describe_global_store(number: int, store: GlobalStore) -> str:
+    return (
+        f"  Sub-topology: {number} for global store (will not generate tasks)\n"
+        f"    Source: {store.source.name} (topics: [{', '.join(store.source.topics)}])\n"
+        f"      --> {store.processor.name}\n"
+        f"    Processor: {store.processor.name} (stores: [{store.store.name}])\n"
+        f"      --> none\n"
+        f"      <-- {store.source.name}\n"
+    )
+
+
+def _describe_sub_topology(sub: SubTopology) -> str:
+    family = _Family.of(sub)
+    nodes = sorted(sub.nodes, key=lambda node: (-family.sizes[node.name], node.name))
+    lines = (_describe_node(node, family, sub) for node in nodes)
+    return f"  Sub-topology: {sub.id}\n" + "".join(lines) + "\n"
+
+
+def _describe_node(node: Node, family: _Family, sub: SubTopology) -> str:
+    children, parents = _names(family.children[node.name]), _names(family.parents[node.name])
+    match node:
+        case SourceNode():
+            named = f"[{', '.join(hash_order(node.topics, room_for_all=True))}]"
+            topics = named if node.pattern is None else node.pattern.pattern
+            return f"    Source: {node.name} (topics: {topics})\n      --> {children}\n"
+        case SinkNode():
+            where = f"topic: {node.topic}" if isinstance(node.topic, str) else f"extractor class: {node.topic!r}"
+            return f"    Sink: {node.name} ({where})\n      <-- {parents}\n"
+        case _:
+            accessed = sub.store_access.get(node.name, ())
+            added = hash_order([store.name for store in sub.stores if store.name in accessed])
+            stores = ", ".join(hash_order(added, room_for_all=True))  # a copy of the set into which it was filled
+            head = f"    Processor: {node.name} (stores: [{stores}])\n"
+            return f"{head}      --> {children}\n      <-- {parents}\n"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """Parents and children of each node in the order in which Kafka Streams prints them.
+
+    Kafka Streams keeps them in sets sorted by the size of the subtree, largest first, then by name. Sizes still grow
+    while the sets are filled, in the order of a hash table. So the order within a line depends on the sizes at that moment.
+    """
+
+    sizes: dict[str, int]
+    parents: dict[str, TreeSet]
+    children: dict[str, TreeSet]
+
+    @classmethod
+    def of(cls, sub: SubTopology) -> _Family:
+        nodes = {node.name: node for node in sub.nodes}
+        sizes = dict.fromkeys(nodes, 1)
+
+        def rank(name: str) -> tuple[int, str]:
+            return -sizes[name], name
+
+        family = cls(sizes, {name: TreeSet(rank) for name in nodes}, {name: TreeSet(rank) for name in nodes})
+        names = tuple(nodes)
+        places = {name: number for number, name in enumerate(names)}
+        for name in hash_order(names):
+            for parent in nodes[name].parents:
+                family.parents[name].add(parent)
+                family.children[parent].add(name)
+                family._grow(parent, family.sizes[name], names, places)
+        return family
+
+    def _grow(self, name: str, by: int, names: Sequence[str], places: Mapping[str, int]) -> None:
+        """Add to the size of a node, and of those above it once per path; parents have places before their children's."""
+        grown, waiting = {name: by}, [-places[name]]
+        while waiting:
+            lowest = names[-heappop(waiting)]
+            growth = grown.pop(lowest)
+            self.sizes[lowest] += growth
+            for parent in self.parents[lowest]:
+                if parent not in grown:
+                    heappush(waiting, -places[parent])
+                grown[parent] = grown.get(parent, 0) + growth

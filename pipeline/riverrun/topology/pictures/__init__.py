@@ -1,3 +1,0 @@
-"""Pictures of a topology: its `graph`, laid out (`places`) for SVG and a page, or as Mermaid."""
-
-from __future__ import annotations

@@ -1,0 +1,378 @@
+"""Exports the records of a topic to any target that Spark can write, from the end of the previous export.
+
+Each export writes one range of offsets into its own directory, `batch=<number>`. An interrupted export is repeated with
+the same range, and overwrites its directory. So the target has every record once, however often exports fail. For
+targets without directories (`jdbc`), one transaction writes a batch together with the progress
+(`riverrun.transfers.jdbc`). Executors turn records into rows with the columns of the target.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from riverrun.decoders import UnreadableError, foreign_decoder
+from riverrun.errors import ConfigError, DeserializationError, RangeError
+from riverrun.hosting.control_topic import ControlTopic
+from riverrun.hosting.progress import is_followed, looked_at
+from riverrun.kafka.ranges import check_ranges, read_range
+from riverrun.records import OffsetRange, TopicPartition
+from riverrun.spark.databases import has_jvm, refusal
+from riverrun.spark.failures import complaint, on_executor, spark_failures
+from riverrun.spark.ranges import RunRange
+from riverrun.spark.session import lazily
+from riverrun.spark.tasks.work import admin_here
+from riverrun.transfers.jdbc import TOMBSTONE, JdbcTarget, Written
+from riverrun.transfers.specs import ExportBatch, ExportSpec, escaped, has_files, listing, writer_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+    from riverrun.kafka.admin import Admin
+
+_RECORDS_PER_TASK = 100_000
+_SCHEMA = "_key binary, value binary, _timestamp timestamp, _partition int, _offset bigint"
+
+
+def records_of(spec: ExportSpec, batch: ExportBatch, kafka: dict[str, str], spark: Any, counted: Any) -> Any:
+    """Return the records of a batch. The executors read them, and count finished offsets if requested.
+
+    Raises:
+        DeserializationError: While they are read, if a key or a value that is exported as text is not in UTF-8.
+    """
+    texts = () if spec.is_binary and spec.schema is None else ("value",) if spec.is_binary else ("_key", "value")
+    pieces = [
+        (tp, OffsetRange(start, min(start + _RECORDS_PER_TASK, whole.end)))
+        for tp, whole in batch.ranges.items()
+        for start in range(whole.start, whole.end, _RECORDS_PER_TASK)
+    ]
+
+    def process(batches: Iterable[Any]) -> Iterator[Any]:
+        for numbers in batches:
+            for number in numbers.column(0).to_pylist():
+                tp, wanted = pieces[number]
+                with on_executor():
+                    yield from _read_piece(tp, wanted, kafka, texts)
+                if counted is not None:
+                    counted.add(wanted.size)
+
+    return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(process, _SCHEMA)
+
+
+def _read_piece(
+    tp: TopicPartition, wanted: OffsetRange, kafka: dict[str, str], texts: Collection[str]
+) -> Iterator[Any]:
+    """Read a part of a partition on an executor, in Arrow batches of `_SCHEMA`; some of its columns have to be texts."""
+    kinds = (pa.binary(), pa.binary(), pa.timestamp("us", "UTC"), pa.int32(), pa.int64())
+    schema = pa.schema(list(zip(("_key", "value", "_timestamp", "_partition", "_offset"), kinds, strict=True)))
+    for _, records in read_range(admin_here(kafka), {tp: wanted}):
+        columns = (
+            [record.key for record in records],
+            [record.value for record in records],
+            [record.timestamp * 1000 for record in records],
+            [tp.partition] * len(records),
+            [record.offset for record in records],
+        )
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+        found = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        for name in texts:
+            _check_text(tp, found, name)
+        yield found
+
+
+def _check_text(tp: TopicPartition, records: Any, name: str) -> None:
+    """Check that a column is text in UTF-8, as other bytes would be replaced.
+
+    Raises:
+        DeserializationError: If it is not; with the record's coordinates.
+    """
+    column = records.column(name)
+    try:
+        column.cast(pa.string())
+    except pa.ArrowInvalid:
+        for number, data in enumerate(column.to_pylist()):
+            try:
+                (data or b"").decode()
+            except UnicodeDecodeError as error:
+                message = f"A {name.removeprefix('_')} is no text in UTF-8: {error}"
+                place = {
+                    "topic": tp.topic,
+                    "partition": tp.partition,
+                    "offset": records.column("_offset")[number].as_py(),
+                }
+                hint = "Export bytes (--binary)."
+                raise DeserializationError(message, hint=hint).at(**place) from error
+        raise
+
+
+def columns_of(spec: ExportSpec, frame: Any) -> Any:
+    """Return the columns of the target: those of the value, then key, time and place; for tables, also a mark of deletions."""
+    from pyspark.sql import functions as f
+
+    place = ["_key", "_timestamp", "_partition", "_offset"]
+    if spec.has_tables:
+        frame, place = frame.withColumn(TOMBSTONE, f.col("value").isNull().cast("int")), [*place, TOMBSTONE]
+    text = frame.withColumn("value", f.col("value").cast("string")) if spec.schema or not spec.is_binary else frame
+    keyed = text if spec.is_binary else text.withColumn("_key", f.col("_key").cast("string"))
+    if spec.schema is None:
+        return keyed.select("value", *place)
+    parsed = keyed.withColumn("value", f.from_json("value", spec.schema, {"mode": "FAILFAST"}))
+    return parsed.select("value.*", *place)
+
+
+def first_malformed(spec: ExportSpec, schema: str, records: Any) -> dict[str, str | int]:
+    """Return the position of the first malformed value; searched only after an error."""
+    from pyspark.sql import functions as f
+
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
+    parsed = f.from_json(f.col("value").cast("string"), f"{schema}, _corrupt string", options)
+    misfits = records.where(parsed["_corrupt"].isNotNull()).orderBy("_partition", "_offset")
+    for row in misfits.select("_partition", "_offset").take(1):
+        return {"topic": spec.topic, "partition": row["_partition"], "offset": row["_offset"]}
+    return {"topic": spec.topic}
+
+
+__all__ = ["ExportSpec", "ExportSummary", "run_export"]
+
+EXPORTS_TOPIC = "riverrun-exports"
+_MALFORMED = "MALFORMED_RECORD_IN_PARSING"
+"""Spark's error classes of malformed values."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSummary:
+    """The outcome of an export.
+
+    Args:
+        batch: The last batch written; None if there was nothing new.
+        read: Records read from the topic.
+        written: Rows that were added to the target, replaced or deleted.
+    """
+
+    batch: ExportBatch | None
+    read: int = 0
+    written: int = 0
+
+
+def run_export(
+    spec: ExportSpec,
+    admin: Admin,
+    spark: Any,
+    *,
+    on_batch: Callable[[RunRange], None] = lambda _ranges: None,
+) -> ExportSummary:
+    """Export the records since the last export, after completing a failed one.
+
+    Its progress (`riverrun.hosting.progress`) is in offsets read. There is none over Spark Connect, which has no accumulators.
+
+    Args:
+        spec: The specification.
+        admin: Asks the brokers.
+        spark: A Spark session, or a function that creates one, called only if there is something to export.
+        on_batch: Called after each finished batch with the offsets that it has exported.
+
+    Returns:
+        The last batch, and the numbers of records and rows.
+
+    Raises:
+        TopicError: If the topic does not exist.
+        RangeError: If unexported records are gone, the topic was recreated, or the export also runs elsewhere.
+        ConfigError: If the target cannot be written, or not in this form; if an export without its own name has changed its
+            target; or if other files are in the directory of a batch.
+        DeserializationError: If a value does not fit the schema.
+        BrokerError: If brokers do not answer.
+    """
+    topic = ControlTopic(admin, EXPORTS_TOPIC)
+    _check_spec(spec)
+    admin.require([spec.topic], f"export {spec.id} reads")
+    last = _last(topic, spec.id)
+    _check_same_topic(spec, last, admin)
+    _check_same_target(spec, last)
+    done, session = [], lazily(spark)
+    if not last.is_done:
+        check_ranges(admin, last.ranges)
+        done.append(_write(spec, last, admin.kafka, session(), topic))
+        on_batch(RunRange(last.ranges))
+        last = done[-1].batch or last
+    new = _next_batch(spec, last, admin)
+    if new is not None:
+        _check_free(spec, new, session())
+        topic.write(spec.id, {spec.id: msgspec.json.encode(asdict(new))}, lambda: _check(topic, spec.id, last))
+        done.append(_write(spec, new, admin.kafka, session(), topic))
+        on_batch(RunRange(new.ranges))
+    batch = done[-1].batch if done else None
+    return ExportSummary(batch, sum(each.read for each in done), sum(each.written for each in done))
+
+
+def _check_spec(spec: ExportSpec) -> None:
+    if spec.has_tables:
+        JdbcTarget(spec.target, spec.options, spec.key).check()
+    elif spec.key:
+        message = f"Format {spec.format} cannot replace rows by key"
+        raise ConfigError(message, hint="--key is for --format jdbc.")
+    if spec.is_binary and spec.format.lower() == "csv":
+        message = "Format csv cannot have bytes: Spark would write them as text, such as [FF FE]"
+        raise ConfigError(message, hint="Leave out --binary, or choose a format with bytes: --format parquet.")
+
+
+_batch = foreign_decoder(ExportBatch)
+
+
+def _last(topic: ControlTopic, name: str) -> ExportBatch:
+    found = topic.read().get(name)
+    if found is None:
+        return ExportBatch()
+    try:
+        batch = _batch(found)
+        batch.ranges  # noqa: B018 - raises if the text is no range
+    except (UnreadableError, RangeError) as error:
+        message = f"The progress of export {name} cannot be read from topic {EXPORTS_TOPIC}: {error}"
+        hint = "Was it written by a newer version of Riverrun? If not, look at who may write to that topic."
+        raise RangeError(message, hint=hint) from error
+    return batch
+
+
+def _check(topic: ControlTopic, name: str, expected: ExportBatch) -> None:
+    found = _last(topic, name)
+    if found != expected:
+        message = f"Export {name} is at batch {found.number} now, not {expected.number}: it also runs elsewhere"
+        raise RangeError(message, hint="Wait for that one, then export again.")
+
+
+def _check_same_topic(spec: ExportSpec, last: ExportBatch, admin: Admin) -> None:
+    if last.number and last.topic_id != admin.topic_ids([spec.topic])[spec.topic]:
+        message = f"Topic {spec.topic} was recreated after batch {last.number} of export {spec.id} had begun"
+        hint = "Its offsets now mean other records. Export it under another name (--name), to another target."
+        raise RangeError(message, hint=hint)
+
+
+def _check_same_target(spec: ExportSpec, last: ExportBatch) -> None:
+    """Refuse a new target, which would unexpectedly get only new records, unless the export has a name."""
+    if last.number and last.target != spec.place and not spec.name:
+        message = (
+            f"Export {spec.id} has written to {last.target} so far, up to batch {last.number}, not to {spec.place}"
+        )
+        hint = f"Another name (--name) exports everything there; --name {spec.id} writes only new records there."
+        raise ConfigError(message, hint=hint)
+
+
+def _check_free(spec: ExportSpec, batch: ExportBatch, spark: Any) -> None:
+    """Check that the target is free. A batch that has not begun has written nothing, so files there belong to others."""
+    from pyspark.errors import AnalysisException
+
+    if not has_files(spec.format):
+        return
+    directory = _directory(spec, batch)
+    try:
+        with spark_failures(f"look into {directory}"):
+            found = listing(spark, escaped(directory), {"recursiveFileLookup": "true"}).inputFiles()
+    except AnalysisException:  # there is no such directory
+        return
+    if found:
+        message = f"Export {spec.id} has not written {directory} yet, but it has files: {found[0]}"
+        raise ConfigError(message, hint="Give each export its own target.")
+
+
+def _directory(spec: ExportSpec, batch: ExportBatch) -> str:
+    return f"{spec.target.rstrip('/')}/batch={batch.number:08d}"
+
+
+def _next_batch(spec: ExportSpec, last: ExportBatch, admin: Admin) -> ExportBatch | None:
+    tps = [TopicPartition(spec.topic, n) for n in range(admin.partitions([spec.topic])[spec.topic])]
+    first, ends = admin.beginning_offsets(tps), admin.end_offsets(tps)
+    before = last.ranges
+    ranges = {}
+    for tp in tps:
+        start = before[tp].end if tp in before else first[tp]
+        ranges[tp] = OffsetRange(start, max(start, ends[tp]))
+    check_ranges(admin, ranges)
+    chosen = RunRange(ranges)
+    if not chosen.size:
+        return None
+    topic_id = admin.topic_ids([spec.topic])[spec.topic]
+    return ExportBatch(last.number + 1, str(chosen), is_done=False, topic_id=topic_id, target=spec.place)
+
+
+def _write(
+    spec: ExportSpec,
+    batch: ExportBatch,
+    kafka: Mapping[str, str],
+    spark: Any,
+    topic: ControlTopic,
+) -> ExportSummary:
+    """Write a batch, and record that it is done."""
+    counted = spark.sparkContext.accumulator(0) if is_followed() and has_jvm(spark) else None
+    records = records_of(spec, batch, dict(kafka), spark, counted)
+    offsets = RunRange(batch.ranges).size
+    with (
+        looked_at(f"export {spec.id}", lambda: (counted.value if counted else 0, offsets)),
+        _told(spec, batch, records),
+    ):
+        written = _into_table(spec, batch, records) if spec.has_tables else _into_files(spec, batch, records)
+    done = replace(batch, is_done=True)
+    topic.write(spec.id, {spec.id: msgspec.json.encode(asdict(done))}, lambda: _check(topic, spec.id, batch))
+    return ExportSummary(done, *written)
+
+
+def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any) -> Written:
+    """Write the directory of a batch, and replace its content."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    observed = Observation()
+    frame = columns_of(spec, records.observe(observed, f.count(f.lit(1)).alias("rows")))
+    writer = frame.write.format(spec.format).options(**writer_options(spec.format, spec.options))
+    writer.mode("overwrite").save(_directory(spec, batch))
+    rows = observed.get["rows"]
+    return Written(rows, rows)
+
+
+def _into_table(spec: ExportSpec, batch: ExportBatch, records: Any) -> Written:
+    """Write a batch to a table, unless it is there already."""
+    target = JdbcTarget(spec.target, spec.options, spec.key)
+    if target.has(records.sparkSession, spec.id, batch.number, batch.range):
+        return Written(0, 0)
+    return target.write(columns_of(spec, records), spec.id, batch.number, batch.range)
+
+
+@contextmanager
+def _told(spec: ExportSpec, batch: ExportBatch, records: Any) -> Iterator[None]:
+    """Translate errors of a batch to errors of the export.
+
+    Raises:
+        ConfigError: If the target cannot be written in this way.
+        DeserializationError: If a value does not fit the schema; with its coordinates.
+    """
+    from pyspark.errors import AnalysisException, IllegalArgumentException
+
+    with spark_failures(f"write batch {batch.number} of {spec.topic} to {spec.format} target {spec.target}"):
+        try:
+            yield
+        except (AnalysisException, IllegalArgumentException) as error:
+            message = f"{spec.format} target {spec.target} cannot be written: {complaint(error)}"
+            raise ConfigError(message, hint="Check --format, --option and --schema.") from error
+        except Exception as error:  # the JVM reports it as one of several causes
+            _raise_refusal(spec, batch, error)
+            if _MALFORMED not in str(error) or spec.schema is None:
+                raise
+            message = f"A value does not fit the schema {spec.schema}"
+            hint = "Without --schema, values are exported unchanged."
+            where = first_malformed(spec, spec.schema, records)
+            raise DeserializationError(message, hint=hint).at(**where) from error
+
+
+def _raise_refusal(spec: ExportSpec, batch: ExportBatch, error: Exception) -> None:
+    """Raise the error of a database that refuses the rows of a batch.
+
+    Raises:
+        ConfigError: If it does.
+    """
+    refused = refusal(error)
+    if refused is not None:
+        message = f"The database refuses batch {batch.number} of {spec.topic} for table {spec.target}: {refused}"
+        hint = "Alter the table, or choose other columns (--schema). Nothing of the batch is in it; export it again."
+        raise ConfigError(message, hint=hint) from error

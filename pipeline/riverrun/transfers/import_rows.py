@@ -1,0 +1,278 @@
+"""Turns rows of a source into records: keys, values, times and partitions, in parts."""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riverrun.errors import DeserializationError
+from riverrun.partitioning import partition_for
+from riverrun.spark.failures import on_executor
+from riverrun.transfers.import_source import as_text
+from riverrun.transfers.text_frames import BAD, FILE, KEY, LINE, OBJECT, OWN, TIME, TIME_KIND, VALUE, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from riverrun.transfers.import_progress import Batch
+    from riverrun.transfers.specs import ImportSpec
+
+_RISING = "rising"
+_DIGITS = r"^\s*-?[0-9]{7,}\s*$"
+"""Texts of times that are ms; shorter ones may be years."""
+_NO_NUMBER_HINT = "Remove such numbers from the source, or write null for them: --not-a-number null."
+_SHOWN_BYTES = 200
+"""Maximum number of characters of a refused row to show."""
+_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options of JSON: all columns, and times in full, as Spark would cut them to ms."""
+
+
+def records_of(spec: ImportSpec, frame: Any, batch: Batch) -> Any:
+    """Return rows as records: part, partition, key, value and timestamp (ms), by part, in the order of the source.
+
+    Args:
+        spec: The import.
+        frame: The rows.
+        batch: Their batch.
+
+    Raises:
+        DeserializationError: While they are read, if a row does not fit, has no event time, or one before 1970.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import IntegerType, StructField, StructType
+
+    frame = without_odd_numbers(frame) if spec.not_a_number == "null" and OBJECT not in frame.columns else frame
+    own = frame.columns
+    key, value, bad = _written(spec) if OBJECT in own else _columns(spec, frame)
+    time, no_time = _time(spec, frame)
+    order = f.lit(0) if spec.incremental is None else f.col(f"`{spec.incremental}`")
+    rising = [] if spec.incremental is None else [_rising(frame, spec.incremental).alias(_RISING)]
+    nothing = f.lit(None).cast("string")
+    records = frame.select(
+        *rising,
+        key.cast("binary").alias("key"),
+        value.cast("binary").alias("value"),
+        time.alias("timestamp"),
+        order.alias("order"),
+        (f.col(FILE) if FILE in own else f.input_file_name()).alias("file"),
+        f.monotonically_increasing_id().alias("row"),
+        (f.col(LINE) if LINE in own else f.lit(None).cast("long")).alias("line"),
+        f.coalesce(f.col(BAD) if BAD in own else nothing, bad, no_time).alias("bad"),
+    )
+    with_place = StructType([*records.schema, StructField("partition", IntegerType())])
+    placed = records.mapInArrow(_placing(spec, batch.partitions), with_place)
+    in_parts = placed.withColumn("part", f.col("partition") % batch.parts)
+    sorted_parts = in_parts.repartition(batch.parts, "part").sortWithinPartitions("part", "order", "file", "row")
+    return sorted_parts.select("part", "partition", "key", "value", "timestamp")
+
+
+def _placing(spec: ImportSpec, partitions: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Return a function that checks the times of rows before any is written, and adds their partition.
+
+    The key determines the partition, as in producers. Without a key, the incremental column does, or else the value.
+    The client library would spread rows randomly, and differently in each attempt; other columns of a table may have
+    changed by then.
+    """
+    unkeyed = "value" if spec.incremental is None else _RISING
+
+    def place(batches: Iterable[Any]) -> Iterator[Any]:
+        for rows in batches:
+            with on_executor():
+                _check(spec, rows)
+                if spec.timestamp is not None:
+                    _check_times(spec, rows)
+            keys, others = rows.column("key").to_pylist(), rows.column(unkeyed).to_pylist()
+            chosen = array(
+                "i",
+                (
+                    partition_for(key, partitions) if key is not None else zlib.crc32(other or b"") % partitions
+                    for key, other in zip(keys, others, strict=True)
+                ),
+            )
+            column = pa.Array.from_buffers(pa.int32(), len(chosen), [None, pa.py_buffer(chosen)])
+            yield rows.append_column("partition", column)
+
+    return place
+
+
+def _check_times(spec: ImportSpec, rows: Any) -> None:
+    """Check that all rows have event times.
+
+    Raises:
+        DeserializationError: If a row has none although it must, or one before 1970; describes the row.
+    """
+    times = rows.column("timestamp")
+    at = pc.index(pc.fill_null(pc.less(times, 0), spec.missing_timestamp == "fail"), True).as_py()
+    if at < 0:
+        return
+    time_ms = times[at].as_py()
+    what = "has no event time" if time_ms is None else f"has an event time before 1970 ({time_ms} ms)"
+    message = f"A row of {spec.source} {what} in column {spec.timestamp}"
+    hint = "Remove such rows from the source, or use the time of the import for them: --missing-timestamp now."
+    raise DeserializationError(message, hint=hint if time_ms is None else None).at(**_place(rows, at))
+
+
+def _check(spec: ImportSpec, rows: Any) -> None:
+    """Check that all rows can be imported as they are.
+
+    Raises:
+        DeserializationError: If one cannot; describes it.
+    """
+    problems = rows.column("bad")
+    if problems.null_count == len(problems):
+        return
+    at = pc.index(pc.is_valid(problems), True).as_py()
+    message, _, hint = f"A row of {spec.source} cannot be imported: {problems[at].as_py()}".partition("\n")
+    raise DeserializationError(message, hint=hint or None).at(**_place(rows, at))
+
+
+def _place(rows: Any, at: int) -> dict[str, str | int]:
+    """Return the file and the line of a row as far as they are known, and its key, otherwise its value."""
+    row = rows.slice(at, 1).to_pylist()[0]
+    found: dict[str, str | int] = {name: row[name] for name in ("file", "line") if row[name]}
+    if found and "file" in found:
+        found["file"] = name_of(row["file"])
+    name = "value" if row["key"] is None else "key"
+    return found | ({} if row[name] is None else {name: row[name][:_SHOWN_BYTES].decode(errors="replace")})
+
+
+def _written(spec: ImportSpec) -> tuple[Any, Any, Any]:
+    """Return key, value and no problem of objects of JSON files, which are written as they are in the file."""
+    from pyspark.sql import functions as f
+
+    key = f.col(KEY) if spec.key else f.lit(None)
+    return key, f.col(OBJECT if spec.value is None else VALUE), f.lit(None).cast("string")
+
+
+def _columns(spec: ImportSpec, frame: Any) -> tuple[Any, Any, Any]:
+    """Return key and value of rows with columns, and the problem of those that JSON does not have the numbers of."""
+    from pyspark.sql import functions as f
+
+    as_json: list[str] = []
+    key = f.lit(None)
+    if len(spec.key) == 1:
+        key = _bytes(frame, spec.key[0])
+    elif spec.key:
+        as_json += spec.key
+        key = f.to_json(f.struct(*(f.col(f"`{name}`") for name in sorted(spec.key))), _JSON)
+    if spec.value is not None:
+        return key, _bytes(frame, spec.value), _odd_numbers(spec, frame, as_json)
+    names = [name for name in frame.columns if name not in OWN]
+    value = f.to_json(f.struct(*(f.col(f"`{name}`") for name in names)), _JSON)
+    return key, value, _odd_numbers(spec, frame, names)
+
+
+def _odd_numbers(spec: ImportSpec, frame: Any, names: Iterable[str]) -> Any:
+    """Return the problem of rows with NaN or infinity, which JSON does not have; null for all others."""
+    from pyspark.sql import functions as f
+
+    nothing = f.lit(None).cast("string")
+    if spec.not_a_number == "null":
+        return nothing
+    found = [
+        f.when(is_odd, f.lit(f"column {name} has NaN or infinity, which JSON does not have\n{_NO_NUMBER_HINT}"))
+        for name in dict.fromkeys(names)
+        if (is_odd := _is_odd(f.col(f"`{name}`"), frame.schema[name].dataType)) is not None
+    ]
+    return f.coalesce(nothing, *found)
+
+
+def _is_odd(column: Any, kind: Any) -> Any:
+    """Return whether a value has a number that JSON does not have; None if its type has none."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType
+
+    if isinstance(kind, DoubleType | FloatType):
+        return f.isnan(column) | (f.abs(column) == f.lit(float("inf")))
+    if isinstance(kind, ArrayType):
+        return None if _is_odd(column, kind.elementType) is None else f.exists(column, _any_odd(kind.elementType))
+    if isinstance(kind, MapType):
+        return _is_odd(f.map_values(column), ArrayType(kind.valueType))
+    if isinstance(kind, StructType):
+        parts = [_is_odd(column.getField(field.name), field.dataType) for field in kind.fields]
+        known = [f.coalesce(part, f.lit(False)) for part in parts if part is not None]  # noqa: FBT003 - Spark's function
+        return reduce(or_, known) if known else None
+    return None
+
+
+def _any_odd(kind: Any) -> Callable[[Any], Any]:
+    from pyspark.sql import functions as f
+
+    return lambda item: f.coalesce(_is_odd(item, kind), f.lit(False))  # noqa: FBT003 - Spark's function
+
+
+def without_odd_numbers(frame: Any) -> Any:
+    """Return a frame with null in place of NaN and infinity."""
+    from pyspark.sql import functions as f
+
+    kinds = {name: frame.schema[name].dataType for name in frame.columns}
+    made = [_finite(f.col(f"`{name}`"), kind).alias(name) for name, kind in kinds.items()]
+    return frame.select(*made)
+
+
+def _finite(column: Any, kind: Any) -> Any:
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType
+
+    if _is_odd(column, kind) is None:
+        return column
+    if isinstance(kind, DoubleType | FloatType):
+        return f.when(~_is_odd(column, kind), column)
+    if isinstance(kind, ArrayType):
+        return f.transform(column, lambda item: _finite(item, kind.elementType))
+    if isinstance(kind, MapType):
+        return f.transform_values(column, lambda _, item: _finite(item, kind.valueType))
+    assert isinstance(kind, StructType)  # noqa: S101 - the only other type with parts
+    parts = (_finite(column.getField(field.name), field.dataType).alias(field.name) for field in kind.fields)
+    return f.when(column.isNotNull(), f.struct(*parts))
+
+
+def _bytes(frame: Any, column: str) -> Any:
+    """Return a column's bytes, or its text in UTF-8."""
+    from pyspark.sql import functions as f
+
+    found = f.col(f"`{column}`")
+    return found if frame.schema[column].dataType.simpleString() == "binary" else found.cast("string").cast("binary")
+
+
+def _rising(frame: Any, column: str) -> Any:
+    """Return the bytes of the incremental column, identical in every attempt."""
+    from pyspark.sql import functions as f
+
+    return f.expr(as_text(f"`{column}`", frame.schema[column].dataType.simpleString())).cast("binary")
+
+
+def _time(spec: ImportSpec, frame: Any) -> tuple[Any, Any]:
+    """Return event times as ms since the epoch, and the problem of those that are no times.
+
+    Numbers are taken unchanged, whatever type a database has for them. Texts of digits are numbers as well.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import NumericType, StringType
+
+    nothing = f.lit(None).cast("string")
+    if spec.timestamp is None:
+        return f.lit(None).cast("long"), nothing
+    is_written = OBJECT in frame.columns
+    found = f.col(TIME if is_written else f"`{spec.timestamp}`")
+    kind = StringType() if is_written else frame.schema[spec.timestamp].dataType
+    if isinstance(kind, NumericType):
+        return found.cast("long"), nothing
+    if not isinstance(kind, StringType):
+        return f.unix_millis(found.cast("timestamp")), nothing
+    is_number = f.col(TIME_KIND).isin("integer", "fraction") if is_written else found.rlike(_DIGITS)
+    time = f.when(is_number, found.try_cast("decimal(38, 6)").try_cast("long")).otherwise(
+        f.unix_millis(found.try_cast("timestamp"))
+    )
+    problem = f.concat(f.lit(f"column {spec.timestamp} is no time: "), f.substring(found, 1, _SHOWN_BYTES))
+    return time, f.when(found.isNotNull() & time.isNull(), problem)

@@ -1,0 +1,303 @@
+"""Imports new data from any source that Spark can read into a topic, with keys, exactly once.
+
+An import works in batches: new files, or rows above the last value of a column, or everything. Each batch is divided by
+partition into parts. One transaction writes a part and its progress, as exactly-once source connectors do with their
+offsets (KIP-618). An interrupted batch is completed as planned, without its finished parts. If none is finished, it is
+planned again, as the plan may have caused the failure. Attempts at a part fence each other through its transactional
+id.
+
+`specs` specifies an import, and `import_progress` stores its progress. `import_source` finds new data,
+`import_rows` turns rows into records.
+
+Writes a batch of an import into its topic: each part in one transaction with its progress.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from riverrun.errors import ConfigError, RangeError, StreamsError
+from riverrun.hosting.process import SystemClock
+from riverrun.hosting.progress import is_followed, looked_at
+from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
+from riverrun.records import OffsetRange, TopicPartition
+from riverrun.spark.failures import another_attempt_may_help, describe_error, on_executor, rebuilt_error, text_row
+from riverrun.spark.ranges import RunRange
+from riverrun.spark.session import lazily
+from riverrun.spark.tasks.work import admin_here
+from riverrun.transfers.import_progress import IMPORTS_TOPIC, Batch, Part, Progress, Terms
+from riverrun.transfers.import_rows import records_of
+from riverrun.transfers.import_source import reading, rows_of, with_what_is_new
+from riverrun.transfers.specs import ImportSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from riverrun.kafka.admin import Admin
+
+_SCHEMA = "result string"
+
+
+def write_batch(
+    spec: ImportSpec,
+    batch: Batch,
+    admin: Admin,
+    spark: Any,
+) -> tuple[int, int]:
+    """Write a batch, or the parts of it that earlier attempts have not written.
+
+    Args:
+        spec: The import.
+        batch: The batch, which must be recorded as begun.
+        admin: Asks the brokers.
+        spark: A Spark session.
+
+    Returns:
+        The number of rows, and the number of records written.
+    """
+    source = rows_of(spec, batch, spark)
+    if not source.columns:
+        return 0, 0
+    rows, kafka = records_of(spec, source, batch), dict(admin.kafka)
+
+    def process(batches: Iterable[Any]) -> Iterator[Any]:
+        numbered = (row for rows in batches for row in rows.to_pylist())
+        for part, records in groupby(numbered, key=lambda row: int(row["part"])):
+            with on_executor():
+                result = _attempt(spec, batch, part, records, kafka)
+            yield text_row("result", result)
+
+    everything = reading(spec, source.count) if is_followed() else 0
+    written = _written_since_now(spec.topic, admin)
+    with looked_at(f"import {spec.id}", lambda: (min(written(), everything), everything)):
+        results = [json.loads(row.result) for row in reading(spec, rows.mapInArrow(process, _SCHEMA).collect)]
+    for result in results:
+        if "error" in result:
+            raise rebuilt_error(result["error"])
+    return sum(result["read"] for result in results), sum(result["written"] for result in results)
+
+
+def fence_parts(spec: ImportSpec, batch: Batch, kafka: Mapping[str, str]) -> None:
+    """Fence earlier attempts at the parts of a batch, whose executors may outlive their driver.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    for part in range(batch.parts):
+        producer = _producer(spec, part, kafka)
+        try:
+            producer.init()
+        finally:
+            producer.close()
+
+
+def _producer(spec: ImportSpec, part: int, kafka: Mapping[str, str]) -> TransactionalProducer:
+    transactional_id = f"riverrun-import-{spec.id}-{part}"
+    return TransactionalProducer(kafka, transactional_id, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
+
+
+def _written_since_now(topic: str, admin: Admin) -> Callable[[], int]:
+    """Return a function that counts new records of a topic, committed or not; an estimate if others write as well."""
+    tps = [TopicPartition(topic, number) for number in range(admin.partitions([topic])[topic])]
+    before = sum(admin.written_offsets(tps).values())
+    return lambda: sum(admin.written_offsets(tps).values()) - before
+
+
+def _attempt(
+    spec: ImportSpec, batch: Batch, part: int, records: Iterable[dict[str, Any]], kafka: dict[str, str]
+) -> str:
+    """Attempt a part once. Failures that another attempt may fix are raised, so that Spark retries."""
+    try:
+        read, written = _write_part(spec, batch, part, records, kafka)
+        return json.dumps({"read": read, "written": written})
+    except StreamsError as error:
+        if another_attempt_may_help(error):
+            raise
+        return json.dumps({"error": describe_error(error)})
+
+
+def _write_part(
+    spec: ImportSpec, batch: Batch, part: int, records: Iterable[dict[str, Any]], kafka: dict[str, str]
+) -> tuple[int, int]:
+    """Take over the part, write it unless it is done, and return the numbers of rows and of records written."""
+    progress, now_ms = Progress(admin_here(kafka), spec.id), SystemClock().now_ms()
+    producer = _producer(spec, part, kafka)
+    try:
+        producer.init()
+        if progress.is_written(batch, part):
+            return sum(1 for _ in records), 0
+        tps, admin, written = _partitions_of(spec, batch, part), admin_here(kafka), 0
+        before = admin.written_offsets(tps)
+        for row in records:
+            time_ms = now_ms if row["timestamp"] is None else row["timestamp"]
+            producer.send(spec.topic, row["key"], row["value"], time_ms, (), row["partition"])
+            written += 1
+        producer.flush()  # the offsets of its records are part of the progress
+        done = Part(str(_grown(before, admin.written_offsets(tps))))
+        name = progress.part_name(batch, part).encode()
+        producer.send(IMPORTS_TOPIC, name, msgspec.json.encode(asdict(done)), now_ms, (), 0)
+        producer.commit({}, "")
+        return written, written
+    finally:
+        producer.close()
+
+
+def _partitions_of(spec: ImportSpec, batch: Batch, part: int) -> list[TopicPartition]:
+    """Return the partitions that a part writes to; no other part does."""
+    return [TopicPartition(spec.topic, number) for number in range(part, batch.partitions, batch.parts)]
+
+
+def _grown(before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]) -> RunRange:
+    """Return the ranges between two ends, without partitions that have not grown."""
+    return RunRange({tp: OffsetRange(before[tp], end) for tp, end in after.items() if end > before[tp]})
+
+
+__all__ = ["ImportSpec", "ImportSummary", "run_import"]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportSummary:
+    """The outcome of an import.
+
+    Args:
+        read: Number of rows read from the source, including those that an earlier attempt had written.
+        written: Number of records written.
+        batches: Number of batches.
+    """
+
+    read: int
+    written: int
+    batches: int
+
+
+def run_import(
+    spec: ImportSpec,
+    admin: Admin,
+    spark: Any,
+    *,
+    here: Path | None = None,
+    on_batch: Callable[[RunRange], None] = lambda _ranges: None,
+) -> ImportSummary:
+    """Import new data. A run after a failure completes the interrupted batch.
+
+    Its progress (`riverrun.hosting.progress`) is in records written. To know how many there will be, rows are counted first.
+
+    Args:
+        spec: The specification.
+        admin: Asks the brokers.
+        spark: A Spark session, or a function that creates one, called once the topic is known to exist.
+        here: The source, if it is a file or directory of this machine. Spark then starts only if there are new files.
+        on_batch: Called after each finished batch with the offsets of its records: from the ends of the partitions before it
+            was written to those after it. Attempts that were interrupted have written some of them. Records that others
+            write meanwhile are among them.
+
+    Returns:
+        The numbers of rows, records and batches.
+
+    Raises:
+        ConfigError: If the source cannot be read, or lacks a column; if the interrupted batch had other terms; or if an
+            incremental import without its own name had another source.
+        RangeError: If the topic was recreated since the last import.
+        DeserializationError: If a row does not fit, or has no event time, or one before 1970; names its file and line.
+            Nothing of its batch is written.
+        TopicError: If the topic does not exist.
+        TaskMigratedError: If the import also runs elsewhere.
+        BrokerError: If brokers do not answer.
+    """
+    if spec.missing_timestamp not in {"fail", "now"}:
+        message = f"{spec.missing_timestamp!r} is not a treatment of rows without a time"
+        raise ConfigError(message, hint="Allowed: fail, now")
+    if spec.not_a_number not in {"fail", "null"}:
+        message = f"{spec.not_a_number!r} is not a treatment of NaN and infinity"
+        raise ConfigError(message, hint="Allowed: fail, null")
+    progress = Progress(admin, spec.id)
+    admin.require([spec.topic], f"import {spec.id} writes to")
+    if here is not None and _has_nothing_new(spec, progress, here):
+        _check_goes_on(spec, progress.last(), admin.topic_ids([spec.topic])[spec.topic])
+        return ImportSummary(0, 0, 0)
+    session = lazily(spark)()
+    read = written = batches = 0
+    while True:
+        last = progress.last()
+        batch = _to_do(spec, admin, session, last)
+        if batch is None:
+            return ImportSummary(read, written, batches)
+        if batch != last:
+            progress.begin(batch, last)
+        rows, records = write_batch(spec, batch, admin, session)
+        read, written = read + rows, written + records
+        ranges = progress.ranges(batch)
+        progress.finish(batch)
+        batches += 1
+        if ranges.size:
+            on_batch(ranges)
+        if not (batch.files or batch.upto):
+            return ImportSummary(read, written, batches)
+
+
+def _has_nothing_new(spec: ImportSpec, progress: Progress, source: Path) -> bool:
+    """Return whether all files of a source have been imported, judged without Spark, which may ignore some files."""
+    last = progress.last()
+    if not (last.number and last.is_done) or spec.incremental is not None:
+        return False
+    known = {unquote(urlsplit(name).path) for name in progress.files() if name.startswith("file:")}
+    below = source.absolute().rglob("*") if source.is_dir() else [source.absolute()]
+    there = {str(path) for path in below if path.is_file() and not path.name.startswith((".", "_"))}
+    return bool(there) and there <= known
+
+
+def _to_do(spec: ImportSpec, admin: Admin, spark: Any, last: Batch) -> Batch | None:
+    """Return the interrupted batch if a part of it is written, otherwise a batch of new data; None if there is none."""
+    progress, topic_id = Progress(admin, spec.id), admin.topic_ids([spec.topic])[spec.topic]
+    _check_goes_on(spec, last, topic_id)
+    if not last.is_done:
+        fence_parts(spec, last, admin.kafka)
+        if progress.has_parts(last):
+            _check_same_terms(spec, last)
+            return last
+    number, above = (last.number + 1, last.upto) if last.is_done else (last.number, last.above)
+    partitions = admin.partitions([spec.topic])[spec.topic]
+    parts, terms = min(spec.parts, partitions), Terms.of(spec)
+    planned = Batch(number, partitions, parts, is_done=False, terms=terms, topic_id=topic_id)
+    return with_what_is_new(spec, planned, above, progress.files, spark)
+
+
+def _check_same_terms(spec: ImportSpec, last: Batch) -> None:
+    """Check that a partly written batch is completed with its original terms.
+
+    Raises:
+        ConfigError: If rows would belong to other parts now.
+    """
+    terms = Terms.of(spec)
+    if last.terms != terms:
+        message = f"Batch {last.number} of import {spec.id} was interrupted after a part of it had been written"
+        raise ConfigError(message, hint=f"Complete it with its original settings: {last.terms.differences(terms)}.")
+
+
+def _check_goes_on(spec: ImportSpec, last: Batch, topic_id: str) -> None:
+    """Check that earlier progress is valid for this import.
+
+    Raises:
+        ConfigError: If rows were selected differently, or belong to another table.
+        RangeError: If the topic was recreated.
+    """
+    if last.number and last.topic_id != topic_id:
+        message = f"Topic {spec.topic} was recreated after batch {last.number} of import {spec.id} had begun"
+        raise RangeError(message, hint="It lacks the imported records. Import under another name (--name).")
+    if not (last.number if last.is_done else last.number - 1):
+        return
+    if last.terms.incremental != spec.incremental:
+        before, now = (column or "no column" for column in (last.terms.incremental, spec.incremental))
+        message = f"Import {spec.id} has selected new rows by {before} so far, not by {now}"
+        raise ConfigError(message, hint="Import it under another name (--name): that imports everything.")
+    if spec.incremental is not None and last.terms.source != spec.source and not spec.name:
+        message = f"Import {spec.id} has read {last.terms.source} so far, up to {last.upto}, not {spec.source}"
+        hint = f"Give this one its own name (--name). If it is the same table: --name {spec.id}."
+        raise ConfigError(message, hint=hint)

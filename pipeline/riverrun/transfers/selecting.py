@@ -1,0 +1,271 @@
+"""Computes the rows of a SELECT over topics in this process, in memory, without writing anything.
+
+Records of several topics as one sequence: by their times as far as they are there, then as they come.
+
+Writes rows of SQL to the topics of their sources.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+from riverrun.dsl.builder import StreamsBuilder
+from riverrun.hosting.process import SystemClock
+from riverrun.kafka.consumer import RecordConsumer
+from riverrun.kafka.producer import IdempotentProducer
+from riverrun.kafka.ranges import read_fields
+from riverrun.records import OffsetRange, TopicPartition
+from riverrun.serde.api import SerdePlace, placed
+from riverrun.serde.serdes import BYTES
+from riverrun.sql.answers import inserted_row
+from riverrun.sql.planning.planner import Plan
+from riverrun.testing import TopologyTestDriver
+from riverrun.transfers.topic_records import ReadRecord, TopicReader
+from riverrun.transfers.topic_serdes import jsonable, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+    from riverrun.kafka.admin import Admin
+    from riverrun.records import RawFields
+    from riverrun.sql.answers import InsertedRow
+    from riverrun.sql.catalog import Catalog, Source
+    from riverrun.sql.commands import InsertValues, Print, Select
+    from riverrun.sql.planning.planner import Selection
+    from riverrun.sql.statements import Query
+    from riverrun.testing import TestInputTopic
+
+_BATCH = 1000
+_POLL_SECONDS = 0.2
+_LOST_POLLS = 25
+"""Polls without a record after which brokers are asked whether the topics are there."""
+
+
+class MergedTopics:
+    """Reads topics from their beginnings up to where they end now, and from there on.
+
+    Args:
+        admin: Asks the brokers.
+        topics: The topics.
+        first: Those whose records come before others of the same time: rows of tables are there when streams look for them.
+
+    Raises:
+        TopicError: If there is no such topic.
+    """
+
+    def __init__(self, admin: Admin, topics: Collection[str], first: Collection[str] = ()) -> None:
+        """Look where the topics begin and end."""
+        self._topics = sorted(topics)
+        self._first = frozenset(first)
+        self._admin = admin
+        self._admin.require(self._topics, "are to be read")
+        tps = [
+            TopicPartition(topic, n) for topic, count in self._admin.partitions(topics).items() for n in range(count)
+        ]
+        self._starts, self._ends = self._admin.beginning_offsets(tps), self._admin.end_offsets(tps)
+
+    def until_now(self, topics: Collection[str]) -> Iterator[ReadRecord]:
+        """Return the records of some of the topics so far: those of a partition in their order, else by time."""
+        ranges = {tp: OffsetRange(start, self._ends[tp]) for tp, start in self._starts.items() if tp.topic in topics}
+        parts = [self._partition(tp, ranges[tp]) for tp in sorted(ranges)]
+        return heapq.merge(*parts, key=lambda record: (record.timestamp, record.tp.topic not in self._first))
+
+    def from_now(self) -> Iterator[ReadRecord]:
+        """Yield the records that come, without end.
+
+        Raises:
+            TopicError: If a topic is deleted.
+            BrokerError: If brokers do not answer any more.
+        """
+        consumer, silent = RecordConsumer(self._admin.kafka), 0
+        try:
+            consumer.assign(self._ends)
+            while True:
+                polled = consumer.poll(_BATCH, _POLL_SECONDS)
+                silent = 0 if polled.records else silent + 1
+                if silent % _LOST_POLLS == _LOST_POLLS - 1:
+                    self._admin.require(self._topics, "are followed")
+                parts = [_records(tp, batch) for tp, batch in polled.records.items()]
+                yield from heapq.merge(*parts, key=lambda record: record.timestamp)
+        finally:
+            consumer.close()
+
+    def _partition(self, tp: TopicPartition, wanted: OffsetRange) -> Iterator[ReadRecord]:
+        for _, batch in read_fields(self._admin, {tp: wanted}):
+            yield from _records(tp, batch)
+
+
+def _records(tp: TopicPartition, batch: Iterable[RawFields]) -> Iterator[ReadRecord]:
+    for key, value, timestamp, offset, headers in batch:
+        yield ReadRecord(tp, offset, timestamp, key, value, headers)
+
+
+def insert(row: InsertedRow, admin: Admin, schema_registry: Mapping[str, Any]) -> None:
+    """Write a row, in the formats of its source.
+
+    Raises:
+        TopicError: If its topic does not exist.
+        BrokerError: If brokers do not take it.
+    """
+    topic = row.source.topic
+    admin.require([topic], "are to be written")
+    keys, values = (
+        placed(serde, SerdePlace(topic, is_key, schema_registry))
+        for serde, is_key in zip(row.source.serdes(), (True, False), strict=True)
+    )
+    key = None if row.key is None or set(row.key) == {None} else keys.serialize(row.key)
+    value = None if row.value is None else values.serialize(row.value)
+    at_ms = SystemClock().now_ms() if row.timestamp is None else row.timestamp
+    producer = IdempotentProducer(admin.kafka)
+    try:
+        producer.send(topic, key, value, at_ms, (), None)
+        producer.flush()
+    finally:
+        producer.close()
+
+
+_SHOWN = "riverrun-sql-shown"
+_PRINTED = ("ROWTIME", "KEY", "VALUE", "PARTITION", "OFFSET")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows as an iterator, with the names of their columns."""
+
+    columns: tuple[str, ...]
+    rows: Iterator[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Selecting:
+    """Reads the topics of sources.
+
+    Args:
+        brokers: Returns the client that asks the brokers.
+        schema_registry: Settings of the schema registry; empty without one.
+        catalog: The sources.
+    """
+
+    brokers: Callable[[], Admin]
+    schema_registry: Mapping[str, Any]
+    catalog: Catalog
+
+    def selected(self, select: Select, reset: str = "latest") -> Rows:
+        """Return the rows of a query over the current records of topics. With EMIT CHANGES, return each update, endlessly.
+
+        A query of a table without EMIT CHANGES returns its current rows.
+
+        Args:
+            select: The query.
+            reset: Where EMIT CHANGES begins: `earliest` or `latest`. From now on as well, tables have the rows of before.
+
+        Raises:
+            SqlError: If the query has a mistake.
+            TopicError: If a topic does not exist.
+        """
+        plan = Plan(StreamsBuilder(), self.catalog)
+        needs_key = not select.follows and self._makes_table(select.query)
+        selection = plan.select(replace(select.query, needs_key=needs_key), _SHOWN)
+        sources = [self.catalog.sources[name] for name in _names(select)]
+        topics, tables = ({each.topic for each in found} for found in (sources, filter(_is_table, sources)))
+        reader = MergedTopics(self.brokers(), topics, tables)
+        if not select.follows:
+            updates = self._updates(plan, selection, topics, reader.until_now(topics))
+        elif reset == "latest":
+            updates = self._updates(plan, selection, topics, reader.from_now(), reader.until_now(tables))
+        else:
+            updates = self._updates(plan, selection, topics, chain(reader.until_now(topics), reader.from_now()))
+        is_whole = selection.result.is_table and not select.follows
+        rows = _last(selection, updates) if is_whole else (selection.row(key, value) for key, value in updates)
+        return Rows(selection.result.shown, islice(rows, select.limit))
+
+    def insert(self, command: InsertValues) -> None:
+        """Write the row of a command to the topic of its source.
+
+        Raises:
+            SqlError: If it has a mistake.
+            TopicError: If the topic does not exist.
+        """
+        insert(inserted_row(command, self.catalog), self.brokers(), self.schema_registry)
+
+    def printed(self, command: Print) -> Rows:
+        """Return the records of a topic, decoded as its source declares; as bytes without a source.
+
+        Raises:
+            TopicError: If the topic does not exist.
+        """
+        source = next((each for each in self.catalog.sources.values() if each.topic == command.topic), None)
+        reader = TopicReader(self.brokers(), command.topic, BYTES, BYTES)
+        records = reader.follow("earliest" if command.from_beginning else "latest")
+        rows = (self._line(source, record) for record in records)
+        return Rows(_PRINTED, islice(rows, 0, _end(command), command.interval))
+
+    def _makes_table(self, query: Query) -> bool:
+        return bool(query.group_by) or self.catalog.find(query.source.name, query.source.start).is_table
+
+    def _line(self, source: Source | None, record: ReadRecord) -> tuple[Any, ...]:
+        key, value = jsonable(record.key), jsonable(record.value)
+        if source is not None:
+            key, value = self._decoded(source, record)
+        return time_text(record.timestamp), key, value, record.tp.partition, record.offset
+
+    def _decoded(self, source: Source, record: ReadRecord) -> tuple[Any, Any]:
+        serdes, columns = source.serdes(), (source.layout.key, source.layout.value)
+        found: list[Any] = []
+        for serde, named, data, is_key in zip(serdes, columns, (record.key, record.value), (True, False), strict=True):
+            place = SerdePlace(source.topic, is_key, self.schema_registry)
+            row = None if data is None or not named else placed(serde, place).deserialize(data)
+            values = getattr(row, "key", row)
+            found.append(None if values is None else dict(zip((name for name, _ in named), values, strict=True)))
+        return found[0], found[1]
+
+    def _updates(
+        self,
+        plan: Plan,
+        selection: Selection,
+        topics: Iterable[str],
+        records: Iterable[ReadRecord],
+        before: Iterable[ReadRecord] = (),
+    ) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """Run the topology over records, and yield its output. The output of the records before is left out."""
+        settings = {"deserialization.exception.handler": "continue"}
+        registry = dict(self.schema_registry) or None
+        with TopologyTestDriver(plan.builder.build(), settings, schema_registry=registry) as driver:
+            inputs = {topic: driver.input_topic(topic, BYTES, BYTES) for topic in topics}
+            for record in before:
+                _pipe(inputs[record.tp.topic], record)
+            driver.read_raw(selection.topic)
+            for record in records:
+                _pipe(inputs[record.tp.topic], record)
+                for made in driver.read_raw(selection.topic):
+                    yield made.key, made.value
+
+
+def _pipe(topic: TestInputTopic[Any, Any], record: ReadRecord) -> None:
+    topic.pipe_input(record.key, record.value, timestamp=record.timestamp, headers=record.headers)
+
+
+def _is_table(source: Source) -> bool:
+    return source.is_table
+
+
+def _names(select: Select) -> list[str]:
+    return [select.query.source.name, *(join.source.name for join in select.query.joins)]
+
+
+def _last(selection: Selection, updates: Iterator[tuple[bytes | None, bytes | None]]) -> Iterator[tuple[Any, ...]]:
+    """Return the last row of each key, without deleted ones."""
+    last: dict[bytes | None, bytes | None] = {}
+    for key, value in updates:
+        last.pop(key, None)
+        if value is not None:
+            last[key] = value
+    return (selection.row(key, value) for key, value in last.items())
+
+
+def _end(command: Print) -> int | None:
+    """Return the number of records to read, so that nothing is awaited after the last one shown."""
+    return None if command.limit is None else (command.limit - 1) * command.interval + 1

@@ -1,0 +1,314 @@
+"""Writes lines of text as records of a topic.
+
+Reads records of a topic for display.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from riverrun.errors import ConfigError, DeserializationError, RangeError, SerializationError
+from riverrun.hosting.process import SystemClock
+from riverrun.kafka.consumer import RecordConsumer
+from riverrun.kafka.producer import IdempotentProducer
+from riverrun.kafka.ranges import offsets_at_time, read_fields
+from riverrun.records import OffsetRange, OffsetVector, TopicPartition, counted
+from riverrun.serde.api import shown_reader
+from riverrun.serde.serdes import JSON
+from riverrun.spark.ranges import time_ms
+from riverrun.transfers.topic_serdes import from_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from riverrun.kafka.admin import Admin
+    from riverrun.records import Headers, RawFields
+    from riverrun.serde.api import Serde
+
+_BATCH = 1000
+_POLL_SECONDS = 1.0
+_LOST_POLLS = 5
+"""Number of polls without a record after which to check that brokers answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """A decoded record with its place; the time is in ms."""
+
+    tp: TopicPartition
+    offset: int
+    timestamp: int
+    key: Any
+    value: Any
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReader:
+    """Reads the committed records of a topic.
+
+    Args:
+        admin: Asks the brokers.
+        topic: The topic.
+        key_serde: Reads keys.
+        value_serde: Reads values.
+    """
+
+    admin: Admin
+    topic: str
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+
+    def read(self, start: str, end: str) -> Iterator[ReadRecord]:
+        """Return the records between two bounds.
+
+        Args:
+            start: `earliest`, `latest`, a vector of offsets, or a time: the first record at or after it.
+            end: A bound in the same forms, exclusive.
+
+        Raises:
+            TopicError: If the topic does not exist.
+            RangeError: If a bound is invalid, or the end is before the start.
+            DeserializationError: If a serde cannot read a record.
+        """
+        admin, first, last = self.admin, self._bounds(start), self._bounds(end)
+        for tp, offset in first.items():
+            if last[tp] < offset:
+                message = f"{tp}: the end, offset {last[tp]}, lies before the start, {offset}"
+                raise RangeError(message)
+        ranges = {tp: OffsetRange(first[tp], last[tp]) for tp in sorted(first)}
+        for (
+            tp,
+            wanted,
+        ) in ranges.items():  # one partition after the other: readers care about the order within a partition
+            for _, batch in read_fields(admin, {tp: wanted}):
+                yield from self._decoded(tp, batch)
+
+    def follow(self, start: str) -> Iterator[ReadRecord]:
+        """Return the records from a bound on, including future ones, endlessly.
+
+        Args:
+            start: As in `read`.
+
+        Raises:
+            TopicError: If the topic does not exist.
+            RangeError: If the bound is invalid.
+            DeserializationError: If a serde cannot read a record.
+            BrokerError: If brokers do not answer any more.
+        """
+        starts = self._bounds(start)
+        consumer, silent = RecordConsumer(self.admin.kafka), 0
+        try:
+            consumer.assign(starts)
+            while True:
+                polled = consumer.poll(_BATCH, _POLL_SECONDS)
+                silent = 0 if polled.records else silent + 1
+                if silent % _LOST_POLLS == _LOST_POLLS - 1:
+                    self.admin.require([self.topic], "are followed")
+                for tp, batch in polled.records.items():
+                    yield from self._decoded(tp, batch)
+        finally:
+            consumer.close()
+
+    def _decoded(self, tp: TopicPartition, batch: Iterable[RawFields]) -> Iterator[ReadRecord]:
+        for key, value, timestamp, offset, headers in batch:
+            decoded_key = self._of(self.key_serde, "Key", key, tp, offset)
+            decoded_value = self._of(self.value_serde, "Value", value, tp, offset)
+            yield ReadRecord(tp, offset, timestamp, decoded_key, decoded_value, headers)
+
+    @staticmethod
+    def _of(serde: Serde[Any], part: str, data: bytes | None, tp: TopicPartition, offset: int) -> Any:
+        if data is None:
+            return None
+        try:
+            return shown_reader(serde)(data)
+        except Exception as error:  # a serde may raise anything
+            message = f"{part} cannot be read with serde {serde.name}: {type(error).__name__}: {error}"
+            hint = "Choose others with --key-serde, --value-serde (bytes reads anything), or --app."
+            raise DeserializationError(
+                message, hint=hint, topic=tp.topic, partition=tp.partition, offset=offset
+            ) from error
+
+    def _bounds(self, text: str) -> Mapping[TopicPartition, int]:
+        admin = self.admin
+        admin.require([self.topic], "are to be read")
+        tps = [TopicPartition(self.topic, n) for n in range(admin.partitions([self.topic])[self.topic])]
+        match text:
+            case "earliest":
+                return admin.beginning_offsets(tps)
+            case "latest":
+                return admin.end_offsets(tps)
+            case _ if "@" in text:
+                return self._vector(tps, text)
+            case _:
+                return self._at_time(tps, text)
+
+    def _vector(self, tps: list[TopicPartition], text: str) -> Mapping[TopicPartition, int]:
+        try:
+            given = OffsetVector.parse(text).offsets
+        except ValueError as error:
+            raise RangeError(str(error)) from error
+        unknown = sorted(set(given) - set(tps))
+        if unknown:
+            message = f"{', '.join(map(str, unknown))} is not a partition of {self.topic}"
+            raise RangeError(message, hint=f"It has {tps[0]} to {tps[-1]}.")
+        return {**self.admin.end_offsets([tp for tp in tps if tp not in given]), **given}
+
+    def _at_time(self, tps: list[TopicPartition], text: str) -> Mapping[TopicPartition, int]:
+        try:
+            at_ms = time_ms(text)
+        except RangeError as error:
+            message = f"{text!r} is neither earliest, latest, a vector ({self.topic}-0@12) nor a time"
+            raise RangeError(message, hint=error.hint) from error
+        admin = self.admin
+        first, last = admin.beginning_offsets(tps), admin.end_offsets(tps)
+        return offsets_at_time(admin, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}, at_ms)
+
+
+_exactly = msgspec.json.Encoder(order="deterministic", decimal_format="number").encode
+"""Writes JSON as `JSON` does, but numbers with the digits that they were read with."""
+_Record = tuple[bytes | None, bytes | None, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    """Form of the lines. Each line is a value; records without a key go to partitions in turn.
+
+    Args:
+        key_serde: Writes keys.
+        value_serde: Writes values. JSON's null is a tombstone.
+        key: A field of JSON values that is also the key; None for none.
+        timestamp: A field of JSON values with the event time, in ms or as text; None for the current time.
+        separator: Separates a line's key from its value; None for lines without keys.
+    """
+
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    key: str | None = None
+    timestamp: str | None = None
+    separator: str | None = None
+
+    def check(self) -> None:
+        """Check that the options fit together.
+
+        Raises:
+            ConfigError: If they do not.
+        """
+        if self.key is not None and self.separator is not None:
+            message = "--key and --separator both define keys"
+            raise ConfigError(message, hint="Leave out one of them.")
+        if self.separator == "":
+            message = "--separator is empty"
+            raise ConfigError(message, hint="Leave it out for lines without keys.")
+        fields = [field for field in (self.key, self.timestamp) if field is not None]
+        if fields and not self.value_serde.name.startswith(JSON.name):
+            message = f"Values with serde {self.value_serde.name} have no field {', '.join(fields)}"
+            raise ConfigError(message, hint="Fields are those of JSON values: --value-serde json.")
+
+    def record(self, line: str, now_ms: int) -> _Record:
+        """Return the key, value and time of a line.
+
+        Raises:
+            ValueError: If the line is malformed.
+        """
+        text_of_key, text = self._split(line)
+        value = from_text(self.value_serde, text)
+        key = None if text_of_key is None else from_text(self.key_serde, text_of_key)
+        if self.key is not None:
+            key = _field(value, self.key)
+        at_ms = now_ms if self.timestamp is None else _time(_field(value, self.timestamp))
+        return _bytes(self.key_serde, key), _bytes(self.value_serde, value), at_ms
+
+    def _split(self, line: str) -> tuple[str | None, str]:
+        if self.separator is None:
+            return None, line
+        key, found, value = line.partition(self.separator)
+        if not found:
+            message = f"there is no {self.separator!r} in it"
+            raise ValueError(message)
+        return key, value
+
+
+def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineFormat) -> int:
+    """Write lines to a topic, each once, and return their number. Empty lines are skipped.
+
+    Args:
+        admin: Asks the brokers.
+        topic: The topic, which must exist.
+        lines: The lines, in UTF-8.
+        form: Their form.
+
+    Raises:
+        ConfigError: If the form is contradictory, or the topic is one of the brokers' own.
+        TopicError: If the topic does not exist.
+        SerializationError: If a line cannot be written. Earlier lines are written, later ones are not.
+        BrokerError: If brokers refuse the records.
+    """
+    form.check()
+    if topic.startswith("__"):
+        message = f"{topic} is a topic of the brokers' own: what they keep there would be damaged"
+        raise ConfigError(message)
+    admin.require([topic], "are to be written")
+    producer, clock = IdempotentProducer(admin.kafka), SystemClock()
+    try:
+        for number, line in enumerate(lines, 1):
+            raw = line.rstrip(b"\r\n")
+            if not raw:
+                continue
+            try:
+                key, value, at_ms = form.record(_text(raw), clock.now_ms())
+            except Exception as error:  # a serde may raise anything
+                producer.flush()
+                written = counted(producer.sent().get(topic, 0), "record")
+                message = f"Line {number} cannot be written: {error}: {raw[:100].decode(errors='replace')!r}"
+                hint = f"{written} before it are written. Correct the line, and continue with it."
+                raise SerializationError(message, hint=hint) from error
+            producer.send(topic, key, value, at_ms, (), None)
+        producer.flush()
+        return producer.sent().get(topic, 0)
+    finally:
+        producer.close()
+
+
+def _text(raw: bytes) -> str:
+    """Return the text of a line.
+
+    Raises:
+        ValueError: If it is not UTF-8.
+    """
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"byte {error.start + 1} is not UTF-8 ({raw[error.start]:#04x})"
+        raise ValueError(message) from error
+
+
+def _bytes(serde: Serde[Any], value: Any) -> bytes | None:
+    if value is None:
+        return None
+    return _exactly(value) if serde is JSON else serde.serialize(value)
+
+
+def _field(value: Any, name: str) -> Any:
+    if not isinstance(value, dict):
+        message = f"it is not a JSON object with a field {name!r}"
+        raise ValueError(message)  # noqa: TRY004 - what the line says, not what the code does
+    if name not in value:
+        message = f"it has no field {name!r}"
+        raise ValueError(message)
+    return value[name]
+
+
+def _time(value: Any) -> int:
+    """Return a time in ms; text without a zone is in UTC."""
+    try:
+        found = time_ms(value) if isinstance(value, str) else value
+    except RangeError as error:
+        raise ValueError(error.message) from error
+    if type(found) is int and found >= 0:  # a bool is not a number here
+        return found
+    message = f"{value!r} is neither ms since 1970 nor a time since then"
+    raise ValueError(message)

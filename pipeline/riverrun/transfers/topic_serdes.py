@@ -1,0 +1,183 @@
+"""Serdes by name, and readable forms of keys and values."""
+
+from __future__ import annotations
+
+import decimal
+import re
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from riverrun.decoders import json_decoder
+from riverrun.errors import ConfigError
+from riverrun.serde.serdes import (
+    BOOLEAN,
+    BYTES,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    JSON,
+    LONG,
+    ODD_NUMBERS,
+    SHORT,
+    STRING,
+    UUID,
+    without_odd_numbers,
+)
+from riverrun.serde.windowed import session_windowed, windowed_of_size_ms
+from riverrun.topology.nodes import SourceNode
+from riverrun.windows import Windowed, millis
+
+if TYPE_CHECKING:
+    from riverrun.serde.api import Serde
+    from riverrun.topology.topology import Topology
+
+_SIMPLE: dict[str, Serde[Any]] = {
+    serde.name: serde for serde in (STRING, JSON, BYTES, SHORT, INTEGER, LONG, FLOAT, DOUBLE, BOOLEAN, UUID)
+}
+_WINDOWED, _SESSION = "windowed-", "session-windowed-"
+NAMES = f"{', '.join(_SIMPLE)}, {_WINDOWED}NAME or {_SESSION}NAME"
+"""Names of serdes, for a help text."""
+_NO_SIZE = 0
+"""End of windows of unknown size: only their start is shown."""
+_exact = json_decoder(Any, float_hook=decimal.Decimal).decode
+_UNITS = {"ms": timedelta(milliseconds=1), "s": timedelta(seconds=1), "m": timedelta(minutes=1)}
+_UNITS |= {"h": timedelta(hours=1), "d": timedelta(days=1)}
+_SIZE = re.compile(r"(\d+)(ms|s|m|h|d)")
+
+
+def serde_named(name: str, window: str | None = None) -> Serde[Any]:
+    """Return a serde by its name.
+
+    >>> serde_named("windowed-string", "5m").name
+    'windowed[string]'
+
+    Args:
+        name: One of `NAMES`.
+        window: Size of the windows of time-windowed keys, such as `5m`; without it only their start is known.
+
+    Raises:
+        ConfigError: If there is no such serde, or the size is invalid.
+    """
+    if name.startswith(_SESSION):
+        return session_windowed(serde_named(name.removeprefix(_SESSION)))
+    if name.startswith(_WINDOWED):
+        return windowed_of_size_ms(serde_named(name.removeprefix(_WINDOWED)), size_ms(window))
+    if name not in _SIMPLE:
+        message = f"There is no serde {name!r}"
+        raise ConfigError(message, hint=f"Allowed: {NAMES}.")
+    return _SIMPLE[name]
+
+
+def size_ms(window: str | None) -> int:
+    """Return the size of windows in ms; 0 if the text is empty.
+
+    >>> size_ms("90s"), size_ms("1h")
+    (90000, 3600000)
+
+    Raises:
+        ConfigError: If it is not a size.
+    """
+    if window is None:
+        return _NO_SIZE
+    found = _SIZE.fullmatch(window)
+    if found is None or not int(found[1]):
+        message = f"{window!r} is not a size of windows"
+        raise ConfigError(message, hint="Write a number and ms, s, m, h or d, as in 5m.")
+    return millis(int(found[1]) * _UNITS[found[2]], "window size")
+
+
+def serdes_of(topology: Topology, topic: str, window: str | None = None) -> tuple[Serde[Any], Serde[Any]]:
+    """Return the serdes with which a topology reads or writes a topic.
+
+    Sinks of windowed keys do not contain the size of the windows. It is taken from the topology's stores, if all have
+    one size.
+    """
+    sources = (n for n in topology.nodes.values() if isinstance(n, SourceNode))
+    source = next((n for n in sources if topic in n.topics or (n.pattern and n.pattern.fullmatch(topic))), None)
+    node = topology.sink_of(topic) or source
+    if node is None:
+        known = ", ".join(sorted({*topology.source_topics, *topology.sink_topics}))
+        message = f"The application neither reads nor writes {topic}"
+        raise ConfigError(message, hint=f"It has: {known}. Or choose serdes with --key-serde and --value-serde.")
+    sizes = {store.window_size_ms for store in topology.stores.values() if store.window_size_ms}
+    given = size_ms(window) or (sizes.pop() if len(sizes) == 1 else _NO_SIZE)
+    return _sized(node.key_serde, given), node.value_serde
+
+
+def _sized(serde: Serde[Any], size: int) -> Serde[Any]:
+    """Add the size of windows to a serde of windowed keys that lacks it."""
+    if serde.remake is None or serde.remake[0] is not windowed_of_size_ms:
+        return serde
+    inner, own_size = serde.remake[1]
+    return serde if own_size is not None else windowed_of_size_ms(inner, size)
+
+
+def readable(value: Any) -> str:
+    """Return a key or a value as one readable line.
+
+    >>> readable("ann"), readable({"n": 1}), readable(None), readable(bytes(1))
+    ('ann', '{"n":1}', 'null', '0x00')
+    """
+    match value:
+        case str():
+            return value
+        case bytes():
+            return f"0x{value.hex()}"
+        case Windowed(key, window):
+            end = "" if window.end == window.start else f", {time_text(window.end)}"
+            return f"{readable(key)} [{time_text(window.start)}{end})"
+        case _:
+            return msgspec.json.encode(_plain(value), order="deterministic").decode()
+
+
+def jsonable(value: Any) -> Any:
+    """Return a key or a value as JSON: bytes in hexadecimal digits, windowed keys as an object."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Windowed):
+        return {"key": jsonable(value.key), "start": value.window.start, "end": value.window.end}
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: numbers that it does not have are texts."""
+    return without_odd_numbers(msgspec.to_builtins(value, str_keys=True, enc_hook=str))
+
+
+def time_text(time_ms: int) -> str:
+    """Return a time in UTC, with ms if they are not 0.
+
+    >>> time_text(1_500), time_text(0)
+    ('1970-01-01T00:00:01.500Z', '1970-01-01T00:00:00Z')
+    """
+    try:
+        time = datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (OverflowError, ValueError):  # windows without end
+        return str(time_ms)
+    return time.isoformat(timespec="milliseconds" if time_ms % 1000 else "seconds").replace("+00:00", "Z")
+
+
+def from_text(serde: Serde[Any], text: str) -> Any:
+    """Convert text to a key or value for a serde. Fractions of untyped JSON keep their digits, as decimals.
+
+    >>> from_text(LONG, "7"), from_text(STRING, "7"), from_text(JSON, "[7, 1.10]")
+    (7, '7', [7, Decimal('1.10')])
+
+    Raises:
+        ValueError: If the text does not fit the serde.
+    """
+    if serde is STRING:
+        return text
+    if serde is BYTES:
+        return bytes.fromhex(text.removeprefix("0x"))
+    if serde is UUID:
+        return uuid.UUID(text)
+    if serde is JSON:
+        return _exact(text)
+    if serde.of_text is not None:
+        return serde.of_text(text)
+    value = msgspec.json.decode(text)
+    return float(value) if serde in {DOUBLE, FLOAT} and value in ODD_NUMBERS else value

@@ -1,0 +1,299 @@
+"""Answers questions by looking up keys and ranges in an open store.
+
+Answers queries in a stream thread, between two records or while it waits for brokers.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from riverrun.errors import USER_ERRORS, as_exception
+from riverrun.state.api import StoreKind
+from riverrun.state.segments import segment_length_ms
+from riverrun.windows import end_of
+from riverrun.worker.queries import (
+    Answered,
+    KeyQuery,
+    Page,
+    Place,
+    Query,
+    RangeQuery,
+    Reason,
+    Refusal,
+    Row,
+    SessionQuery,
+    WindowQuery,
+    readiness,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from multiprocessing.connection import Connection
+
+    from riverrun.records import TopicPartition
+    from riverrun.state.api import StoreBuilder
+    from riverrun.worker.queries import Ask, Question
+
+MAX_ROWS = 1_000
+"""The most rows of a page."""
+MAX_BYTES = 8 * 1024 * 1024
+"""A page ends early when its keys and values have this size; it has one row at least."""
+MAX_SECONDS = 0.02
+"""A page ends early after this time, as processing waits meanwhile."""
+
+_TIMESTAMPED = frozenset({StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW, StoreKind.VERSIONED})
+_KINDS: dict[type, frozenset[StoreKind]] = {
+    KeyQuery: frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.VERSIONED}),
+    RangeQuery: frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE}),
+    WindowQuery: frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW}),
+    SessionQuery: frozenset({StoreKind.SESSION}),
+}
+
+_TIDY_AFTER = 1_000
+"""After this number of answers, their leftovers in the stores' caches are trimmed."""
+
+Found = tuple[Place, Row]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStore:
+    """A store that can be read now.
+
+    Args:
+        store: The store.
+        position: The position of its task.
+        is_standby: Whether it is a standby's copy.
+    """
+
+    store: Any
+    position: Mapping[TopicPartition, int]
+    is_standby: bool = False
+
+
+class StoreAnswers:
+    """Answers questions about the stores of a process.
+
+    Args:
+        builders: All stores of the application, by name.
+        find: Returns the open store that a question is about, or why there is none.
+    """
+
+    def __init__(self, builders: Mapping[str, StoreBuilder], find: Callable[[Question], OpenStore | Refusal]) -> None:
+        self._builders = builders
+        self._find = find
+        self._answers = 0
+
+    def answer(self, question: Question) -> Page | Refusal:
+        """Return a page of the store's present contents, or why there is none."""
+        builder = self._builders.get(question.store)
+        if builder is None:
+            known = ", ".join(sorted(self._builders)) or "none"
+            return Refusal(Reason.NO_SUCH_STORE, f"There is no store {question.store}; there are: {known}")
+        found = self._find(question)
+        if isinstance(found, Refusal):
+            return found
+        try:
+            page = look_up(found.store, builder, question.query, question.limit, question.after)
+        except USER_ERRORS as raised:  # a serde may raise anything; only the answer is lost
+            error = as_exception(raised)
+            return Refusal(Reason.FAILED, f"Store {question.store}: {type(error).__name__}: {error}")
+        if isinstance(page, Refusal):
+            return page
+        self._tidy(found)
+        return Page(page.rows, page.after, found.position, found.is_standby)
+
+    def _tidy(self, found: OpenStore) -> None:
+        """Trim the caches after reads from outside, which no commit follows to do so."""
+        self._answers += 1
+        if found.is_standby:
+            found.store.forget_reads(0)  # restoring bypasses the cache
+        elif self._answers % _TIDY_AFTER == 0:
+            found.store.forget_reads()
+
+
+def look_up(store: Any, builder: StoreBuilder, query: Query, limit: int, after: Place | None) -> Page | Refusal:
+    """Return a page of a store's contents as processing sees them, including uncommitted updates.
+
+    Args:
+        store: The open store.
+        builder: The builder that it was opened from.
+        query: The query.
+        limit: The most rows to return; never more than `MAX_ROWS`.
+        after: The row after which to continue.
+    """
+    if builder.kind not in _KINDS[type(query)]:
+        message = f"Store {builder.name} ({builder.kind.value}) cannot be asked a {type(query).__name__}"
+        return Refusal(Reason.UNKNOWN_QUERY, message)
+    if isinstance(query, KeyQuery) and query.as_of is not None and builder.kind is not StoreKind.VERSIONED:
+        message = f"Store {builder.name} ({builder.kind.value}) keeps no earlier values: as_of needs a versioned store"
+        return Refusal(Reason.UNKNOWN_QUERY, message)
+    deadline = time.monotonic() + MAX_SECONDS
+    rows: list[Row] = []
+    last: Place | None = None
+    size = 0
+    for place, row in _found(store, builder, query, after):
+        is_full = len(rows) >= min(limit, MAX_ROWS) or size >= MAX_BYTES
+        if last is not None and (is_full or time.monotonic() > deadline):
+            return Page(tuple(rows), last)
+        rows.append(row)
+        size += len(row.key) + len(row.value or b"")
+        last = place
+    return Page(tuple(rows))
+
+
+def _found(store: Any, builder: StoreBuilder, query: Query, after: Place | None) -> Iterator[Found]:
+    match query:
+        case KeyQuery(raw, as_of):
+            key, times = builder.key_serde.deserialize(raw), () if as_of is None else (as_of,)
+            value = store.get(key, *times)
+            return iter([] if value is None else [(Place(0, raw), _row(builder)(raw, value))])
+        case RangeQuery():
+            return _entries(store, builder, query, after)
+        case WindowQuery():
+            return _windows(store, builder, query, after)
+        case SessionQuery():
+            return _sessions(store, builder, query, after)
+
+
+def _entries(store: Any, builder: StoreBuilder, query: RangeQuery, after: Place | None) -> Iterator[Found]:
+    encode, row = builder.key_serde.serialize, _row(builder)
+    for key, value in _scan(store, builder, query, after):
+        raw = encode(key)
+        if after is not None and raw == after.key:
+            continue
+        if query.prefix and not raw.startswith(query.prefix):
+            return
+        yield Place(0, raw), row(raw, value)
+
+
+def _scan(store: Any, builder: StoreBuilder, query: RangeQuery, after: Place | None) -> Iterator[tuple[Any, Any]]:
+    """Return the entries from the last row of the previous page: the store can read its key, unlike a prefix."""
+
+    def key_of(data: bytes | None) -> Any:
+        return None if data is None else builder.key_serde.deserialize(data)
+
+    found: Iterator[tuple[Any, Any]]
+    if query.prefix:
+        found = store.range(key_of(after.key), None) if after is not None else store.prefix_scan(query.prefix)
+    elif query.reverse:
+        found = store.reverse_range(key_of(query.lower), key_of(after.key if after is not None else query.upper))
+    else:
+        found = store.range(key_of(after.key if after is not None else query.lower), key_of(query.upper))
+    return found
+
+
+def _windows(store: Any, builder: StoreBuilder, query: WindowQuery, after: Place | None) -> Iterator[Found]:
+    """Yield windows by segment, key and start, from the beginning of the segment in which the last page ended."""
+    encode, key_of, row = builder.key_serde.serialize, builder.key_serde.deserialize, _row(builder)
+    length_ms = segment_length_ms(builder.retention_ms)
+    lower, upper = (None if key is None else key_of(key) for key in (query.lower, query.upper))
+    time_from = max(query.time_from, after.segment) if after is not None else query.time_from
+    if query.lower is not None and query.lower == query.upper:
+        found = ((lower, start, value) for start, value in store.fetch_range(lower, time_from, query.time_to))
+    else:
+        found = store.fetch_keys(lower, upper, time_from, query.time_to)
+    for key, start, value in found:
+        raw = encode(key)
+        place = Place(start // length_ms * length_ms, raw, start)
+        if after is None or place > after:
+            yield place, row(raw, value, start, end_of(start, builder.window_size_ms))
+
+
+def _sessions(store: Any, builder: StoreBuilder, query: SessionQuery, after: Place | None) -> Iterator[Found]:
+    """Yield sessions by segment, key, end and start."""
+    encode, row = builder.key_serde.serialize, _row(builder)
+    length_ms = segment_length_ms(builder.retention_ms)
+    if query.key is not None:
+        found = store.find_sessions(builder.key_serde.deserialize(query.key), query.time_from, query.time_to)
+    else:
+        found = store.all()
+    for session, value in found:
+        start, end = session.window.start, session.window.end
+        raw = encode(session.key)
+        place = Place(end // length_ms * length_ms, raw, end, start)
+        if (after is None or place > after) and end >= query.time_from and start <= query.time_to:
+            yield place, row(raw, value, start, end)
+
+
+def _row(builder: StoreBuilder) -> Callable[..., Row]:
+    """Return a function that makes rows: `(key, value, start, end) -> Row`."""
+    encode = builder.value_serde.serialize
+
+    def timestamped(key: bytes, value: Any, start: int | None = None, end: int | None = None) -> Row:
+        return Row(key, encode(value.value), value.timestamp, start, end)
+
+    def plain(key: bytes, value: Any, start: int | None = None, end: int | None = None) -> Row:
+        return Row(key, encode(value), None, start, end)
+
+    return timestamped if builder.kind in _TIMESTAMPED else plain
+
+
+class QueryServer:
+    """Answers queries in one of two threads; only one of them at a time may touch the pipe and the stores.
+
+    Usually that is the processing thread. While it waits for brokers and touches no store, a thread that only answers takes its
+    place. So a query is answered between two records, or at once.
+
+    Args:
+        pipe: To the supervisor (`QueryClient`).
+        answer: Answers a question; called by the thread that may touch the stores.
+    """
+
+    def __init__(self, pipe: Connection, answer: Callable[[Question], Page | Refusal]) -> None:
+        self._pipe = pipe
+        self._answer = answer
+        self._postponed: deque[Ask] = deque()
+        self._is_asked = readiness(pipe)
+        self._stores = threading.Lock()
+        self._stores.acquire()
+        threading.Thread(target=self._answer_alone, name="answers", daemon=True).start()
+
+    def attend(self) -> None:
+        """Answer pending questions. Takes a microsecond if there are none.
+
+        Raises:
+            EOFError: If the supervisor has ended.
+        """
+        while self._postponed:
+            self._reply(self._postponed.popleft())
+        if self._is_asked(0):
+            self._take_in()
+
+    def pause(self) -> None:
+        """Answer questions that look up a key; others wait until stores are at rest. Raises nothing: `attend` does."""
+        if self._is_asked(0):
+            with suppress(EOFError, OSError):
+                self._take_in(is_at_rest=False)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Let the other thread answer during the body, in which the processing thread does not touch the stores."""
+        self._stores.release()
+        try:
+            yield
+        finally:
+            self._stores.acquire()
+
+    def _answer_alone(self) -> None:
+        """Wait until there is something to read, then for the stores. Ends with the pipe."""
+        wait = readiness(self._pipe)
+        with suppress(EOFError, OSError):
+            while wait(None):
+                with self._stores:
+                    self.attend()
+
+    def _take_in(self, *, is_at_rest: bool = True) -> None:
+        while self._is_asked(0):
+            ask: Ask = self._pipe.recv()
+            if is_at_rest or isinstance(ask.question.query, KeyQuery):
+                self._reply(ask)
+            else:
+                self._postponed.append(ask)
+
+    def _reply(self, ask: Ask) -> None:
+        self._pipe.send(Answered(ask.number, self._answer(ask.question)))

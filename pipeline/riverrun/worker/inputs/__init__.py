@@ -1,3 +1,0 @@
-"""The inputs of a stream thread: known topics, fetched records, and absent brokers."""
-
-from __future__ import annotations

@@ -1,0 +1,294 @@
+"""Questions about the contents of stores, and their answers (`org.apache.kafka.streams.query`, KIP-796).
+
+Plain values: they pass between a supervisor and its stream threads. Keys and values are bytes, as the store's serdes write
+them: the asking side has the topology, and so the serdes.
+
+Messages of the pipe for questions to a stream thread, and a way to wait for them.
+
+Asks a stream thread; the thread that asks reads the answer itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import select
+import threading
+import time
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from riverrun.windows import MAX_TIME_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from multiprocessing.connection import Connection
+
+    from riverrun.records import TaskId, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question to a stream thread; the answer has the same number."""
+
+    number: int
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A stream thread's answer to the question of that number."""
+
+    number: int
+    answer: Page | Refusal
+
+
+def readiness(pipe: Connection) -> Callable[[float | None], object]:
+    """Return a function that waits, for up to so many ms, until there is something to read or the pipe is closed.
+
+    Only one thread may call it at a time.
+    """
+    poller = select.poll()
+    poller.register(pipe.fileno(), select.POLLIN)
+    return poller.poll
+
+
+@dataclass(frozen=True, slots=True)
+class KeyQuery:
+    """The value of a key; key-value and versioned stores (`KeyQuery`, `TimestampedKeyQuery`, `VersionedKeyQuery`).
+
+    Args:
+        key: The key.
+        as_of: For versioned stores, the time of the value, ms; None for now.
+    """
+
+    key: bytes
+    as_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeQuery:
+    """Entries in order of their keys' bytes; key-value stores (`RangeQuery`, `TimestampedRangeQuery`).
+
+    Args:
+        lower: First key, inclusive; None for an open end.
+        upper: Last key, inclusive; None for an open end.
+        prefix: Only keys whose bytes begin with it; then the bounds are ignored.
+        reverse: Whether to return entries in reverse order; not with a prefix.
+    """
+
+    lower: bytes | None = None
+    upper: bytes | None = None
+    prefix: bytes = b""
+    reverse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WindowQuery:
+    """Windows of one key, or of a range of keys; window stores (`WindowKeyQuery`, `WindowRangeQuery`).
+
+    Args:
+        lower: First key, inclusive; None for an open end. One key if it equals `upper`.
+        upper: Last key, inclusive; None for an open end.
+        time_from: Earliest start of a window, ms.
+        time_to: Latest start of a window, ms.
+    """
+
+    lower: bytes | None = None
+    upper: bytes | None = None
+    time_from: int = 0
+    time_to: int = MAX_TIME_MS
+
+
+@dataclass(frozen=True, slots=True)
+class SessionQuery:
+    """Sessions of one key, or of all; session stores (`WindowRangeQuery.withKey`).
+
+    Args:
+        key: The key; None for all.
+        time_from: Earliest end of a session, ms.
+        time_to: Latest start of a session, ms.
+    """
+
+    key: bytes | None = None
+    time_from: int = 0
+    time_to: int = MAX_TIME_MS
+
+
+Query = KeyQuery | RangeQuery | WindowQuery | SessionQuery
+
+
+class Place(NamedTuple):
+    """The place of a row in its store; rows are ordered by segment of time, then key, then time."""
+
+    segment: int
+    key: bytes
+    time: int = 0
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A query of one task's part of a store.
+
+    Args:
+        store: Name of the store.
+        task: The task; None for global stores, which every process has.
+        query: The query.
+        limit: The most rows to return.
+        after: The row after which to continue.
+        allows_standby: Whether a standby, which may lag, may answer.
+    """
+
+    store: str
+    task: TaskId | None
+    query: Query
+    limit: int = 100
+    after: Place | None = None
+    allows_standby: bool = False
+
+
+class Row(NamedTuple):
+    """An entry of a store.
+
+    `timestamp` is the time of the last update, if the store keeps it. `start` and `end` belong to the window or session. All
+    are in ms.
+    """
+
+    key: bytes
+    value: bytes
+    timestamp: int | None = None
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer.
+
+    Args:
+        rows: The rows, in the order of the store. There may be fewer than asked for although more follow.
+        after: Where to continue; None if there are no more rows.
+        position: The position of the answer in history: per input, the next offset to process; of a standby, per changelog, the
+            next offset to apply.
+        is_standby: Whether a standby answered.
+    """
+
+    rows: tuple[Row, ...]
+    after: Place | None = None
+    position: Mapping[TopicPartition, int] = field(default_factory=dict)
+    is_standby: bool = False
+
+
+class Reason(Enum):
+    """The reason why there is no answer (`FailureReason`)."""
+
+    NO_SUCH_STORE = "no-such-store"
+    UNKNOWN_QUERY = "unknown-query"
+    """Stores of that kind cannot answer such a query."""
+    NOT_HERE = "not-owned-here"
+    NOT_LIVE = "not-live"
+    """Another version is live, or was requested."""
+    RESTORING = "restoring"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error as a value, in place of an answer.
+
+    Args:
+        reason: The reason.
+        message: What happened, with the names in it.
+        server: `host:port` of the instance that has the task, if known.
+        missing: Number of changelog records that are still to be restored, if known.
+    """
+
+    reason: Reason
+    message: str
+    server: str | None = None
+    missing: int | None = None
+
+
+class QueryClient:
+    """The supervisor's end of the pipe for questions to one stream thread.
+
+    One of the threads that wait for answers listens for all of them. A separate listening thread would have to be woken before
+    each answer, which takes as long as the answer itself.
+
+    Args:
+        pipe: To the process and back; it is closed when the process is `gone`.
+        name: Name of the process, for messages.
+    """
+
+    def __init__(self, pipe: Connection, name: str) -> None:
+        self._pipe = pipe
+        self._name = name
+        self._numbers = itertools.count()
+        self._sending = threading.Lock()
+        self._changed = threading.Condition()
+        self._answers: dict[int, Page | Refusal | None] = {}
+        """Answers by number of the question; None until the answer arrives."""
+        self._has_listener = self._is_gone = False
+        self._is_readable = readiness(pipe)
+
+    def ask(self, question: Question, timeout_s: float) -> Page | Refusal:
+        """Return the answer, or why there is none. May be called from any thread.
+
+        Args:
+            question: The question.
+            timeout_s: How long to wait for the process, s.
+        """
+        deadline = time.monotonic() + timeout_s
+        number = next(self._numbers)
+        self._answers[number] = None
+        try:
+            with self._sending:
+                self._pipe.send(Ask(number, question))
+            return self._wait_for(number, deadline) or self._refusal(f"did not answer within {timeout_s:g} s")
+        except (EOFError, OSError):
+            return self._refusal("ended before it answered")
+        finally:
+            del self._answers[number]
+
+    def gone(self) -> None:
+        """Close the pipe: the process has ended, and will not answer its questions. Idempotent."""
+        with self._sending, self._changed:
+            self._is_gone = True
+            # The process's end of the pipe is closed: a thread that listens notices at once.
+            self._changed.wait_for(lambda: not self._has_listener)
+            self._pipe.close()
+
+    def _wait_for(self, number: int, deadline: float) -> Page | Refusal | None:
+        """Return the answer; None if it does not arrive in time."""
+        with self._changed:
+            while self._answers[number] is None and self._has_listener:
+                if not self._changed.wait(deadline - time.monotonic()):
+                    return self._answers[number]
+            if self._answers[number] is not None:
+                return self._answers[number]
+            if self._is_gone:
+                raise EOFError
+            self._has_listener = True
+        try:
+            return self._listen_for(number, deadline)
+        finally:
+            with self._changed:
+                self._has_listener = False
+                self._changed.notify_all()  # another thread listens now
+
+    def _listen_for(self, number: int, deadline: float) -> Page | Refusal | None:
+        while (left := deadline - time.monotonic()) > 0:
+            if not self._is_readable(left * 1000):
+                return None
+            message: Answered = self._pipe.recv()
+            if message.number == number:
+                return message.answer
+            with self._changed:
+                if message.number in self._answers:  # else the thread that asked has given up
+                    self._answers[message.number] = message.answer
+                    self._changed.notify_all()
+        return None
+
+    def _refusal(self, what: str) -> Refusal:
+        return Refusal(Reason.FAILED, f"{self._name} {what}")

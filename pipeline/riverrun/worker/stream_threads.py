@@ -1,0 +1,426 @@
+"""The stream threads of one instance, each a process: starts, commands, monitors and replaces them.
+
+Starts stream threads. They do not import the program that starts them: it may be a script, a notebook or a shell.
+
+Python's own `multiprocessing` has each process import the program first. A script without a guard would start another worker,
+and a notebook cannot be imported. Here, code that such a program defines is sent along instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, Any, Final
+
+from riverrun.config.code import dumps
+from riverrun.hosting.process import current_style
+from riverrun.worker.group.assignment import spread
+from riverrun.worker.group.protocol import RUNNING
+from riverrun.worker.queries import QueryClient
+from riverrun.worker.states import WorkerSummary, summed
+from riverrun.worker.stream_thread.process import run_stream_thread
+from riverrun.worker.stream_thread.protocol import Alive, Assign, Command, Failed, Learn, Report, Stop, StreamJob
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+
+    from riverrun.hosting.publication import LiveVersion
+    from riverrun.records import TaskId
+    from riverrun.topology.topology import Topology
+
+_IGNORED: Final = frozenset({signal.SIGINT, signal.SIGTERM})
+"""These signals reach the whole process group (Ctrl-C, systemd); a child process leaves the reaction to its parent."""
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from {module} import run_child; run_child({name!r}, {fds!r})"
+
+
+class ChildProcess:
+    """A process that this process has started.
+
+    Args:
+        popen: The process.
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        """Wrap a running process."""
+        self._popen = popen
+
+    @property
+    def pid(self) -> int:
+        """Return its process id."""
+        return self._popen.pid
+
+    @property
+    def exitcode(self) -> int | None:
+        """Return its exit code: minus the number of the signal that ended it, if one did; None while it is alive."""
+        return self._popen.poll()
+
+    def is_alive(self) -> bool:
+        """Return whether it is still running."""
+        return self._popen.poll() is None
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for its end, for up to `timeout_s` seconds."""
+        try:
+            self._popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return
+
+    def kill(self) -> None:
+        """Kill it."""
+        self._popen.kill()
+
+
+def start_child(
+    name: str, function: Callable[..., None], lines: Sequence[Connection], arguments: Sequence[Any]
+) -> ChildProcess:
+    """Start a process that calls a function with its ends of some pipes, then further arguments.
+
+    Args:
+        name: Name of the process, for its log.
+        function: The function to call.
+        lines: The ends of pipes (`multiprocessing.Pipe`) for the process; at least one. This process may close its copies then.
+        arguments: Sent to the process through the first pipe, so that they are not on the command line.
+
+    Returns:
+        The process.
+
+    Raises:
+        OSError: If the machine has no resources for it.
+    """
+    sent = dumps((function, tuple(arguments)))
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    with ours, theirs:
+        fds = [ours.fileno(), *(pipe.fileno() for pipe in lines)]
+        path = [entry or os.getcwd() for entry in sys.path]  # noqa: PTH109 - as text
+        program = _PROGRAM.format(path=path, module=__name__, name=name, fds=fds)
+        warnings = [f"-W{option}" for option in sys.warnoptions]
+        with _signals_held_back():
+            popen = subprocess.Popen([sys.executable, *warnings, "-c", program], stdin=subprocess.DEVNULL, pass_fds=fds)
+        child = ChildProcess(popen)
+        ours.close()
+        try:
+            theirs.send_bytes(sent)
+        except OSError:
+            child.kill()
+            child.join()
+            raise
+    return child
+
+
+def run_child(name: str, fds: Sequence[int]) -> None:
+    """Run the function of `start_child`, in the process that it has started.
+
+    Args:
+        name: Name of this process.
+        fds: File descriptors: the pipe with the arguments, then the pipes of the function.
+    """
+    multiprocessing.current_process().name = name
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
+    first: Connection
+    lines: list[Connection]
+    first, *lines = map(Connection, fds)
+    with first:
+        function, arguments = pickle.loads(first.recv_bytes())  # noqa: S301 - from the process that has started this one
+    function(*lines, *arguments)
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """Block signals for a process that the body starts: they would end it with a traceback while it loads."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 5.0
+_NOTHING = Report(active=frozenset(), standby=frozenset(), positions={}, lags={}, summary=WorkerSummary(), obeyed=0)
+
+
+@dataclass(slots=True)
+class StreamThreadProcess:
+    """One process, from the supervisor's view.
+
+    Args:
+        number: Its number within the instance, from 1.
+        process: The process.
+        pipe: Carries commands to it and reports from it.
+        queries: Carries questions to it and answers from it.
+        orders: The last order, and earlier ones that it may still be carrying out.
+        report: Its last report.
+        heard_at: Time of the last message from it (monotonic seconds).
+        failure: Its last message, if it failed.
+        lost: Tasks that another owner has taken over from it.
+    """
+
+    number: int
+    process: ChildProcess
+    pipe: Connection
+    queries: QueryClient
+    orders: list[Assign] = field(default_factory=lambda: [Assign(frozenset(), frozenset(), 0)])
+    report: Report = _NOTHING
+    heard_at: float = field(default_factory=time.monotonic)
+    failure: Failed | None = None
+    lost: frozenset[TaskId] = frozenset()
+    _learnt: LiveVersion | None = None
+    _speaking: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def held(self) -> frozenset[TaskId]:
+        """Return the tasks that it has open, or may have open."""
+        return self.report.standby.union(self.active, *(order.standby for order in self.orders))
+
+    @property
+    def active(self) -> frozenset[TaskId]:
+        """Return the tasks that it runs, or may run."""
+        return self.report.active.union(*(order.active for order in self.orders))
+
+    def hear(self, message: Report | Alive | Failed) -> None:
+        """Take note of a message."""
+        self.heard_at = time.monotonic()
+        match message:
+            case Failed():
+                self.failure = message
+            case Report():
+                self._note(message)
+
+    def _note(self, message: Report) -> None:
+        self.report = message
+        last = self.orders[-1]
+        if message.obeyed < last.number:
+            self.orders = [order for order in self.orders if order.number > message.obeyed]
+        elif message.active != last.active:  # another owner took tasks over
+            self.lost |= last.active - message.active
+            self.orders = [replace(last, active=message.active, standby=message.standby)]
+        else:
+            self.orders = [last]
+
+    def order(self, active: frozenset[TaskId], standby: frozenset[TaskId], topics: Mapping[str, int]) -> None:
+        """Send it an order, unless it has that order already."""
+        last = self.orders[-1]
+        if (active, standby, topics) != (last.active, last.standby, last.topics):
+            self.orders.append(Assign(active, standby, last.number + 1, topics))
+            self.tell(self.orders[-1])
+
+    def inform(self, record: LiveVersion) -> None:
+        """Send it a record of the control topic, unless it has that record already. May be called from any thread."""
+        with self._speaking:
+            if self._learnt is record:
+                return
+            self._learnt = record
+        self.tell(Learn(record))  # in any order: it knows which of two is newer
+
+    def tell(self, command: Command) -> None:
+        """Send a command; ignored if the process has ended. May be called from any thread."""
+        try:
+            with self._speaking:
+                self.pipe.send(command)
+        except (BrokenPipeError, ConnectionResetError, OSError):
+            return
+
+
+class StreamThreads:
+    """The processes of all stream threads of an instance.
+
+    Args:
+        job: The application.
+        build: Builds the topology within a process.
+    """
+
+    def __init__(self, job: StreamJob, build: Callable[[StreamJob], Topology]) -> None:
+        """Begin without processes."""
+        self._job = job
+        self._build = build
+        self._next_number = 1
+        self._next_attempt = float("-inf")
+        self._past = WorkerSummary()
+        self.all: list[StreamThreadProcess] = []
+
+    def start(self) -> bool:
+        """Start another process.
+
+        Returns:
+            False if the machine has no resources for it (files, processes, memory) at this moment.
+        """
+        if time.monotonic() < self._next_attempt:
+            return False
+        try:
+            self.all.append(self._started())
+        except OSError as error:
+            what = "stream thread %d cannot be started, which is tried again in %.0f s: %s"
+            log.warning(what, self._next_number, _RETRY_SECONDS, error)
+            self._next_attempt = time.monotonic() + _RETRY_SECONDS
+            return False
+        self._next_number += 1
+        return True
+
+    def _started(self) -> StreamThreadProcess:
+        with ExitStack() as pipes:
+            ours, theirs = map(pipes.enter_context, multiprocessing.Pipe())
+            our_line, their_line = map(pipes.enter_context, multiprocessing.Pipe())
+            process = start_child(
+                f"StreamThread-{self._next_number}",
+                run_stream_thread,
+                (theirs, their_line),
+                (self._job, self._build, current_style()),
+            )
+            pipes.pop_all()
+        theirs.close()
+        their_line.close()
+        queries = QueryClient(our_line, f"Stream thread {self._next_number}")
+        return StreamThreadProcess(self._next_number, process, ours, queries)
+
+    def inform(self, record: LiveVersion) -> None:
+        """Send each process a record of the control topic, unless it has that record already. May be called from any thread."""
+        for stream in list(self.all):
+            stream.inform(record)
+
+    def listen(self, timeout_s: float) -> bool:
+        """Wait for reports. Returns whether there were any."""
+        by_pipe = {stream.pipe: stream for stream in self.all}
+        heard = wait(list(by_pipe), timeout_s)
+        for pipe in heard:
+            stream = by_pipe[pipe]  # type: ignore[index] # they are the connections of the call
+            try:
+                while stream.pipe.poll():
+                    stream.hear(stream.pipe.recv())
+            except (EOFError, ConnectionResetError, OSError):
+                stream.process.join(1.0)
+        return bool(heard)
+
+    def dead(self) -> list[StreamThreadProcess]:
+        """Remove and return the processes that have ended, but keep their summaries."""
+        ended = [stream for stream in self.all if not stream.process.is_alive()]
+        self.all = [stream for stream in self.all if stream.process.is_alive()]
+        for stream in ended:
+            self._past = summed((self._past, stream.report.summary))
+            stream.pipe.close()
+            stream.queries.gone()
+        return ended
+
+    def holder(self, task: TaskId | None, *, standby: bool) -> StreamThreadProcess | None:
+        """Return the process that runs a task or, with `standby`, follows it; any process for None (global stores)."""
+        streams = list(self.all)
+        running = [stream for stream in streams if task is None or task in stream.report.active]
+        following = [stream for stream in streams if standby and task in stream.report.standby]
+        return next(iter(running + following), None)
+
+    def restoring(self) -> Mapping[TaskId, int | None]:
+        """Return the tasks that are being taken over, with the number of missing records, if known."""
+        return {task: missing for stream in self.all for task, missing in stream.report.restoring.items()}
+
+    def distribute(
+        self,
+        active: frozenset[TaskId],
+        standby: frozenset[TaskId],
+        topics: Mapping[str, int] | None = None,
+        stateful: Container[int] = (),
+    ) -> None:
+        """Distribute tasks over processes; a task moves only after its process has closed it.
+
+        Args:
+            active: Tasks to process.
+            standby: Tasks whose changelogs to follow.
+            topics: Partitions of the topics that determine the tasks.
+            stateful: The sub-topologies whose tasks have state.
+        """
+        if not self.all:
+            return
+        capacity = {str(stream.number): 1 for stream in self.all}
+        running = self._lags(lambda stream: stream.report.active)
+        with_state = {task for task in active if task.sub_topology in stateful}
+        runners = spread(with_state, capacity, running, {})
+        runners |= spread(active - with_state, capacity, running, Counter(runners.values()))
+        following = self._lags(lambda stream: stream.report.standby)
+        followers = spread(standby, capacity, following, Counter(runners.values()))
+        for stream in self.all:
+            elsewhere = {task for other in self.all if other is not stream for task in other.held}
+            stream.order(
+                frozenset(task for task, name in runners.items() if name == str(stream.number)) - elsewhere,
+                frozenset(task for task, name in followers.items() if name == str(stream.number)) - elsewhere,
+                topics or {},
+            )
+
+    def silent(self, seconds: float) -> list[StreamThreadProcess]:
+        """Return the processes whose last message is older than this, in seconds."""
+        return [stream for stream in self.all if time.monotonic() - stream.heard_at > seconds]
+
+    def stop(self, streams: Iterable[StreamThreadProcess], timeout_s: Callable[[], float]) -> list[StreamThreadProcess]:
+        """Let processes commit and end. Kills those that do not end in time, which loses no committed work.
+
+        Args:
+            streams: The processes.
+            timeout_s: Returns how long that may take, s; called repeatedly.
+
+        Returns:
+            The processes; they are no longer listed, but their summaries are kept.
+        """
+        stopping = list(streams)
+        for stream in stopping:
+            stream.tell(Stop())
+            if stream.report is _NOTHING:  # it is still loading, and has nothing to commit
+                stream.process.kill()
+                stream.process.join()
+        begun = time.monotonic()
+        while any(stream.process.is_alive() for stream in stopping) and time.monotonic() < begun + timeout_s():
+            self.listen(0.1)
+        for stream in stopping:
+            if stream.process.is_alive():
+                log.warning("stream thread %d has not ended within %.0f s: it is killed", stream.number, timeout_s())
+                stream.process.kill()
+            stream.process.join()
+            stream.queries.gone()
+            self._past = summed((self._past, stream.report.summary))
+        self.all = [stream for stream in self.all if stream not in stopping]
+        return stopping
+
+    def summary(self) -> WorkerSummary:
+        """Return the work of all processes, including those that have ended."""
+        return summed((self._past, *(stream.report.summary for stream in self.all)))
+
+    def positions(self) -> Mapping[TaskId, int]:
+        """Return the sum of applied changelog offsets, per open task."""
+        return {task: position for stream in self.all for task, position in stream.report.positions.items()}
+
+    def lags(self) -> Mapping[TaskId, int]:
+        """Return the number of missing records per standby."""
+        return {task: lag for stream in self.all for task, lag in stream.report.lags.items()}
+
+    def active(self) -> frozenset[TaskId]:
+        """Return the tasks that any process runs, or may run."""
+        return frozenset(task for stream in self.all for task in stream.active)
+
+    def held(self) -> frozenset[TaskId]:
+        """Return the tasks that any process has open, or may have open."""
+        return frozenset(task for stream in self.all for task in stream.held)
+
+    def take_losses(self) -> frozenset[TaskId]:
+        """Return the tasks that other owners have taken over since the last call."""
+        lost = frozenset(task for stream in self.all for task in stream.lost)
+        for stream in self.all:
+            stream.lost = frozenset()
+        return lost
+
+    def _lags(self, runs: Callable[[StreamThreadProcess], frozenset[TaskId]]) -> Mapping[TaskId, Mapping[str, int]]:
+        """Return the lags of processes for `spread`: a process that has a task open in any role is its second best place."""
+        lags: defaultdict[TaskId, dict[str, int]] = defaultdict(dict)
+        for stream in self.all:
+            for task in stream.held:
+                lags[task][str(stream.number)] = RUNNING if task in runs(stream) else 0
+        return lags

@@ -1,0 +1,268 @@
+"""Fetches inputs of tasks and of global tables, as much as memory allows, between interruptions and absences of brokers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from riverrun.errors import BrokerError
+from riverrun.kafka.consumer import RecordConsumer
+from riverrun.records import RAW_OFFSET
+from riverrun.worker.states import InputProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from riverrun.config import StreamsConfig
+    from riverrun.hosting.owned_task import OwnedTask
+    from riverrun.kafka.admin import Admin
+    from riverrun.kafka.consumer import Polled
+    from riverrun.records import TaskId, TopicPartition
+    from riverrun.runtime.state_manager import GlobalState
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_RETRY_SECONDS = 0.5
+
+
+class AbsentBrokers:
+    """Waits for absent brokers.
+
+    Args:
+        admin: Asks them.
+        task_timeout_ms: How long to wait, ms (`task.timeout.ms`).
+        interruptions: Called meanwhile.
+        topics: The topics to ask about while waiting; looked up each time.
+    """
+
+    def __init__(
+        self, admin: Admin, task_timeout_ms: int, interruptions: Interruptions, topics: Callable[[], Iterable[str]]
+    ) -> None:
+        self.are_there = True
+        """Whether they answered the last request."""
+        self.gives_up = False
+        """Whether the wait is given up."""
+        self._admin = admin
+        self._timeout_s = task_timeout_ms / 1000
+        self._interruptions = interruptions
+        self._topics = topics
+
+    def outlast(self, step: Callable[[], T], doing: str) -> T:
+        """Take a step, and repeat it while brokers are absent.
+
+        Args:
+            step: Asks brokers; a failed attempt leaves nothing that matters to the next.
+            doing: The purpose of the step, for the log.
+
+        Returns:
+            The result of the step.
+
+        Raises:
+            BrokerError: If they refuse, or do not answer for too long, or the wait is given up.
+        """
+        deadline = None
+        while True:
+            try:
+                return step()
+            except BrokerError as error:
+                deadline = deadline or self._deadline()
+                self.are_there = False
+                self._check(error, deadline)
+                log.warning("%s: %s", doing, error)
+            self._pause()
+            self.wait(deadline)
+
+    def wait(self, deadline: float | None = None) -> None:
+        """Wait until brokers answer about the topics. Tries nothing else meanwhile: each attempt would have its own timeout.
+
+        Args:
+            deadline: Until when to wait (monotonic seconds); None for `task.timeout.ms` from now.
+
+        Raises:
+            BrokerError: If they do not answer before the deadline, or the wait is given up.
+        """
+        self.are_there = False
+        deadline = deadline or self._deadline()
+        while not self.are_there:
+            try:
+                with self._interruptions.away():
+                    self._admin.partitions(self._topics())
+            except BrokerError as error:
+                self._check(error, deadline)
+                log.warning("waiting for brokers: %s", error)
+                self._pause()
+            else:
+                self.are_there = True
+
+    def _deadline(self) -> float:
+        """Return until when a step that fails now may be repeated (monotonic seconds)."""
+        return time.monotonic() + self._timeout_s
+
+    def _check(self, error: BrokerError, deadline: float) -> None:
+        """Raise the error, unless it is temporary, the deadline has not passed, and the wait continues."""
+        if not error.retriable or time.monotonic() > deadline or self.gives_up:
+            raise error
+
+    def _pause(self) -> None:
+        with self._interruptions.away():
+            time.sleep(_RETRY_SECONDS)
+
+
+class Interruptions(Protocol):
+    """Hooks that interrupt processing."""
+
+    def attend(self) -> None:
+        """Called between two records, several times per millisecond, when stores are at rest."""
+        ...
+
+    def pause(self) -> None:
+        """Called within a commit, when stores may be read by key, but not scanned."""
+        ...
+
+    def away(self) -> AbstractContextManager[None]:
+        """Return a context to enter while the thread waits for brokers and touches no store."""
+        ...
+
+
+class Undisturbed:
+    """Interruptions that do nothing."""
+
+    def attend(self) -> None:
+        """Do nothing."""
+
+    def pause(self) -> None:
+        """Do nothing."""
+
+    def away(self) -> AbstractContextManager[None]:
+        """Return a context that does nothing."""
+        return nullcontext()
+
+
+_FIRST_POLL = 16
+"""Records of the first request: remaining records of a bounded run may be packs of a thousand records each."""
+_RECORDS_PER_POLL = 500
+"""The most records of a request: the client holds the interpreter's lock while it makes them, and no query is answered."""
+ENOUGH = 10_000
+"""With this many records at hand, nothing is fetched."""
+_PAUSED_ABOVE = 50_000
+"""With this many records of one input at hand, it is paused, so that memory stays bounded."""
+
+
+class Fetching:
+    """One consumer for all inputs, with the task that reads each.
+
+    Args:
+        kafka: Client properties.
+        streams: Settings.
+        interruptions: Called while waiting for brokers.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], streams: StreamsConfig, interruptions: Interruptions) -> None:
+        self._consumer = RecordConsumer(kafka, streams.consumer)
+        self._interruptions = interruptions
+        self._per_poll = _FIRST_POLL
+        self._limit = max(streams.buffered_records_per_partition, _PAUSED_ABOVE)
+        self._owner_of: dict[TopicPartition, OwnedTask] = {}
+        self._global: GlobalState | None = None
+        self._paused: set[TopicPartition] = set()
+        self._ends_seen: dict[TopicPartition, int] = {}
+
+    def begin_global(self, tables: GlobalState) -> None:
+        """Start to fetch for the global tables, from their positions."""
+        self._global = tables
+        self._consumer.assign(tables.positions())
+
+    def begin(self, owned: OwnedTask) -> None:
+        """Start to fetch for a task, from its start offsets."""
+        self._owner_of |= dict.fromkeys(owned.inputs, owned)
+        for tp in owned.inputs:
+            self._ends_seen.pop(tp, None)
+        self._paused -= set(owned.inputs)
+        self._consumer.assign(owned.starts())
+
+    def end(self, owned: OwnedTask) -> None:
+        """Stop fetching for a task."""
+        self._consumer.unassign(owned.inputs)
+        for tp in owned.inputs:
+            del self._owner_of[tp]
+
+    def waiting(self) -> int:
+        """Return the number of records that tasks have at hand."""
+        return sum(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
+
+    def reader_of(self, tp: TopicPartition) -> OwnedTask | None:
+        """Return the task that reads a partition; None for a partition of a global table."""
+        return self._owner_of.get(tp)
+
+    def fetch(self, timeout_s: float) -> None:
+        """Fetch records and hand them out in parts, up to the limits of memory.
+
+        Raises:
+            MissingOffsetError: If a partition lacks the next offset; it is not fetched any more.
+            BrokerError: If brokers refuse.
+        """
+        fetched = 0
+        while fetched < ENOUGH:
+            asked = self._per_poll
+            with self._interruptions.away():
+                polled = self._consumer.poll(asked, timeout_s)
+            found, records = sum(map(len, polled.records.values())), self._hand_out(polled)
+            if records:
+                self._per_poll = max(2, min(_RECORDS_PER_POLL * found // records, 2 * asked))
+            fetched, timeout_s = fetched + records, 0
+            if found + len(polled.ends) < asked:
+                return
+
+    def balance(self) -> None:
+        """Pause inputs that run ahead of the others of their task, and resume those that no longer do."""
+        full = {tp for tp, owned in self._owner_of.items() if owned.task.buffered(tp) > self._limit}
+        if full - self._paused:
+            self._consumer.pause(full - self._paused)
+        if self._paused - full:
+            self._consumer.resume(self._paused - full)
+        self._paused = full
+
+    def has_run_dry(self) -> bool:
+        """Return whether tasks have no records at hand, and every input has been read to its end."""
+        is_idle = not any(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
+        return is_idle and self._ends_seen.keys() >= self._owner_of.keys()
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return the positions of tasks in their inputs."""
+        return {tp: owned.task.position(tp) for tp, owned in self._owner_of.items()}
+
+    def progress(self) -> dict[TaskId, dict[TopicPartition, InputProgress]]:
+        """Return the progress of each task in its inputs, with their ends as far as known; asks no broker."""
+        ends = self._consumer.known_ends(self._owner_of.keys() - self._ends_seen.keys()) | self._ends_seen
+        found: dict[TaskId, dict[TopicPartition, InputProgress]] = {}
+        for tp, owned in self._owner_of.items():
+            found.setdefault(owned.id, {})[tp] = InputProgress(owned.task.position(tp), ends.get(tp))
+        return found
+
+    def has_lost_brokers(self) -> bool:
+        """Return True, only once, if no broker has been reached for a while."""
+        return self._consumer.has_lost_brokers()
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
+
+    def _hand_out(self, polled: Polled) -> int:
+        """Hand records to their tasks. Returns the number of records, including those in packs."""
+        count = 0
+        for tp, records in polled.records.items():
+            self._ends_seen.pop(tp, None)
+            if tp in self._owner_of:
+                count += self._owner_of[tp].task.add_records(tp, records)
+            elif self._global is not None and tp.topic in self._global.topics:
+                self._global.apply(tp, records, records[-1][RAW_OFFSET] + 1)
+                count += len(records)
+        for tp, end in polled.ends.items():
+            self._ends_seen[tp] = end
+            if tp in self._owner_of:
+                self._owner_of[tp].task.reached_end(tp, end)
+        return count

@@ -1,0 +1,201 @@
+"""The topics that an application is known to read and write, and the tasks that follow from them.
+
+Watches the topics that running tasks depend on: whether they are created again, go, or get more partitions.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from riverrun.errors import BrokerError, TopicError
+from riverrun.hosting.inputs import require_same, short_ids
+from riverrun.kafka.errors import MISSING_HINT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from riverrun.hosting.application import Application
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Topic
+    from riverrun.records import TaskId
+    from riverrun.runtime.layout import Layout
+
+
+class KnownTopics:
+    """Topics to read and to write; looked up at the start, and again when they are reported to differ.
+
+    Args:
+        connected: The application.
+    """
+
+    def __init__(self, connected: ConnectedApplication) -> None:
+        self.connected = connected
+        """The application that reads the known topics."""
+        self.repartition: frozenset[str] = frozenset()
+        """Full names of its repartition topics."""
+        self.sources: Mapping[str, int] = {}
+        """Number of partitions of each external topic that is read."""
+        self._looked_at = time.monotonic()
+
+    @property
+    def application(self) -> Application:
+        """Return the application that reads the known topics."""
+        return self.connected.application
+
+    @property
+    def layout(self) -> Layout:
+        """Return its tasks and internal topics."""
+        return self.connected.layout
+
+    def find(self) -> None:
+        """Check topics, and create internal ones.
+
+        Raises:
+            TopicError: If topics are missing or do not fit.
+            BrokerError: If brokers do not answer.
+        """
+        found = self.connected.resolved()
+        found.prepare()
+        self._note(found, found.partitions)
+
+    def differ(self, sources: Mapping[str, int]) -> bool:
+        """Return whether these topics and numbers of partitions differ from the known ones."""
+        return sources != self.sources
+
+    def change(self, sources: Mapping[str, int]) -> frozenset[TaskId]:
+        """Read the given topics from now on.
+
+        Args:
+            sources: Number of partitions by topic.
+
+        Returns:
+            The tasks that change or no longer exist.
+
+        Raises:
+            TopicError: If the tasks do not fit the existing internal topics.
+            BrokerError: If brokers do not answer; then nothing has changed.
+        """
+        changed = self.connected.reading(sources)
+        before, after = self.layout.tasks, changed.prepare().tasks
+        self._note(changed, sources)
+        return frozenset(task for task in before if before[task] != after.get(task))
+
+    def look_soon(self) -> None:
+        """Let `look_if_due` look at its next call: topics have changed."""
+        self._looked_at = -math.inf
+
+    def look_if_due(self) -> Mapping[str, int] | None:
+        """Return the present topics to read; None if it is not time to ask (`metadata.max.age.ms`).
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        if time.monotonic() - self._looked_at < self.application.config.streams.metadata_max_age_ms / 1000:
+            return None
+        self._looked_at = time.monotonic()
+        return self.connected.resolved().partitions
+
+    def _note(self, connected: ConnectedApplication, sources: Mapping[str, int]) -> None:
+        self.connected, self.sources = connected, sources
+        self.repartition = frozenset(topic.name for topic in self.layout.repartition_topics)
+
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 1.0
+"""How often to look. Records of a recreated topic that are processed in between are not lost: the next take-over compares."""
+_PARTITIONS_PER_SECOND = 5_000
+"""An application that reads more partitions than this looks less often, as brokers describe each of them."""
+_MISSING_SECONDS = 5.0
+"""How long brokers may deny that a topic exists: one that was just started learns of topics little by little."""
+
+
+class TopicWatch:
+    """Compares topics with those that tasks were taken over with, in a thread: processing does not wait for brokers.
+
+    Args:
+        look_up: Asks brokers about topics.
+        known: Returns the topics that running tasks depend on, with the ids that they had at the take-over.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        look_up: Callable[[Iterable[str]], Mapping[str, Topic]],
+        known: Callable[[], Collection[tuple[str, int]]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._look_up = look_up
+        self._known = known
+        self._clock = clock
+        self._asker: ThreadPoolExecutor | None = None
+        self._asked: Future[Mapping[str, Topic]] | None = None
+        self._look_at = 0.0
+        self._missing_since: dict[str, float] = {}
+
+    def run_once(self, application: Application, partitions: Mapping[str, int]) -> bool:
+        """Look if it is time, and hear what brokers have answered.
+
+        Args:
+            application: The application, with resolved patterns.
+            partitions: The known number of partitions of each external topic that it reads.
+
+        Returns:
+            Whether inputs differ, so that the tasks have to be determined again.
+
+        Raises:
+            TopicError: If a topic was deleted and created again, or no longer exists.
+            BrokerError: If brokers refuse.
+        """
+        if self._asked is not None and self._asked.done():
+            asked, self._asked = self._asked, None
+            try:
+                return self._compare(application, partitions, asked.result())
+            except TopicError:
+                raise
+            except BrokerError as error:
+                if not error.retriable:
+                    raise
+                log.debug("topics cannot be compared: %s", error)
+        elif self._asked is None and self._clock() >= self._look_at and (known := self._known()):
+            self._asker = self._asker or ThreadPoolExecutor(1, "topic-watch")
+            self._asked = self._asker.submit(self._look_up, {topic for topic, _ in known} | partitions.keys())
+        return False
+
+    def close(self) -> None:
+        """Stop asking brokers. Idempotent."""
+        if self._asker is not None:
+            self._asker.shutdown()
+            self._asker = None
+
+    def _compare(self, application: Application, partitions: Mapping[str, int], found: Mapping[str, Topic]) -> bool:
+        now = self._clock()
+        total = sum(topic.partitions for topic in found.values())
+        self._look_at = now + max(_LOOK_SECONDS, total / _PARTITIONS_PER_SECOND)
+        known = self._known()
+        require_same(application, known, short_ids({name: topic.id for name, topic in found.items()}))
+        gone = self._gone(({topic for topic, _ in known} | partitions.keys()) - found.keys(), now)
+        matched = {topic for source in _patterns(application) for topic in source}
+        if gone - matched:
+            message = f"Topics that {application.id} reads or writes do not exist any more: {', '.join(sorted(gone - matched))}"
+            raise TopicError(message, hint=MISSING_HINT)
+        grown = {name: found[name].partitions for name in partitions.keys() & found.keys()}
+        grown = {name: count for name, count in grown.items() if count != partitions[name]}
+        for name, count in sorted(grown.items()):
+            log.warning("topic %s has %d partitions, and had %d: the tasks change", name, count, partitions[name])
+        return bool(grown or gone)
+
+    def _gone(self, missing: Collection[str], now: float) -> set[str]:
+        """Return the topics that have been missing for so long that it is not for a broker that knows little yet."""
+        self._missing_since = {topic: self._missing_since.get(topic, now) for topic in missing}
+        return {topic for topic, since in self._missing_since.items() if now - since >= _MISSING_SECONDS}
+
+
+def _patterns(application: Application) -> Iterable[Collection[str]]:
+    """Yield the topics of each source that reads the topics which a pattern matches."""
+    subs = application.topology.sub_topologies()
+    return (source.topics for sub in subs for source in sub.sources if source.pattern is not None)

@@ -1,0 +1,160 @@
+"""The page's view of an application: the state of each partition's offsets, the release, the last runs and checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from riverrun_airflow.sessions import front_door
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from riverrun.config import ProjectConfig
+    from riverrun.records import OffsetRange, TopicPartition
+    from riverrun.releases.live_quality import CheckRecord
+    from riverrun.releases.registry import Release
+    from riverrun.spark.runs import RunRecord
+
+_RUNS, _SHOWN = 50, 10
+"""Numbers of the last runs that are read, and shown."""
+DONE, GATED, RUNNING, FAILED, LEFT, EXPIRED = "done", "gated", "running", "failed", "left", "expired"
+STATES = (DONE, GATED, RUNNING, FAILED, LEFT, EXPIRED)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Consecutive offsets of a partition in one state.
+
+    Args:
+        state: `done`; `gated`, if they are done and a gate has judged the candidate there; `running`, `failed` or `left`; or
+            `expired`, if retention has deleted them.
+        start: The first offset.
+        end: The offset behind the last one.
+    """
+
+    state: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition of an input.
+
+    Args:
+        name: `topic-partition`.
+        start: The first offset that still exists.
+        end: The last stable offset.
+        lag: Number of offsets left to process.
+        stretches: States of its offsets, first to last.
+    """
+
+    name: str
+    start: int
+    end: int
+    lag: int
+    stretches: tuple[Stretch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The present state of an application.
+
+    Args:
+        release: The live version, and the state of the release.
+        partitions: Its inputs.
+        runs: The last runs, latest first.
+        checks: The last checks, latest first.
+        docs: The directory of its Data Docs; None if there are none.
+    """
+
+    release: Release
+    partitions: tuple[Partition, ...]
+    runs: tuple[RunRecord, ...]
+    checks: tuple[CheckRecord, ...]
+    docs: Path | None = None
+
+    @property
+    def lag(self) -> int:
+        """Number of offsets left to process in all inputs."""
+        return sum(each.lag for each in self.partitions)
+
+    @property
+    def step(self) -> str:
+        """The step that the release has reached, and its candidate."""
+        return f"{self.release.step.value} {self.release.candidate or ''}".strip()
+
+
+def overview(project: ProjectConfig, app: str) -> Overview:
+    """Return the present state of an application. Nothing is changed.
+
+    Raises:
+        StreamsError: If brokers do not answer, or it cannot be loaded.
+    """
+    from riverrun.releases.registry import release_of  # not the releaser: a page loads no engine
+    from riverrun.spark.ranges import RunRange
+
+    riverrun = front_door(project)
+    release, application = release_of(riverrun.cluster.admin, project.app(app)), riverrun.app(app)
+    runs = application.runs(_RUNS)
+    ranges = [(run.state, RunRange.parse(run.range).ranges) for run in runs if run.version == release.live]
+    judged = _judged(release)
+    partitions = []
+    for each in riverrun.app(app, release.live).lag():
+        if not each.is_internal:
+            committed = each.start if each.committed is None else each.committed
+            states = _of(each.tp, ranges)
+            stretches = stretches_of(each.start, committed, each.end, states, judged.get(each.tp, 0))
+            partitions.append(Partition(str(each.tp), each.start, each.end, each.lag, stretches))
+    checks = tuple(application.checks(_SHOWN))
+    return Overview(release, tuple(partitions), tuple(runs[:_SHOWN]), checks, project.app(app).docs_directory)
+
+
+def _judged(release: Release) -> Mapping[TopicPartition, int]:
+    """Return the offsets up to which the last gate has judged a candidate that may still be cut."""
+    from riverrun.records import OffsetVector
+    from riverrun.releases.registry import Step
+
+    if release.verdict is None or release.step not in {Step.GATED, Step.CUTTING}:
+        return {}
+    return OffsetVector.parse(release.verdict.at).offsets
+
+
+def stretches_of(
+    start: int, committed: int, end: int, runs: Iterable[tuple[str, OffsetRange]], judged: int = 0
+) -> tuple[Stretch, ...]:
+    """Return the states of a partition's offsets. Committed offsets are done, even if a run that had them failed.
+
+    >>> from riverrun.records import OffsetRange
+    >>> [(each.state, each.start, each.end) for each in stretches_of(0, 5, 20, [("failed", OffsetRange(0, 9))])]
+    [('done', 0, 5), ('failed', 5, 9), ('left', 9, 20)]
+
+    Args:
+        start: The first offset that still exists.
+        committed: The application's committed offset.
+        end: The last stable offset.
+        runs: States and ranges of runs, latest first: where two overlap, the later one's state holds.
+        judged: The offset up to which a gate has judged a candidate.
+    """
+    asked = [(RUNNING if state == RUNNING else FAILED, r) for state, r in runs if state != DONE]
+    borders = {start, committed, judged, end, *(offset for _, r in asked for offset in (r.start, r.end))}
+    cuts = sorted(offset for offset in borders if start <= offset <= end)
+    found = [Stretch(EXPIRED, 0, start)] if start else []
+    for first, behind in pairwise(cuts):
+        covering = (state for state, r in asked if r.start <= first and behind <= r.end)
+        done = GATED if behind <= judged else DONE
+        state = done if behind <= committed else next(covering, LEFT)
+        if found and found[-1].state == state:
+            found[-1] = Stretch(state, found[-1].start, behind)
+        else:
+            found.append(Stretch(state, first, behind))
+    return tuple(found)
+
+
+def _of(
+    tp: TopicPartition, runs: Iterable[tuple[str, Mapping[TopicPartition, OffsetRange]]]
+) -> list[tuple[str, OffsetRange]]:
+    return [(state, ranges[tp]) for state, ranges in runs if tp in ranges]

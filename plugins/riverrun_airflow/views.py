@@ -1,0 +1,270 @@
+"""Renders the page as HTML."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from html import escape
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from riverrun_airflow.links import base, docs_of, page_of
+from riverrun_airflow.overview import EXPIRED, STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from riverrun.config import AppConfig
+    from riverrun.releases.live_quality import CheckRecord
+    from riverrun.releases.registry import Release
+    from riverrun.spark.runs import RunRecord
+    from riverrun_airflow.overview import Overview, Partition, Stretch
+
+_STYLE = """
+:root { color-scheme: light dark; font: 14px/1.5 system-ui, sans-serif }
+:root[data-theme=light] { color-scheme: light } :root[data-theme=dark] { color-scheme: dark }
+body { margin: 1.5rem auto; max-width: 72rem; padding: 0 1.5rem }
+body { background: light-dark(#fff, #111318); color: light-dark(#1a202c, #e2e8f0) }
+h1 { font-size: 1.5rem; margin: 0 0 .5rem } h2 { font-size: 1.1rem; margin: 1.5rem 0 .5rem }
+pre { white-space: pre-wrap; overflow-wrap: anywhere }
+a { color: light-dark(#0b5fb0, #7cc0ff) } table { border-collapse: collapse; width: 100% }
+td, th { padding: .3rem .6rem; text-align: left; vertical-align: top }
+td, th { border-bottom: 1px solid light-dark(#e2e8f0, #2d3748) }
+td.offsets { white-space: nowrap; font-variant-numeric: tabular-nums } .range { overflow-wrap: anywhere }
+.bar { display: flex; height: 1rem; min-width: 16rem; border-radius: 3px; overflow: hidden }
+.bar span { min-width: 3px } .done { background: #38a169 } .gated { background: #805ad5 } .running { background: #3182ce }
+.failed { background: #e53e3e } .left { background: light-dark(#cbd5e0, #4a5568) }
+.expired { background: repeating-linear-gradient(45deg, #a0aec0 0 3px, transparent 3px 6px) }
+.key i { display: inline-block; width: .8rem; height: .8rem; margin: 0 .3rem 0 .8rem; vertical-align: -1px }
+.problem, .is-failed { color: light-dark(#c53030, #fc8181) } .is-warnings { color: light-dark(#975a16, #f6ad55) }
+.is-passed { color: light-dark(#276749, #68d391) } ul { padding-left: 1.2rem; margin: .3rem 0 }
+.steps { display: flex; gap: .4rem; list-style: none; padding: 0; flex-wrap: wrap }
+.steps li { padding: .1rem .7rem; border-radius: 1rem; border: 1px solid light-dark(#cbd5e0, #4a5568) }
+.steps li[aria-current] { background: #3182ce; border-color: #3182ce; color: #fff }
+form { display: flex; flex-wrap: wrap; gap: .8rem; align-items: end } label { display: grid; font-size: .85rem }
+button { padding: .3rem .9rem; border-radius: 4px; border: 0; background: #2b6cb0; color: #fff; cursor: pointer; font: inherit }
+"""
+_SCRIPT = """
+const theme = () => {
+  try {
+    if (window.parent === window) return;
+    const dark = window.parent.document.documentElement.classList.contains("dark");
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+  } catch (error) { /* the page stands alone */ }
+};
+const leave = event => {
+  try {
+    if (window.parent === window) return;
+    event.preventDefault();
+    const twin = window.parent.document.createElement("a");
+    twin.href = event.currentTarget.href;
+    twin.click();
+  } catch (error) { /* as above */ }
+};
+const trigger = async event => {
+  event.preventDefault();
+  const form = event.currentTarget, told = form.querySelector("output"), root = document.body.dataset.base;
+  const conf = {};
+  for (const field of form.elements) {
+    if (field.name) conf[field.name] = field.type === "checkbox" ? field.checked : field.value;
+  }
+  const answer = await fetch(`${root}/api/v2/dags/${encodeURIComponent(form.dataset.dag)}/dagRuns`, {
+    method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({logical_date: null, conf}),
+  });
+  const found = await answer.json().catch(() => ({}));
+  if (!answer.ok) { told.textContent = `${answer.status}: ${JSON.stringify(found.detail ?? "")}`; return; }
+  const link = document.createElement("a");
+  link.href = `${root}/dags/${encodeURIComponent(found.dag_id)}/runs/${encodeURIComponent(found.dag_run_id)}`;
+  link.textContent = found.dag_run_id;
+  link.addEventListener("click", leave);
+  told.replaceChildren(link);
+};
+theme();
+document.querySelectorAll("a[data-airflow]").forEach(link => link.addEventListener("click", leave));
+document.querySelectorAll("form").forEach(form => {
+  form.addEventListener("submit", trigger);
+  form.addEventListener("input", () => { document.body.dataset.touched = "yes"; });
+});
+setInterval(() => { if (!document.body.dataset.touched && !document.querySelector("output a")) location.reload(); }, 30000);
+"""
+_STEPS = "planned", "reprocessed", "gated", "cutting", "live"
+_LOOK_ONLY = "<p>You may look at this application, not act on it.</p>"
+
+
+def document(title: str, body: str) -> str:
+    """Return a whole page."""
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+    return (
+        f'<!doctype html><html lang=en><head>{head}</head><body data-base="{escape(base())}">'
+        f"<h1>{escape(title)}</h1>{body}<script>{_SCRIPT}</script></body></html>"
+    )
+
+
+def problem(text: str) -> str:
+    """Return the description of a problem, to show in place of the requested content."""
+    return f'<p class="problem" role="alert">{escape(text)}</p>'
+
+
+def applications(rows: Iterable[str]) -> str:
+    """Return the table of all applications."""
+    head = "<tr><th>Application<th>Live<th>Release<th>Offsets behind<th>Last check</tr>"
+    return f"<table>{head}{''.join(rows)}</table>"
+
+
+def row(name: str, found: Overview | str) -> str:
+    """Return an application's row.
+
+    Args:
+        name: The application.
+        found: Its state, or the reason why that is not known.
+    """
+    if isinstance(found, str):
+        told = f"<td colspan=4>{problem(found)}"
+    else:
+        check = _result(found.checks[0]) if found.checks else "none"
+        told = f"<td>{escape(found.release.live)}<td>{escape(found.step)}<td>{found.lag}<td>{check}"
+    return f'<tr><td><a href="{page_of(name)}">{escape(name)}</a>{told}</tr>'
+
+
+def application(app: AppConfig, found: Overview, allowed: frozenset[str]) -> str:
+    """Return the page of an application.
+
+    Args:
+        app: The application.
+        found: Its state.
+        allowed: DAGs that the user may trigger.
+    """
+    release = found.release
+    summary = f"{release.live} is live; release: {found.step}; {found.lag} offsets behind"
+    partitions = "".join(map(_partition, found.partitions))
+    pages = docs_of(app.name) if found.docs is not None else ""
+    return (
+        f'<p>{escape(summary)} · <a href="{page_of("")}">all applications</a></p>{_key()}'
+        f"<table><tr><th>Partition<th>Offsets<th>Map<th>Behind</tr>{partitions}</table>"
+        f"<h2>Release</h2>{_release(release, pages)}<h2>Checks</h2>{_checks(found.checks, pages)}"
+        f"<h2>Runs</h2>{_runs(found.runs)}<h2>Act</h2>{actions(app, allowed)}"
+    )
+
+
+def actions(app: AppConfig, allowed: frozenset[str]) -> str:
+    """Return forms that trigger an application's DAGs, and links to them, for users that may trigger them."""
+    if not allowed:
+        return _LOOK_ONLY
+    versions = [app.version, *app.versions]
+    forms = {
+        "backfill": _field("from", "committed")
+        + _field("to", "latest")
+        + _choice("version", ["live", *versions])
+        + "<label>dry run<input type=checkbox name=dry_run checked></label>",
+        "release": _choice("version", versions, versions[-1]) + _choice("then", ["ask", "keep", "retire"], "keep"),
+        "quality": _field("since", "last"),
+    }
+    shown = []
+    for kind, fields in forms.items():
+        dag = f"{app.name}__{kind}"
+        if dag in allowed:
+            link = f'<a data-airflow href="{base()}/dags/{quote(dag)}">{escape(dag)}</a>'
+            button = f"<button>Trigger {escape(dag)}</button>"
+            shown.append(
+                f'<form data-dag="{escape(dag)}">{fields}{button}<output></output></form><small>{link}</small>'
+            )
+    return "".join(shown)
+
+
+def _field(name: str, value: str) -> str:
+    return f'<label>{name}<input name="{name}" value="{escape(value)}"></label>'
+
+
+def _choice(name: str, values: Iterable[str], chosen: str = "") -> str:
+    options = (f"<option{' selected' if each == chosen else ''}>{escape(each)}</option>" for each in values)
+    return f'<label>{name}<select name="{name}">{"".join(options)}</select></label>'
+
+
+def _key() -> str:
+    return f'<p class="key">{"".join(f"<i class={state}></i>{state}" for state in STATES)}</p>'
+
+
+def _partition(each: Partition) -> str:
+    shown = "".join(_stretch(part, each.end) for part in each.stretches)
+    return (
+        f'<tr><td>{escape(each.name)}<td class="offsets">{each.start}..{each.end}'
+        f'<td><div class="bar">{shown}</div><td>{each.lag}</tr>'
+    )
+
+
+def _stretch(part: Stretch, end: int) -> str:
+    """Return a part of a bar; expired offsets take a tenth of it at most, whatever their number."""
+    size = part.end - part.start
+    width = min(size, max(1, (end - part.end) // 9)) if part.state == EXPIRED else size
+    return f'<span class="{part.state}" style="flex:{width}" title="{part.state} {part.start}..{part.end}"></span>'
+
+
+def _release(release: Release, docs: str) -> str:
+    steps = list(_STEPS)
+    if release.step.value not in steps:
+        steps.append(release.step.value)
+    current = ' aria-current="step"'
+    shown = "".join(f"<li{current if each == release.step.value else ''}>{escape(each)}</li>" for each in steps)
+    told = [f"Publication paused for {release.pause_ms} ms."] if release.pause_ms else []
+    if release.corrections:
+        took = f", which took {release.corrections_ms} ms" if release.corrections_ms else ""
+        told.append(f"{release.corrections} corrections were published{took}.")
+    if release.repaired:
+        told.append(f"Repaired: {release.repaired}.")
+    candidate = f"{release.candidate} follows {release.previous or release.live}. " if release.candidate else ""
+    summary = f'<ol class="steps">{shown}</ol><p>{escape(candidate + " ".join(told)) or "There was none yet."}</p>'
+    if release.verdict is None:
+        return summary
+    outcomes = f"<pre>{escape(str(release.verdict))}</pre>"
+    return f"{summary}{outcomes}{_pages(release.verdict.pages, docs)}"
+
+
+def _checks(checks: Iterable[CheckRecord], docs: str) -> str:
+    rows = "".join(
+        f"<tr><td>{_time(each.at_ms)}<td>{_result(each)}<td>{escape(each.version)}<td>{_failures(each)}"
+        f"<td>{_pages(each.pages, docs)}</tr>"
+        for each in checks
+    )
+    return f"<table><tr><th>Time<th>Result<th>Version<th>Failing<th>Data Docs</tr>{rows}</table>" if rows else "none"
+
+
+def _result(each: CheckRecord) -> str:
+    return f'<span class="is-{each.result}">{each.result}</span>'
+
+
+def _failures(each: CheckRecord) -> str:
+    failing = (f"<li>{escape(name)}: {escape(each.outcomes[name])}" for name in each.critical + each.warnings)
+    return f"<ul>{''.join(failing)}</ul>"
+
+
+def _pages(pages: Mapping[str, str], docs: str) -> str:
+    """Return links to Data Docs, in a tab of their own: they are not trusted with this page's rights."""
+    shown = (
+        f'<a target="_blank" rel="noopener" href="{docs}/{quote(path)}">{escape(name)}</a>'
+        for name, path in pages.items()
+    )
+    return " · ".join(shown) if docs else ""
+
+
+def _runs(runs: Iterable[RunRecord]) -> str:
+    rows = "".join(
+        f'<tr id="run-{escape(run.id)}"><td>{_time(run.started_ms)}<td>{escape(run.state)}<td>{escape(run.version)}'
+        f'<td>{_by(run.by)}<td>{run.records_in}<td class="range">{escape(run.range)}<td>{escape(run.error or "")}</tr>'
+        for run in runs
+    )
+    head = "<tr><th>Started<th>State<th>Version<th>By<th>Records<th>Range<th>Error</tr>"
+    return f"<table>{head}{rows}</table>" if rows else "none"
+
+
+def _by(by: str) -> str:
+    """Return a user's name; for a task of Airflow, a link to its DAG."""
+    if not by.startswith("airflow:"):
+        return escape(by)
+    dag = (
+        by.removeprefix("airflow:").partition("/")[0].rpartition(".")[0]
+        or by.removeprefix("airflow:").partition("/")[0]
+    )
+    return f'<a data-airflow href="{base()}/dags/{quote(dag)}">{escape(by)}</a>'
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") + " UTC"

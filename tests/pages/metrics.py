@@ -1,0 +1,70 @@
+"""Makes the page that lists every metric: `python -m tests.pages.metrics docs/reference/metrics.md`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from riverrun.service.metrics import families
+from riverrun.worker.states import InstanceStatus, WorkerState, WorkerSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from prometheus_client.core import Metric
+
+    from riverrun.worker.stream_thread.protocol import Report
+
+_HEAD = """\
+# Metrics
+
+`python -m tests.pages.metrics` makes this page from the metrics themselves.
+[Monitor](../how-to/monitor.md) describes how Prometheus reads them, and lists alerts.
+
+An instance serves them at `/metrics`. A metric that Kafka Streams also has keeps its name from there.
+Counters start at zero when an instance starts. `/metrics` also has the [sensors of processors](../processors.md#metrics), as
+`kafka_streams_GROUP_NAME` with their own tags, and figures of the instance's own process (`process_...`).
+
+| Metric | Type | Labels | Meaning |
+|---|---|---|---|
+"""
+
+
+class _Example:
+    """An instance that has a value wherever one may be missing."""
+
+    id = "instance"
+    application: Any = SimpleNamespace(id="clicks-v1", version="v1")
+
+    def status(self) -> InstanceStatus:
+        nothing: frozenset[Any] = frozenset()
+        running, summary = WorkerState.RUNNING, WorkerSummary()
+        return InstanceStatus(
+            running, nothing, nothing, {}, {}, 1, paused=False, summary=summary, recovery_s=0.0, held_s=0.0
+        )
+
+    def reports(self) -> Mapping[int, Report]:
+        return {}
+
+
+def page() -> str:
+    """Return the page, as Markdown."""
+    return _HEAD + "\n".join(_rows()) + "\n"
+
+
+def _rows() -> Iterator[str]:
+    for family in families(_Example()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = ", ".join(f"`{label}`" for label in _labels(family))
+        yield f"| `{name}` | {family.type} | {labels} | {family.documentation} |"
+
+
+def _labels(family: Metric) -> tuple[str, ...]:
+    names: tuple[str, ...] = family._labelnames  # type: ignore[attr-defined]
+    return names
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page())

@@ -1,0 +1,215 @@
+"""Generates the page of every key of `streams.toml`: `python -m tests.pages.settings docs/reference/config.md`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from riverrun.config.parsing import CHOICES, HIGHEST, LOWEST, NOT_THE_USERS, TAKES_CODE
+from riverrun.config.sections import CLIENT_SETTINGS, CONSOLE_KEYS, CONSOLE_SERVER, SERDE_SETTINGS, AppConfig
+from riverrun.config.streams import OWN, PREFIXES, StreamsConfig, dotted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from dataclasses import Field
+
+_HEAD = """\
+# Keys of streams.toml
+
+`python -m tests.pages.settings` makes this page from the declarations of the settings.
+[Configuration](../configuration.md) explains them with an example.
+
+Unknown keys and impossible values are refused before anything starts.
+Quote names with dots; TOML splits them otherwise.
+"""
+_KAFKA = """
+## `[kafka]`
+
+librdkafka's properties, for every client, by librdkafka's names.
+`${NAME}` is replaced by an environment variable, `${file:/PATH}` by what that file says.
+
+| Key | Type | Default | Meaning |
+|---|---|---|---|
+| `bootstrap.servers` | text | required | Addresses of brokers, `host:port`, separated by commas. |
+| `unsafe.properties` | list of text | `[]` | Properties that may be set although clients load code or run commands by them: \
+`plugin.library.paths`, `sasl.kerberos.kinit.cmd`, `ssl.engine.id`, `ssl.engine.location`, `ssl.providers`. |
+| any other property | text, number, true/false | librdkafka's | As librdkafka documents it. |
+
+Correctness rests on some properties, which cannot be set, with or without a prefix:
+
+| Property | Why |
+|---|---|
+"""
+_SPARK = """
+## `[spark]`
+
+Settings of Spark sessions, by Spark's names.
+`${NAME}` is replaced by an environment variable, `${file:/PATH}` by what that file says.
+
+| Key | Type | Default | Meaning |
+|---|---|---|---|
+| `spark.*` | any | Spark's | As Spark documents it. `--master` comes before `spark.master` and `spark.remote`. |
+"""
+_REGISTRY = """
+## `[schema_registry]`
+
+Settings of the schema registry, by the names of Confluent's client.
+`${NAME}` is replaced by an environment variable, `${file:/PATH}` by what that file says.
+
+| Key | Type | Default | Meaning |
+|---|---|---|---|
+"""
+_CONSOLE = """
+## `[console]`
+
+Where `riverrun console` answers, by the names that `[apps.NAME.config]` has for an instance. `${NAME}` is replaced in secrets.
+
+| Key | Type | Default | Meaning |
+|---|---|---|---|
+"""
+_APPS = """
+## `[apps.NAME]`
+
+One application. The application id is `NAME-VERSION`.
+
+| Key | Type | Default | Meaning |
+|---|---|---|---|
+"""
+_STREAMS = """
+## `[apps.NAME.config]`
+
+Kafka Streams' settings by their own names. The last column shows whether Kafka has the setting or only Riverrun.
+
+| Key | Type | Default | Meaning | Of |
+|---|---|---|---|---|
+"""
+_PREFIXED = """
+### Prefixes
+
+The part after a prefix names one setting.
+
+| Key | Type | Default | Meaning | Of |
+|---|---|---|---|---|
+"""
+_KINDS = {
+    "str": "text",
+    "str | PickledFunction": "text",
+    "int": "number",
+    "bool": "true/false",
+    "tuple[str, ...]": "list of texts",
+}
+_UNITS = {"ms": "ms", "bytes": "bytes"}
+_ARGUMENT = re.compile(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", re.MULTILINE)
+_TABLES = ("versions", "outputs")
+"""Keys of an application whose values are tables."""
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    refused = {key.partition(".")[2]: why for key, why in NOT_THE_USERS.items()}
+    return "".join(
+        [
+            _HEAD,
+            _KAFKA,
+            *(_row(f"`{name}`", why) for name, why in sorted(refused.items())),
+            _SPARK,
+            _REGISTRY,
+            *_registry_rows(),
+            _CONSOLE,
+            *_console_rows(),
+            _APPS,
+            *_app_rows(),
+            _STREAMS,
+            *_streams_rows(each for each in fields(StreamsConfig) if not _is_prefix(each)),
+            _PREFIXED,
+            *_streams_rows(each for each in fields(StreamsConfig) if _is_prefix(each)),
+        ]
+    )
+
+
+def meanings(declared: type) -> Mapping[str, str]:
+    """Return the meaning of each field, from the docstring of its class."""
+    return {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(declared.__doc__ or "")}
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |\n".replace("<", "&lt;")
+
+
+def _registry_rows() -> Iterator[str]:
+    for key, setting in {**CLIENT_SETTINGS, **SERDE_SETTINGS}.items():
+        kind = setting.kind if isinstance(setting.kind, type) else setting.kind[0]
+        default = "required" if key == "url" else _shown(setting.default)
+        yield _row(f"`{key}`", _with_unit(key, _KINDS[kind.__name__]), default, setting.meaning)
+
+
+def _console_rows() -> Iterator[str]:
+    settings = {dotted(each.name): each for each in fields(StreamsConfig)}
+    for key in CONSOLE_KEYS:
+        default = CONSOLE_SERVER if key == "application.server" else settings[key].default
+        meaning = "Address, `host:port`, of the page." if key == "application.server" else "As of an instance."
+        yield _row(f"`{key}`", _KINDS[str(settings[key].type)], _shown(default), meaning)
+
+
+def _app_rows() -> Iterator[str]:
+    means = meanings(AppConfig)
+    for each in fields(AppConfig):
+        if each.name in {"name", "streams", "schema_registry"}:
+            continue
+        if each.name in _TABLES:
+            yield _row(f"`[apps.NAME.{each.name}]`", "table", "empty", means[each.name])
+        else:
+            kind = _KINDS[str(each.type).removesuffix(" | None")]
+            yield _row(f"`{each.name}`", kind, _shown(each.default), means[each.name])
+
+
+def _streams_rows(settings: Iterable[Field[Any]]) -> Iterator[str]:
+    means = meanings(StreamsConfig)
+    for each in settings:
+        key = f"{dotted(each.name)}." if _is_prefix(each) else dotted(each.name)
+        kind = "table" if _is_prefix(each) else _KINDS[str(each.type).removesuffix(" | None")]
+        default = "none" if _is_prefix(each) else _shown(each.default)
+        meaning = " ".join([means[each.name], *_bounds(key, kind)])
+        name = f"`{key}*`" if _is_prefix(each) else f"`{key}`"
+        yield _row(name, _with_unit(key, kind), default, meaning, "Riverrun" if key in OWN else "Kafka")
+
+
+def _is_prefix(setting: Field[Any]) -> bool:
+    return f"{dotted(setting.name)}." in PREFIXES
+
+
+def _with_unit(key: str, kind: str) -> str:
+    unit = _UNITS.get(key.rpartition(".")[2])
+    return f"{kind}, {unit}" if unit and kind == "number" else kind
+
+
+def _bounds(key: str, kind: str) -> Iterator[str]:
+    """Yield the bounds of a setting, in words."""
+    if key in CHOICES:
+        allowed = ", ".join(f"`{value}`" for value in dict.fromkeys(CHOICES[key].values()))
+        yield f"Allowed: {allowed}{', or `module:attribute`' if key in TAKES_CODE else ''}."
+    elif kind == "number":
+        highest = HIGHEST.get(key)
+        yield f"At least {LOWEST.get(key, 1)}{'' if highest is None else f', at most {highest}'}."
+
+
+def _shown(value: Any) -> str:
+    """Return a default as TOML spells it."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return f"`{str(value).lower()}`"
+        case str():
+            return f'`"{value}"`'
+        case ():
+            return "`[]`"
+        case _:
+            return "required" if value is MISSING else f"`{value}`"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page())

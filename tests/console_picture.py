@@ -57,7 +57,7 @@ def clicks(state: Path) -> Application:
     pages = builder.stream("clicks", Consumed(STRING, JSON)).group_by(
         lambda _key, click: click["page"], Grouped(STRING, JSON, name="by-page")
     )
-    counts = pages.windowed_by(TimeWindows.of(five)).count(Materialized("per-page"))
+    counts = pages.windowed_by(TimeWindows.of(five)).count(Materialized(name="per-page"))
     counts.to_stream().to("page-counts", Produced(windowed(STRING, five), LONG))
     application = Application(AppConfig("clicks", "m:f"), "v1", builder.build(), {}, state)
     for task in (TaskId(1, 0), TaskId(1, 2)):

@@ -72,31 +72,33 @@ def joined(builder: StreamsBuilder) -> Topology:
 
 
 def counted(builder: StreamsBuilder) -> Topology:
-    _grouped(builder).count(Materialized("counts"))
+    _grouped(builder).count(Materialized(name="counts"))
     return builder.build()
 
 
 def reduced(builder: StreamsBuilder) -> Topology:
-    _grouped(builder).aggregate(lambda: 0, lambda _user, view, n: n + len(view), Materialized("sums", STRING, LONG))
+    _grouped(builder).aggregate(
+        lambda: 0, lambda _user, view, n: n + len(view), Materialized(STRING, LONG, name="sums")
+    )
     return builder.build()
 
 
 def gathered(builder: StreamsBuilder) -> Topology:
     """An aggregate that can be changed: there are its bytes, and each record reads and writes them."""
-    last = Materialized("last", STRING, JSON(list[int]))
+    last = Materialized(STRING, JSON(list[int]), name="last")
     _grouped(builder).aggregate(list, lambda _user, view, known: [*known[-2:], len(view)], last)
     return builder.build()
 
 
 def counted_in_windows(builder: StreamsBuilder) -> Topology:
     windows = TimeWindows.of_size_with_no_grace(_MINUTE)
-    _grouped(builder).windowed_by(windows).count(Materialized("counts"))
+    _grouped(builder).windowed_by(windows).count(Materialized(name="counts"))
     return builder.build()
 
 
 def counted_in_sessions(builder: StreamsBuilder) -> Topology:
     windows = SessionWindows.of_inactivity_gap_with_no_grace(_SECOND)
-    _grouped(builder).windowed_by(windows).count(Materialized("counts"))
+    _grouped(builder).windowed_by(windows).count(Materialized(name="counts"))
     return builder.build()
 
 

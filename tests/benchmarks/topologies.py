@@ -127,31 +127,31 @@ def _of_sql(builder: StreamsBuilder, query: str) -> Topology:
 
 
 def windowed_count(builder: StreamsBuilder) -> Topology:
-    return _windowed_count(builder, Materialized("counts"))
+    return _windowed_count(builder, Materialized(name="counts"))
 
 
 def windowed_count_avro(builder: StreamsBuilder) -> Topology:
-    return _windowed_count(builder, Materialized("counts"), format_of(AVRO)[0])
+    return _windowed_count(builder, Materialized(name="counts"), format_of(AVRO)[0])
 
 
 def windowed_count_protobuf(builder: StreamsBuilder) -> Topology:
-    return _windowed_count(builder, Materialized("counts"), format_of(PROTOBUF)[0])
+    return _windowed_count(builder, Materialized(name="counts"), format_of(PROTOBUF)[0])
 
 
 def windowed_count_json_schema(builder: StreamsBuilder) -> Topology:
-    return _windowed_count(builder, Materialized("counts"), format_of(JSON_SCHEMA)[0])
+    return _windowed_count(builder, Materialized(name="counts"), format_of(JSON_SCHEMA)[0])
 
 
 def windowed_count_day(builder: StreamsBuilder) -> Topology:
-    return _windowed_count(builder, Materialized("counts", retention=DAY))
+    return _windowed_count(builder, Materialized(name="counts", retention=DAY))
 
 
 def table_sum(builder: StreamsBuilder) -> Topology:
-    return _table_sum(builder, Materialized("sums", STRING, LONG))
+    return _table_sum(builder, Materialized(STRING, LONG, name="sums"))
 
 
 def table_sum_unlogged(builder: StreamsBuilder) -> Topology:
-    return _table_sum(builder, Materialized("sums", STRING, LONG, logging=False))
+    return _table_sum(builder, Materialized(STRING, LONG, name="sums", logging=False))
 
 
 def join(builder: StreamsBuilder) -> Topology:
@@ -164,8 +164,8 @@ def join(builder: StreamsBuilder) -> Topology:
 def repartition_count(builder: StreamsBuilder) -> Topology:
     counts = (
         _views(builder)
-        .group_by(lambda _user, view: view.page, Grouped(STRING, JSON(View), "by-page"))
-        .count(Materialized("counts"))
+        .group_by(lambda _user, view: view.page, Grouped(STRING, JSON(View), name="by-page"))
+        .count(Materialized(name="counts"))
     )
     counts.to_stream().to(os.environ["BENCH_OUTPUT"], Produced(STRING, LONG))
     return builder.build()
@@ -173,15 +173,15 @@ def repartition_count(builder: StreamsBuilder) -> Topology:
 
 def table_sum_v2(builder: StreamsBuilder) -> Topology:
     """Replaces `table_sum`: every tenth user counts twice."""
-    return _table_sum(builder, Materialized("sums", STRING, LONG), 2)
+    return _table_sum(builder, Materialized(STRING, LONG, name="sums"), 2)
 
 
 def repartition_count_v2(builder: StreamsBuilder) -> Topology:
     """Replaces `repartition_count`: every tenth page counts twice."""
     counts = (
         _views(builder)
-        .group_by(lambda _user, view: view.page, Grouped(STRING, JSON(View), "by-page"))
-        .aggregate(lambda: 0, lambda page, _view, n: n + _weight(page, 2), Materialized("counts", STRING, LONG))
+        .group_by(lambda _user, view: view.page, Grouped(STRING, JSON(View), name="by-page"))
+        .aggregate(lambda: 0, lambda page, _view, n: n + _weight(page, 2), Materialized(STRING, LONG, name="counts"))
     )
     counts.to_stream().to(os.environ["BENCH_OUTPUT"], Produced(STRING, LONG))
     return builder.build()
@@ -192,7 +192,7 @@ def session_count(builder: StreamsBuilder) -> Topology:
         _views(builder)
         .group_by_key(Grouped(STRING, JSON(View)))
         .windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(SECOND))
-        .count(Materialized("sessions"))
+        .count(Materialized(name="sessions"))
     )
     counts.to_stream().to(os.environ["BENCH_OUTPUT"], Produced(session_windowed(STRING), LONG))
     return builder.build()
@@ -217,7 +217,7 @@ def foreign_key_join(builder: StreamsBuilder) -> Topology:
     visits = views.join(
         users,
         lambda view, country: Visit(view.page, country),
-        Materialized("visits", STRING, JSON(Visit)),
+        Materialized(STRING, JSON(Visit), name="visits"),
         foreign_key_extractor=lambda view: f"user-{view.millis % 1000:06}",
         table_joined=TableJoined(name="by-number"),
     )
@@ -230,7 +230,7 @@ def suppress(builder: StreamsBuilder) -> Topology:
         _views(builder)
         .group_by_key(Grouped(STRING, JSON(View)))
         .windowed_by(TimeWindows.of_size_with_no_grace(MINUTE))
-        .count(Materialized("counts"))
+        .count(Materialized(name="counts"))
         .suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))
     )
     counts.to_stream().to(os.environ["BENCH_OUTPUT"], Produced(windowed(STRING, MINUTE), LONG))

@@ -53,7 +53,7 @@ TO_TEXTS: Produced[str, str] = Produced(STRING, STRING)
 
 
 VERSIONED: Materialized[str, str] = Materialized(
-    "versions", STRING, STRING, history_retention=timedelta(milliseconds=80)
+    STRING, STRING, name="versions", history_retention=timedelta(milliseconds=80)
 )
 VALUES = "w", "w1", "w2", "w3", "x1", "y1", "y2", "d1", "d2"
 

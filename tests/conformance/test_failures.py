@@ -64,7 +64,7 @@ def test_failing_records_go_to_the_dead_letter_topic_and_the_rest_goes_on(
 def test_an_update_that_a_cache_held_back_is_kept_as_the_record_it_came_from(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         stream = builder.stream(host.topic("in"), Consumed(STRING, STRING))
-        counts = stream.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+        counts = stream.group_by_key(Grouped(STRING, STRING)).count(Materialized(name="counts"))
         inverse = counts.to_stream().map_values(lambda n: 6 // (n - 2))
         inverse.to(host.topic("out"), Produced(STRING, LONG))
         return builder.build()

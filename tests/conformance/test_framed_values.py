@@ -134,10 +134,10 @@ def topology_of(
         )
         grouped = again.group_by_key(Grouped(STRING, serde()))
         for caches in (True, False):
-            stored = Materialized(f"{name}-{caches}", STRING, serde(), caching=caches)
+            stored = Materialized(STRING, serde(), name=f"{name}-{caches}", caching=caches)
             last = grouped.reduce(lambda _total, value: value, stored)
             last.to_stream().to(topic(f"{name}-{caches}"), Produced(STRING, serde()))
-        table = again.to_table(Materialized(f"{name}-table", STRING, serde()))
+        table = again.to_table(Materialized(STRING, serde(), name=f"{name}-table"))
         joined = again.join(table, lambda _value, row: row, joined=Joined(STRING, serde()))
         joined.to(topic(f"{name}-joined"), Produced(STRING, serde()))
     return with_places(builder.build(), application_id, {"url": url})

@@ -94,7 +94,7 @@ def test_a_stream_is_merged_with_its_own_counts_by_another_key(host: Host) -> No
 def test_counting_by_another_key_goes_through_a_repartition_and_counts_everything(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         stream = builder.stream(host.topic("in"), STRINGS)
-        stream.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count(Materialized("counts")).to_stream().to(
+        stream.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count(Materialized(name="counts")).to_stream().to(
             host.topic("out"), Produced(STRING, LONG)
         )
         return builder.build()
@@ -109,10 +109,12 @@ def test_counting_by_another_key_goes_through_a_repartition_and_counts_everythin
 def test_reduce_and_aggregate_see_values_in_order_and_skip_null_keys_and_values(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         grouped = builder.stream(host.topic("in"), STRINGS).group_by_key()
-        plain = Materialized("reduced", STRING, STRING, caching=False)
+        plain = Materialized(STRING, STRING, name="reduced", caching=False)
         grouped.reduce(lambda aggregate, value: aggregate + value, plain).to_stream().to(host.topic("reduced"), TEXT)
         grouped.aggregate(
-            lambda: "", lambda k, v, aggregate: f"{aggregate}{k}{v}", Materialized("agg", STRING, STRING, caching=False)
+            lambda: "",
+            lambda k, v, aggregate: f"{aggregate}{k}{v}",
+            Materialized(STRING, STRING, name="agg", caching=False),
         ).to_stream().to(host.topic("aggregated"), TEXT)
         return builder.build()
 
@@ -198,7 +200,7 @@ def test_sliding_windows_hold_what_their_records_say_in_any_order(host: Host) ->
             builder.stream(host.topic("in"), STRINGS)
             .group_by_key()
             .windowed_by(windows)
-            .reduce(lambda aggregate, value: aggregate + value, Materialized("windows", STRING, STRING))
+            .reduce(lambda aggregate, value: aggregate + value, Materialized(STRING, STRING, name="windows"))
         )
         texts_of.to_stream().to(host.topic("out"), Produced(windowed(STRING), STRING))
         return builder.build()
@@ -224,9 +226,11 @@ def test_a_suppressed_window_and_one_that_is_emitted_at_its_close_appear_once(ho
         windows = stream.windowed_by(TimeWindows.of(2 * SECOND, grace=SECOND))
         wanted = Produced(windowed(STRING), LONG)
         suppressed = Suppressed.until_window_closes(BufferConfig.unbounded())
-        windows.count(Materialized("a", STRING)).suppress(suppressed).to_stream().to(host.topic("suppressed"), wanted)
+        windows.count(Materialized(STRING, name="a")).suppress(suppressed).to_stream().to(
+            host.topic("suppressed"), wanted
+        )
         closed = windows.emit_strategy(EmitStrategy.on_window_close())
-        closed.count(Materialized("b", STRING)).to_stream().to(host.topic("closed"), wanted)
+        closed.count(Materialized(STRING, name="b")).to_stream().to(host.topic("closed"), wanted)
         return builder.build()
 
     times = (10, 1000, 2000, 1000, 10, 5000, 10, 90_000, 90_000)
@@ -278,10 +282,10 @@ def test_a_global_table_is_joined_by_any_key(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         carriers = builder.global_table(host.topic("carriers"), STRINGS)
         flights = builder.stream(host.topic("flights"), Consumed(STRING, JSON))
-        flights.join(carriers, lambda v, c: f"{v['n']} {c}", key=lambda _k, v: v["carrier"]).to(
+        flights.join(carriers, lambda v, c: f"{v['n']} {c}", key_selector=lambda _k, v: v["carrier"]).to(
             host.topic("inner"), TEXT
         )
-        flights.left_join(carriers, lambda v, c: f"{v['n']} {c}", key=lambda _k, v: v["carrier"]).to(
+        flights.left_join(carriers, lambda v, c: f"{v['n']} {c}", key_selector=lambda _k, v: v["carrier"]).to(
             host.topic("left"), TEXT
         )
         return builder.build()
@@ -387,14 +391,14 @@ def test_merged_streams_and_a_topic_chosen_per_record(host: Host) -> None:
 def test_a_table_aggregation_follows_rows_from_group_to_group(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         totals = (
-            builder.table(host.topic("in"), STRINGS, Materialized("rows", caching=False))
+            builder.table(host.topic("in"), STRINGS, Materialized(name="rows", caching=False))
             .filter(lambda _k, v: not v.startswith("-"))
             .group_by(lambda _k, v: (v[0], v[1:]), Grouped(STRING, STRING))
             .aggregate(
                 lambda: 0,
                 lambda _k, v, total: total + int(v),
                 lambda _k, v, total: total - int(v),
-                Materialized("totals", STRING, LONG),
+                Materialized(STRING, LONG, name="totals"),
             )
         )
         totals.to_stream().to(host.topic("out"), Produced(STRING, LONG))
@@ -410,7 +414,7 @@ def test_a_join_of_tables_ends_with_what_both_hold(host: Host) -> None:
         left, right = builder.table(host.topic("left"), STRINGS), builder.table(host.topic("right"), STRINGS)
         left.join(right, lambda a, b: f"{a}+{b}").to_stream().to(host.topic("inner"), TEXT)
         left.left_join(right, lambda a, b: f"{a}+{b}").to_stream().to(host.topic("left-outer"), TEXT)
-        left.outer_join(right, lambda a, b: f"{a}+{b}", Materialized("full", value_serde=STRING)).to_stream().to(
+        left.outer_join(right, lambda a, b: f"{a}+{b}", Materialized(name="full", value_serde=STRING)).to_stream().to(
             host.topic("full"), TEXT
         )
         return builder.build()
@@ -439,7 +443,7 @@ def test_a_join_by_foreign_key_asks_other_partitions_and_is_answered(host: Host)
             named: Any = getattr(flights, kind)(
                 carriers,
                 lambda f, c: f"{f} {c}",
-                Materialized(kind, STRING, STRING),
+                Materialized(STRING, STRING, name=kind),
                 foreign_key_extractor=lambda f: f.partition(":")[0] or None,
             )
             named.to_stream().to(host.topic(kind), TEXT)
@@ -462,8 +466,10 @@ def test_a_join_by_foreign_key_asks_other_partitions_and_is_answered(host: Host)
 def test_streams_are_aggregated_together(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         plus = builder.stream(host.topic("plus"), STRINGS).group_by_key()
-        minus = builder.stream(host.topic("minus"), STRINGS).group_by(lambda _k, v: v, Grouped(STRING, STRING, "by"))
-        total: Materialized[str, int] = Materialized("total", value_serde=LONG)
+        minus = builder.stream(host.topic("minus"), STRINGS).group_by(
+            lambda _k, v: v, Grouped(STRING, STRING, name="by")
+        )
+        total: Materialized[str, int] = Materialized(name="total", value_serde=LONG)
         balance = plus.cogroup(lambda _k, v, n: n + int(v)).cogroup(minus, lambda _k, _v, n: n - 1)
         balance.aggregate(lambda: 0, total).to_stream().to(host.topic("out"), Produced(STRING, LONG))
         return builder.build()
@@ -478,11 +484,11 @@ def test_streams_are_aggregated_together(host: Host) -> None:
 
 def test_a_stream_waits_for_the_values_that_held_at_its_time(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
-        rates = builder.table(host.topic("rates"), STRINGS, Materialized("rates", history_retention=60 * SECOND))
+        rates = builder.table(host.topic("rates"), STRINGS, Materialized(name="rates", history_retention=60 * SECOND))
         sales = builder.stream(host.topic("sales"), STRINGS)
         sales.join(rates, lambda s, r: f"{s}@{r}").to(host.topic("at-once"), TEXT)
         sales.left_join(
-            rates, lambda s, r: f"{s}@{r}", joined=Joined(STRING, STRING, "waits", grace_period=5 * SECOND)
+            rates, lambda s, r: f"{s}@{r}", joined=Joined(STRING, STRING, name="waits", grace_period=5 * SECOND)
         ).to(host.topic("later"), TEXT)
         return builder.build()
 

@@ -38,9 +38,15 @@ def counted(unique: str, levels: int) -> Topology:
     builder = StreamsBuilder()
     stream = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).select_key(lambda _key, value: value)
     for level in range(1, levels):
-        stream = stream.repartition(Repartitioned(STRING, STRING, f"{level}")).select_key(lambda _key, value: value)
+        stream = stream.repartition(Repartitioned(STRING, STRING, name=f"{level}")).select_key(
+            lambda _key, value: value
+        )
     windows = TimeWindows.of(timedelta(milliseconds=SIZE_MS), grace=timedelta(milliseconds=GRACE_MS))
-    counts = stream.group_by_key(Grouped(STRING, STRING, "last")).windowed_by(windows).count(Materialized("counts"))
+    counts = (
+        stream.group_by_key(Grouped(STRING, STRING, name="last"))
+        .windowed_by(windows)
+        .count(Materialized(name="counts"))
+    )
     counts.to_stream().to(f"{unique}.out", Produced(windowed(STRING), LONG))
     return builder.build()
 

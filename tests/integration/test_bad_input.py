@@ -202,7 +202,7 @@ def poisoned(unique: str) -> Any:
         return int(record.timestamp if record.value != "poison" else record.value)
 
     words = builder.stream(f"{unique}.in", Consumed(STRING, STRING, timestamp_extractor=time_of))
-    words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts")).to_stream().to(
+    words.group_by_key(Grouped(STRING, STRING)).count(Materialized(name="counts")).to_stream().to(
         f"{unique}.out", Produced(STRING, LONG)
     )
     return builder.build()

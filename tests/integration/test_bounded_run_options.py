@@ -89,11 +89,13 @@ def waiting(name: str) -> Callable[[StreamsBuilder], Topology]:
         words = builder.stream(f"{name}.in", STRINGS)
         windows = TimeWindows.of(MINUTE, grace=MINUTE)
         by_word = words.group_by(lambda _k, v: v, Grouped(STRING, STRING))
-        suppressed = by_word.windowed_by(windows).count(Materialized("counts"))
+        suppressed = by_word.windowed_by(windows).count(Materialized(name="counts"))
         suppressed = suppressed.suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))
         suppressed.to_stream().select_key(lambda k, _v: f"suppressed {k.key}").to(f"{name}.out", Produced(STRING, LONG))
         again = words.group_by(lambda _k, v: v, Grouped(STRING, STRING))
-        final = again.windowed_by(windows).emit_strategy(EmitStrategy.on_window_close()).count(Materialized("final"))
+        final = (
+            again.windowed_by(windows).emit_strategy(EmitStrategy.on_window_close()).count(Materialized(name="final"))
+        )
         final.to_stream().select_key(lambda k, _v: f"final {k.key}").to(f"{name}.out", Produced(STRING, LONG))
         other = builder.stream(f"{name}.other", STRINGS)
         joined = words.left_join(
@@ -232,7 +234,7 @@ def test_lost_input_records_are_passed_over_only_if_the_start_is_named(
 ) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         words = builder.stream(f"{case.name}.in", STRINGS).group_by_key(Grouped(STRING, STRING))
-        words.count(Materialized("counts")).to_stream().to(f"{case.name}.out", Produced(STRING, LONG))
+        words.count(Materialized(name="counts")).to_stream().to(f"{case.name}.out", Produced(STRING, LONG))
         return builder.build()
 
     def write(time: int) -> None:
@@ -275,7 +277,7 @@ def test_only_what_windows_have_forgotten_is_deleted_from_their_changelog(
             .group_by_key(Grouped(STRING, STRING))
             .windowed_by(TimeWindows.of_size_with_no_grace(MINUTE))
         )
-        counts = windows.count(Materialized("counts")).to_stream()
+        counts = windows.count(Materialized(name="counts")).to_stream()
         counts.select_key(lambda k, _v: k.key).to(f"{case.name}.out", Produced(STRING, LONG))
         return builder.build()
 

@@ -54,7 +54,7 @@ class Case:
         self.broker, self.name = broker, name
         builder = StreamsBuilder()
         counts = builder.stream(f"{name}.in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
-        counts.count(Materialized("counts")).to_stream().to(f"{name}.out", Produced(STRING, LONG))
+        counts.count(Materialized(name="counts")).to_stream().to(f"{name}.out", Produced(STRING, LONG))
         settings = {"commit_interval_ms": 50, "processing_exception_handler": "continue"}
         self.app = broker.application(name, builder.build(), tmp_path / "state", **settings)
         self.state = self.app.directory / "0_0"
@@ -259,7 +259,7 @@ def test_open_windows_that_brokers_have_deleted_by_event_time_are_missed_aloud(
     builder = StreamsBuilder()
     words = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
     windows = words.windowed_by(TimeWindows.of(timedelta(minutes=5), grace=timedelta(minutes=1)))
-    windows.count(Materialized("counts", log_config={"retention.ms": "86460000"})).to_stream().to(
+    windows.count(Materialized(name="counts", log_config={"retention.ms": "86460000"})).to_stream().to(
         f"{unique}.out", Produced(windowed(STRING), LONG)
     )
     app = broker.application(unique, builder.build(), tmp_path / "state", commit_interval_ms=50)

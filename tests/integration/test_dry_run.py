@@ -46,7 +46,7 @@ def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
 
     def build(builder: StreamsBuilder) -> Topology:
         words = builder.stream(f"{name}.in", Consumed(STRING, STRING)).filter(lambda _k, v: v != "no")
-        counts = words.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count(Materialized("counts"))
+        counts = words.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count(Materialized(name="counts"))
         counts.to_stream().to(f"{name}.out", Produced(STRING, LONG))
         return builder.build()
 

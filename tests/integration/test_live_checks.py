@@ -29,7 +29,9 @@ def spent(unique: str) -> Any:
     def build(builder: StreamsBuilder) -> Topology:
         paid = builder.stream(f"{unique}.in", Consumed(STRING, LONG))
         paid.to(f"{unique}.log", Produced(STRING, LONG))
-        sums = paid.group_by_key(Grouped(STRING, LONG)).reduce(lambda a, b: a + b, Materialized("sums", STRING, LONG))
+        sums = paid.group_by_key(Grouped(STRING, LONG)).reduce(
+            lambda a, b: a + b, Materialized(STRING, LONG, name="sums")
+        )
         sums.to_stream().to(f"{unique}.sums", Produced(STRING, LONG))
         return builder.build()
 

@@ -33,7 +33,7 @@ BELOW = TaskId(1, 0)
 def application(broker: Broker, unique: str, tmp_path: Path) -> Application:
     builder = StreamsBuilder()
     stream = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
-    own = stream.repartition(Repartitioned(STRING, STRING, "own"))
+    own = stream.repartition(Repartitioned(STRING, STRING, name="own"))
     own.to(f"{unique}.out", Produced(STRING, STRING))
     broker.create(1, f"{unique}.in", f"{unique}.out")
     return broker.application(unique, builder.build(), tmp_path)

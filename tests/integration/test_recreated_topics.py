@@ -54,7 +54,9 @@ def matched(name: str) -> Topology:
 def counted(name: str) -> Topology:
     """Counts behind a repartition topic."""
     builder = StreamsBuilder()
-    counts = builder.stream(f"{name}.in", TEXTS).group_by(lambda key, _: key, Grouped(STRING, STRING, "again")).count()
+    counts = (
+        builder.stream(f"{name}.in", TEXTS).group_by(lambda key, _: key, Grouped(STRING, STRING, name="again")).count()
+    )
     counts.to_stream().to(f"{name}.out", Produced(STRING, LONG))
     return builder.build()
 
@@ -68,7 +70,7 @@ def counted_in_place(name: str) -> Topology:
 def joined(name: str) -> Topology:
     """A stream that is joined with a table of `in`."""
     builder = StreamsBuilder()
-    table = builder.table(f"{name}.in", TEXTS, materialized=Materialized("rows"))
+    table = builder.table(f"{name}.in", TEXTS, materialized=Materialized(name="rows"))
     joined = builder.stream(f"{name}.other", TEXTS).join(table, lambda one, two: f"{one}{two}")
     joined.to(f"{name}.out", Produced(STRING, STRING))
     return builder.build()
@@ -77,7 +79,9 @@ def joined(name: str) -> Topology:
 def joined_globally(name: str) -> Topology:
     builder = StreamsBuilder()
     table = builder.global_table(f"{name}.in", TEXTS)
-    joined = builder.stream(f"{name}.other", TEXTS).join(table, lambda one, two: f"{one}{two}", key=lambda key, _: key)
+    joined = builder.stream(f"{name}.other", TEXTS).join(
+        table, lambda one, two: f"{one}{two}", key_selector=lambda key, _: key
+    )
     joined.to(f"{name}.out", Produced(STRING, STRING))
     return builder.build()
 

@@ -40,7 +40,7 @@ class Case:
         self.broker, self.name = broker, name
         builder = StreamsBuilder()
         words = builder.stream(f"{name}.in", Consumed(STRING, STRING))
-        counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+        counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized(name="counts"))
         counts.to_stream().to(f"{name}.out", Produced(STRING, LONG))
         self.shown: list[tuple[int, int]] = []
         broker.create(2, f"{name}.in", f"{name}.out")
@@ -160,7 +160,7 @@ def test_a_process_can_be_asked_for_its_figures_while_it_fills_its_global_tables
     broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     builder = StreamsBuilder()
-    builder.global_table(f"{unique}.names", Consumed(STRING, STRING), Materialized("names"))
+    builder.global_table(f"{unique}.names", Consumed(STRING, STRING), Materialized(name="names"))
     builder.stream(f"{unique}.in", Consumed(STRING, STRING)).to(f"{unique}.out", Produced(STRING, STRING))
     broker.create(1, f"{unique}.names", f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.names", [(b"k", b"v", 1)])
@@ -181,7 +181,7 @@ class Counting:
         broker.write(f"{name}.in", [(b"a", b"x", 1), (b"b", b"x", 1)])
         builder = StreamsBuilder()
         words = builder.stream(f"{name}.in", Consumed(STRING, STRING))
-        words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+        words.group_by_key(Grouped(STRING, STRING)).count(Materialized(name="counts"))
         self.app = broker.application(name, builder.build(), state, processing_guarantee=guarantee)
         self.connected = ConnectedApplication(self.app, self.admin)
         self.connected.prepare()

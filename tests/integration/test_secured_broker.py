@@ -187,7 +187,7 @@ def test_an_application_works_with_the_rights_that_are_documented(kafka: dict[st
     admin.create_topics([TopicSpec("words", 1), TopicSpec("counts", 1), TopicSpec("letters", 1)])
     builder = StreamsBuilder()
     words = builder.stream("words", Consumed(STRING, STRING))
-    counts = words.group_by(lambda _key, word: word, Grouped(STRING, STRING)).count(Materialized("counted"))
+    counts = words.group_by(lambda _key, word: word, Grouped(STRING, STRING)).count(Materialized(name="counted"))
     counts.to_stream().to("counts", Produced(STRING, LONG))
     streams = StreamsConfig(errors_dead_letter_queue_topic_name="letters")
     config = AppConfig("limited", "none:none", streams=streams)

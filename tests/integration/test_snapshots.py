@@ -44,7 +44,7 @@ WORDS = 5
 def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
     def build(builder: StreamsBuilder) -> Topology:
         words = builder.stream(f"{name}.in", Consumed(STRING, STRING))
-        counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+        counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized(name="counts"))
         counts.to_stream().to(f"{name}.out", Produced(STRING, LONG))
         return builder.build()
 

@@ -68,13 +68,15 @@ def test_every_kind_of_table_is_read_with_the_columns_of_its_serdes(
     def build(builder: StreamsBuilder) -> Topology:
         words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
         grouped = words.group_by_key(Grouped(STRING, STRING))
-        grouped.count(Materialized("counts"))
-        grouped.windowed_by(TimeWindows.of_size_with_no_grace(MINUTE)).count(Materialized("minutes"))
-        grouped.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(MINUTE)).count(Materialized("sessions"))
+        grouped.count(Materialized(name="counts"))
+        grouped.windowed_by(TimeWindows.of_size_with_no_grace(MINUTE)).count(Materialized(name="minutes"))
+        grouped.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(MINUTE)).count(Materialized(name="sessions"))
         builder.table(
-            f"{unique}.table", Consumed(STRING, STRING), Materialized("history", history_retention=timedelta(hours=1))
+            f"{unique}.table",
+            Consumed(STRING, STRING),
+            Materialized(name="history", history_retention=timedelta(hours=1)),
         )
-        builder.global_table(f"{unique}.all", Consumed(STRING, STRING), Materialized("everywhere"))
+        builder.global_table(f"{unique}.all", Consumed(STRING, STRING), Materialized(name="everywhere"))
         return builder.build()
 
     broker.create(2, f"{unique}.in", f"{unique}.table", f"{unique}.all")
@@ -110,7 +112,7 @@ def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
 
     def build(builder: StreamsBuilder) -> Topology:
         words = builder.stream(f"{name}.in", Consumed(STRING, STRING))
-        words.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count(Materialized("counts", STRING, LONG))
+        words.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count(Materialized(STRING, LONG, name="counts"))
         return builder.build()
 
     return build
@@ -154,7 +156,7 @@ def test_a_store_is_read_at_any_offsets_as_a_run_that_ended_there_left_it(
     def build(builder: StreamsBuilder) -> Topology:
         words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
         by_word = words.group_by(lambda _k, v: v, Grouped(STRING, STRING))
-        by_word.windowed_by(TimeWindows.of_size_with_no_grace(MINUTE)).count(Materialized("minutes"))
+        by_word.windowed_by(TimeWindows.of_size_with_no_grace(MINUTE)).count(Materialized(name="minutes"))
         return builder.build()
 
     spark, admin = spark_session(), broker.admin()

@@ -52,7 +52,7 @@ class Case:
     def build(self, _job: Any = None) -> Topology:
         builder = StreamsBuilder()
         words = builder.stream(f"{self.name}.in", Consumed(STRING, STRING)).peek(lambda _k, v: self.seen(int(v)))
-        counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+        counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized(name="counts"))
         counts.to_stream().to(f"{self.name}.out", Produced(STRING, LONG))
         return builder.build()
 

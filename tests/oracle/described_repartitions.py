@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.oracle.described_streams import Build
 
 FIVE_SECONDS = ms(5_000)
-TEXT_STORE: Materialized[str, str] = Materialized(None, STRING, STRING)
+TEXT_STORE: Materialized[str, str] = Materialized(STRING, STRING)
 
 
 def add_length(_key: str, value: str, total: int) -> int:
@@ -41,7 +41,7 @@ def add_length(_key: str, value: str, total: int) -> int:
 
 
 def grouped(name: str) -> Grouped[str, str]:
-    return Grouped(STRING, STRING, name)
+    return Grouped(STRING, STRING, name=name)
 
 
 def all_named(builder: StreamsBuilder) -> None:
@@ -51,18 +51,21 @@ def all_named(builder: StreamsBuilder) -> None:
     wanted.map_values(str.upper, named=Named("process-mapValues")).process(Forget, named=Named("process"))
     counts = (
         mapped.group_by_key(grouped("count-groupByKey"))
-        .count(Materialized("count-store", STRING, LONG, persistent=False), named=Named("count"))
+        .count(Materialized(STRING, LONG, name="count-store", persistent=False), named=Named("count"))
         .to_stream(named=Named("count-toStream"))
     )
     counts.to("outputTopic_0", Produced(STRING, LONG, name="count-to"))
     lengths = mapped.group_by_key(grouped("aggregate-groupByKey")).aggregate(
-        int, add_length, Materialized("aggregate-store", STRING, INTEGER, persistent=False), named=Named("aggregate")
+        int,
+        add_length,
+        Materialized(STRING, INTEGER, name="aggregate-store", persistent=False),
+        named=Named("aggregate"),
     )
     to_lengths: Produced[str, int] = Produced(STRING, INTEGER, name="reduce-to")
     lengths.to_stream(named=Named("aggregate-toStream")).to("outputTopic_1", to_lengths)
     peeked = mapped.filter(lambda _k, _v: True, named=Named("reduce-filter")).peek(print, named=Named("reduce-peek"))
     reduced = peeked.group_by_key(grouped("reduce-groupByKey")).reduce(
-        both, Materialized("reduce-store", STRING, STRING, persistent=False), named=Named("reducer")
+        both, Materialized(STRING, STRING, name="reduce-store", persistent=False), named=Named("reducer")
     )
     reduced.to_stream(named=Named("reduce-toStream")).to("outputTopic_2", TO_TEXTS)
     day, size = timedelta(days=1), ms(10_000)
@@ -82,11 +85,9 @@ def all_named(builder: StreamsBuilder) -> None:
 def named_topics(builder: StreamsBuilder) -> None:
     mapped = builder.stream("input", TEXTS).map(lambda k, v: (k.upper(), v))
     mapped.filter(lambda k, _v: k == "B").map_values(str.upper).process(Forget)
-    counts = mapped.group_by_key(grouped("count-stream")).count(Materialized(None, STRING, LONG)).to_stream()
+    counts = mapped.group_by_key(grouped("count-stream")).count(Materialized(STRING, LONG)).to_stream()
     counts.to("outputTopic_0", TO_COUNTS)
-    lengths = mapped.group_by_key(grouped("aggregate-stream")).aggregate(
-        int, add_length, Materialized(None, STRING, INTEGER)
-    )
+    lengths = mapped.group_by_key(grouped("aggregate-stream")).aggregate(int, add_length, Materialized(STRING, INTEGER))
     lengths.to_stream().to("outputTopic_1", Produced(STRING, INTEGER))
     peeked = mapped.filter(lambda _k, _v: True).peek(print).group_by_key(grouped("reduced-stream"))
     peeked.reduce(both, TEXT_STORE).to_stream().to("outputTopic_2", TO_TEXTS)
@@ -105,12 +106,12 @@ def two_streams_merged(builder: StreamsBuilder) -> None:
     )
     merged = one.merge(two, named=Named("mergedStream"))
     counted = merged.group_by_key(grouped("long-groupByKey")).count(
-        Materialized("long-store", STRING, persistent=False), named=Named("long-count")
+        Materialized(STRING, name="long-store", persistent=False), named=Named("long-count")
     )
     to_longs: Produced[str, int] = Produced(STRING, LONG, name="long-to")
     counted.to_stream(named=Named("long-toStream")).to("outputTopic_0", to_longs)
     again = merged.group_by_key(grouped("string-groupByKey")).count(
-        Materialized("string-store", STRING, persistent=False), named=Named("string-count")
+        Materialized(STRING, name="string-store", persistent=False), named=Named("string-count")
     )
     texts = again.to_stream(named=Named("string-toStream")).map_values(str, named=Named("string-mapValues"))
     texts.to("outputTopic_1", Produced(STRING, STRING, name="string-to"))
@@ -175,7 +176,7 @@ def joined_with_tables(names: tuple[str | None, str | None], builder: StreamsBui
     tables = [builder.table(topic, TEXTS) for topic in ("topic2", "topic3")]
     rekeyed = stream.map(lambda k, v: (v, k))
     for table, output, name in zip(tables, ("out-one", "out-two"), names, strict=True):
-        rekeyed.join(table, both, joined=Joined(STRING, STRING, name)).to(output, TO_TEXTS)
+        rekeyed.join(table, both, joined=Joined(STRING, STRING, name=name)).to(output, TO_TEXTS)
 
 
 def joined_with_streams(names: tuple[str | None, str | None], builder: StreamsBuilder) -> None:

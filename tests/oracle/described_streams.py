@@ -50,9 +50,9 @@ SUPPLIED: StreamJoined[str, str, str] = StreamJoined(
 TIME = TimeWindows.of(ms(1))
 SLIDING = SlidingWindows.of(ms(1))
 SESSION = SessionWindows.of(ms(1))
-UNNAMED: Materialized[Any, Any] = Materialized(None, STRING)
-COUNTS: Materialized[Any, Any] = Materialized("count-store")
-AGGREGATES: Materialized[Any, Any] = Materialized("aggregate-store", STRING, STRING)
+UNNAMED: Materialized[Any, Any] = Materialized(STRING)
+COUNTS: Materialized[Any, Any] = Materialized(name="count-store")
+AGGREGATES: Materialized[Any, Any] = Materialized(STRING, STRING, name="aggregate-store")
 
 
 def streams_joined(kind: str, joined: StreamJoined[str, str, str], builder: StreamsBuilder) -> None:
@@ -68,7 +68,7 @@ def stream_counted(windows: Any, options: Materialized[Any, Any] | None, builder
 def cogrouped(windows: Any, options: Materialized[Any, Any] | None, builder: StreamsBuilder) -> None:
     merger = (lambda _k, a, b: a + b,) if windows is SESSION else ()
     grouped = builder.stream("input-topic", TEXTS).group_by_key().cogroup(lambda _k, value, _aggregate: value)
-    grouped.windowed_by(windows).aggregate(lambda: "", *merger, options or Materialized(None, STRING, STRING))
+    grouped.windowed_by(windows).aggregate(lambda: "", *merger, options or Materialized(STRING, STRING))
 
 
 def table_counted(options: Materialized[Any, Any] | None, builder: StreamsBuilder) -> None:
@@ -89,7 +89,7 @@ def final_results(name: str | None, builder: StreamsBuilder) -> None:
         builder.stream("input", TEXTS)
         .group_by(lambda k, _v: k, BY_TEXT)
         .windowed_by(SessionWindows.of(ms(5), grace=ms(5)))
-        .count(Materialized("counts", caching=False))
+        .count(Materialized(name="counts", caching=False))
     )
     final = counted.suppress(suppressed if name is None else suppressed.with_name(name)).to_stream()
     final.map(lambda k, v: (str(k), v)).to("output-suppressed", TO_COUNTS)
@@ -134,12 +134,12 @@ def values_processed(builder: StreamsBuilder) -> None:
 
 
 def table_of_a_stream_materialized(builder: StreamsBuilder) -> None:
-    builder.stream("input", TEXTS).to_table(Materialized("store", STRING, STRING, persistent=False))
+    builder.stream("input", TEXTS).to_table(Materialized(STRING, STRING, name="store", persistent=False))
 
 
 def table_of_a_rekeyed_stream(builder: StreamsBuilder) -> None:
     mapped = builder.stream("input", TEXTS).map(lambda k, v: (ord(k[0]), v))
-    mapped.to_table(Materialized(None, INTEGER, STRING)).to_stream().to("output", Produced(INTEGER, STRING))
+    mapped.to_table(Materialized(INTEGER, STRING)).to_stream().to("output", Produced(INTEGER, STRING))
 
 
 def tables_of_streams_joined_by_foreign_key(builder: StreamsBuilder) -> None:
@@ -165,7 +165,7 @@ def table_of_a_stream_counted(builder: StreamsBuilder) -> None:
 
 def table_of_a_stream_mapped(builder: StreamsBuilder) -> None:
     table = builder.stream("input", TEXTS).to_table()
-    mapped = table.map_values(len, Materialized("store", STRING, INTEGER))
+    mapped = table.map_values(len, Materialized(STRING, INTEGER, name="store"))
     mapped.to_stream().to("output", Produced(STRING, INTEGER))
 
 
@@ -203,11 +203,11 @@ TOPOLOGY: dict[str, Build] = {
     "tableAnonymousMaterializedCount": partial(table_counted, UNNAMED),
     "tableNamedMaterializedCount": partial(table_counted, COUNTS),
     "kTableNonMaterializedMapValues": partial(table_mapped, None),
-    "kTableAnonymousMaterializedMapValues": partial(table_mapped, Materialized(None, STRING, STRING)),
-    "kTableNamedMaterializedMapValues": partial(table_mapped, Materialized("store-name", STRING, STRING)),
+    "kTableAnonymousMaterializedMapValues": partial(table_mapped, Materialized(STRING, STRING)),
+    "kTableNamedMaterializedMapValues": partial(table_mapped, Materialized(STRING, STRING, name="store-name")),
     "kTableNonMaterializedFilter": partial(table_filtered, None),
-    "kTableAnonymousMaterializedFilter": partial(table_filtered, Materialized(None, STRING, STRING)),
-    "kTableNamedMaterializedFilter": partial(table_filtered, Materialized("store-name")),
+    "kTableAnonymousMaterializedFilter": partial(table_filtered, Materialized(STRING, STRING)),
+    "kTableNamedMaterializedFilter": partial(table_filtered, Materialized(name="store-name")),
 }
 SUPPRESS: dict[str, Build] = {
     "shouldUseNumberingForAnonymousFinalSuppressionNode": partial(final_results, None),

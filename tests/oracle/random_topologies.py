@@ -96,7 +96,9 @@ _STATELESS = {
     "stream": "builder.stream({topic!r}, TEXTS)",
     "table": "builder.table({topic!r}, TEXTS, {stored})",
     "global": "builder.global_table({topic!r}, TEXTS)",
-    "versioned": "builder.table({topic!r}, TEXTS, Materialized({store!r}, STRING, STRING, history_retention=ms({history})))",
+    "versioned": (
+        "builder.table({topic!r}, TEXTS, Materialized(STRING, STRING, name={store!r}, history_retention=ms({history})))"
+    ),
     "look_up_global": "{0}.filter(lambda k, v: v is not None).{join}({1}, pair, key=lambda k, v: key_of({f}, k, v))",
     "table_filter": "{0}.filter(lambda k, v: passes({f}, k, v){stored_if_named})",
     "table_map_values": "{0}.map_values(lambda v: mapped({f}, v), {stored})",
@@ -145,8 +147,8 @@ def _expression(step: Step, case: Case) -> str:
         "f": 0,
         **step,
         "join": _JOINS[step["kind"]] if step.get("kind") in _JOINS else "",
-        "stored": f"Materialized({store!r}, STRING, STRING)",
-        "stored_if_named": f", Materialized({store!r}, STRING, STRING)" if store else "",
+        "stored": f"Materialized(STRING, STRING, name={store!r})",
+        "stored_if_named": f", Materialized(STRING, STRING, name={store!r})" if store else "",
         "name": f", {step['name']!r}" if "name" in step else "",
         "by": f"StreamJoined(STRING, STRING, STRING, store_name={store!r})" if store else "BY_TEXTS",
     }
@@ -182,8 +184,8 @@ def _grouped(step: Step, given: Step) -> str:
 def _aggregate(step: Step, given: Step, _case: Case) -> str:
     grouped, store = _grouped(step, given), step.get("store")
     if step["kind"] == "count":
-        counts = f"{grouped}.count(Materialized({store!r}, STRING, LONG))"
-        return f"{counts}.map_values(str, Materialized(None, STRING, STRING))"
+        counts = f"{grouped}.count(Materialized(STRING, LONG, name={store!r}))"
+        return f"{counts}.map_values(str, Materialized(STRING, STRING))"
     if step["kind"] == "reduce":
         return f"{grouped}.reduce(lambda one, two: brief(one + two), {given['stored']})"
     return f"{grouped}.aggregate(str, add, {given['stored']})"
@@ -195,8 +197,8 @@ def _table_aggregate(step: Step, given: Step, case: Case) -> str:
         mapper = "(k.key, str(v))"
     grouped = f"n{step['of'][0]}.group_by(lambda k, v: {mapper}, Grouped(STRING, STRING{given['name']}))"
     if step["kind"] == "count":
-        counts = f"{grouped}.count(Materialized({step.get('store')!r}, STRING, LONG))"
-        return f"{counts}.map_values(str, Materialized(None, STRING, STRING))"
+        counts = f"{grouped}.count(Materialized(STRING, LONG, name={step.get('store')!r}))"
+        return f"{counts}.map_values(str, Materialized(STRING, STRING))"
     if step["kind"] == "reduce":
         return f"{grouped}.reduce(lambda a, b: brief(a + b), lambda a, b: brief(a + '-' + b), {given['stored']})"
     return f"{grouped}.aggregate(str, add_row, remove, {given['stored']})"
@@ -213,9 +215,9 @@ def _windows(step: Step, given: Step, _case: Case) -> str:
         windowed += ".emit_strategy(EmitStrategy.on_window_close())"
     kept = "" if step["windows"] == "session" else ", retention=ms(600_000)"
     if step["kind"] == "count":
-        table = f"{windowed}.count(Materialized(None, STRING, LONG{kept}))"
+        table = f"{windowed}.count(Materialized(STRING, LONG{kept}))"
     else:
-        table = f"{windowed}.reduce(together, Materialized(None, STRING, STRING{kept}))"
+        table = f"{windowed}.reduce(together, Materialized(STRING, STRING{kept}))"
     return f"{table}.suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))" if step["suppress"] else table
 
 

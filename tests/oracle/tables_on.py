@@ -58,8 +58,8 @@ def watch(topology: Topology, watched: Watched) -> None:
 def stored(options: Options, name: str) -> Materialized[str, str] | None:
     """How the table of that name is stored: not at all if there is no such option."""
     if options.get(name) == "versioned":
-        return Materialized(name, STRING, STRING, history_retention=timedelta(minutes=5))
-    return Materialized(name, STRING, STRING, caching=options.get("cache") == "on") if name in options else None
+        return Materialized(STRING, STRING, name=name, history_retention=timedelta(minutes=5))
+    return Materialized(STRING, STRING, name=name, caching=options.get("cache") == "on") if name in options else None
 
 
 def sending_old_values(table: KTable[Any, Any], options: Options) -> None:
@@ -105,9 +105,9 @@ def of_a_grouped_table(builder: StreamsBuilder, operator: str, options: Options)
     """A table, grouped and aggregated."""
     grouped = builder.table("in", TEXTS, stored(options, "source")).group_by(GROUPS[options["by"]], BY_TEXT)
     if operator == "count":
-        grouped.count(Materialized("kept", STRING)).to_stream().map_values(str).to("out", TO_TEXTS)
+        grouped.count(Materialized(STRING, name="kept")).to_stream().map_values(str).to("out", TO_TEXTS)
         return {}
-    texts: Materialized[str, str] = Materialized("kept", STRING, STRING)
+    texts: Materialized[str, str] = Materialized(STRING, STRING, name="kept")
     table = {
         "aggregate": lambda: grouped.aggregate(
             lambda: "0", lambda _k, v, a: f"{a}+{v}", lambda _k, v, a: f"{a}-{v}", texts
@@ -164,9 +164,11 @@ def aggregated(builder: StreamsBuilder, operator: str, options: Options, topic: 
     retention = ms(int(options["retention"])) if "retention" in options else None
     caching = options.get("cache", "on") == "on"
     if operator == "count":
-        return grouped.count(Materialized("kept-" + topic, STRING, caching=caching, retention=retention))
+        return grouped.count(Materialized(STRING, name="kept-" + topic, caching=caching, retention=retention))
     between = options.get("between", "+")
-    kept: Materialized[str, str] = Materialized("kept-" + topic, STRING, STRING, caching=caching, retention=retention)
+    kept: Materialized[str, str] = Materialized(
+        STRING, STRING, name="kept-" + topic, caching=caching, retention=retention
+    )
     if operator == "reduce":
         return grouped.reduce(lambda a, b: f"{a}{between}{b}", kept)
     init, merger = options.get("init", "0"), [lambda _k, a, b: f"{a}{between}{b}"] if "gap" in options else []
@@ -203,9 +205,9 @@ def of_cogrouped_streams(builder: StreamsBuilder, operator: str, options: Option
     if windows is not None:
         cogrouped = cogrouped.windowed_by(windows)
     init = options.get("init", "0")
-    table = cogrouped.aggregate(lambda: init, *merger, Materialized(None, STRING, STRING))
+    table = cogrouped.aggregate(lambda: init, *merger, Materialized(STRING, STRING))
     if operator == "join":
-        table = table.join(builder.table("three", TEXTS), both, Materialized(None, STRING, STRING))
+        table = table.join(builder.table("three", TEXTS), both, Materialized(STRING, STRING))
     key = flattened if options.get("keys") == "windowed" else lambda k: k if isinstance(k, str) else k.key
     table.to_stream().select_key(lambda k, _v: key(k)).to("out", TO_TEXTS)
     return {}
@@ -224,7 +226,7 @@ def of_suppressed_tables(builder: StreamsBuilder, operator: str, options: Option
         counts = aggregated(builder, options.get("of", "count"), options, "in")
         suppressed = suppressed if "limit" in options else Suppressed.until_window_closes(buffer)
     elif operator == "counts":
-        rows: Materialized[str, str] = Materialized(None, STRING, STRING, caching=False, logging=False)
+        rows: Materialized[str, str] = Materialized(STRING, STRING, caching=False, logging=False)
         counts = builder.table("in", TEXTS, rows).group_by(lambda k, v: (v, k), BY_TEXT).count()
     else:
         of_a_suppressed_table(builder, operator, suppressed)
@@ -242,7 +244,7 @@ def of_a_suppressed_table(builder: StreamsBuilder, operator: str, suppressed: Su
         builder.table("in", TEXTS).suppress(suppressed).to_stream().to("out", TO_TEXTS)
     elif operator == "then_count":
         table = builder.table("in", TEXTS).suppress(suppressed).group_by(lambda k, v: (k, v), BY_TEXT)
-        table.count(Materialized(None, STRING, LONG)).to_stream().map_values(str).to("out", TO_TEXTS)
+        table.count(Materialized(STRING, LONG)).to_stream().map_values(str).to("out", TO_TEXTS)
     else:
         left, right = builder.table("left", TEXTS), builder.table("right", TEXTS)
         left, right = (
@@ -265,7 +267,7 @@ def of_foreign_tables(builder: StreamsBuilder, operator: str, options: Options) 
     names = {"yes": "kept", "unnamed": None}
     kept: Materialized[str, str] | None = None
     if options["stored"] in names:
-        kept = Materialized(names[options["stored"]], STRING, STRING, caching=caching)
+        kept = Materialized(STRING, STRING, name=names[options["stored"]], caching=caching)
     joined: KTable[str, str] = getattr(left, operator)(
         right,
         lambda a, b: f"({text(a)},{text(b)})",
@@ -283,4 +285,4 @@ def versions(options: Options, side: str) -> Materialized[str, str] | None:
     """How a side of a join is stored: as it must be, or with versions."""
     if options.get(side) != "versioned":
         return None
-    return Materialized(side, STRING, STRING, history_retention=timedelta(minutes=5))
+    return Materialized(STRING, STRING, name=side, history_retention=timedelta(minutes=5))

@@ -38,7 +38,7 @@ def test_a_windowed_key_is_the_key_and_the_start() -> None:
 
 def test_the_key_of_a_window_in_a_changelog_ends_with_a_sequence_number() -> None:
     builder = StreamsBuilder()
-    texts(builder).group_by_key().windowed_by(TimeWindows.of(MINUTE)).count(Materialized("counts"))
+    texts(builder).group_by_key().windowed_by(TimeWindows.of(MINUTE)).count(Materialized(name="counts"))
     with TopologyTestDriver(builder.build(), application_id="app") as driver:
         driver.input_topic("in", STRING, STRING).pipe_input("A", "x", timestamp=60_007)
         (record,) = driver.read_raw("app-counts-changelog")

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from riverrun import KGroupedStream, KStream
 
-UNNAMED: Materialized[str, str] = Materialized(None, STRING, STRING)
-STORE: Materialized[str, str] = Materialized("store", STRING, STRING)
+UNNAMED: Materialized[str, str] = Materialized(STRING, STRING)
+STORE: Materialized[str, str] = Materialized(STRING, STRING, name="store")
 
 
 def add(_key: str, value: str, aggregate: str) -> str:
@@ -43,7 +43,7 @@ def empty() -> str:
 
 
 def rekeyed(stream: KStream[str, str], name: str | None = None) -> KGroupedStream[str, str]:
-    return stream.map(lambda k, v: (v, k)).group_by_key(Grouped(STRING, STRING, name))
+    return stream.map(lambda k, v: (v, k)).group_by_key(Grouped(STRING, STRING, name=name))
 
 
 def streams(builder: StreamsBuilder, *topics: str) -> list[KStream[str, str]]:

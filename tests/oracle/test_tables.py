@@ -90,7 +90,7 @@ def of_streams(builder: StreamsBuilder, operator: str, options: Options) -> None
 
 
 def of_tables(builder: StreamsBuilder, operator: str, options: Options) -> None:
-    stored = Materialized("joined", STRING, STRING) if options["stored"] == "yes" else None
+    stored = Materialized(STRING, STRING, name="joined") if options["stored"] == "yes" else None
     join = getattr(builder.table("left", TEXTS), operator)
     join(builder.table("right", TEXTS), both, stored).to_stream().to("out", TO_TEXTS)
 
@@ -100,9 +100,9 @@ def of_a_stream_and_a_table(builder: StreamsBuilder, operator: str, options: Opt
     if "grace" not in options and "versions" not in options:
         join(builder.table("right", TEXTS), both).to("out", TO_TEXTS)
         return
-    table = builder.table("right", TEXTS, Materialized("versions", STRING, STRING, history_retention=ms(300_000)))
+    table = builder.table("right", TEXTS, Materialized(STRING, STRING, name="versions", history_retention=ms(300_000)))
     grace = ms(int(options["grace"])) if "grace" in options else None
-    joined: Joined[str, str, str] = Joined(STRING, STRING, "wait", grace_period=grace)
+    joined: Joined[str, str, str] = Joined(STRING, STRING, name="wait", grace_period=grace)
     join(table, both, joined=joined).to("out", TO_TEXTS)
 
 
@@ -120,7 +120,7 @@ def of_windows(builder: StreamsBuilder, operator: str, options: Options) -> None
     def windows(topic: str) -> KTable[Windowed[str], str]:
         grouped = builder.stream(topic, TEXTS).group_by_key()
         windowed = grouped.windowed_by(TimeWindows.of(ms(10), grace=ms(int(options["grace"]))).advance_by(ms(5)))
-        stored = Materialized(f"{topic}-store", STRING, STRING, caching=options["cache"] == "on")
+        stored = Materialized(STRING, STRING, name=f"{topic}-store", caching=options["cache"] == "on")
         return windowed.emit_strategy(EMIT[options["emit"]]).aggregate(lambda: "0", lambda _k, v, a: f"{a}+{v}", stored)
 
     def write(table: KTable[Windowed[str], str], topic: str) -> None:

@@ -121,10 +121,10 @@ def select_key_and_peek(builder: StreamsBuilder, say: Say) -> None:
     stream.peek(lambda k, v: say(both(k, v))).to("out", Produced(STRING, STRING, name="write"))
 
 
-def for_each(builder: StreamsBuilder, say: Say) -> None:
+def foreach(builder: StreamsBuilder, say: Say) -> None:
     stream = texts(builder)
-    stream.for_each(lambda k, v: say(both(k, v)))
-    stream.filter(lambda k, _v: k is not None).for_each(lambda k, v: say(both(v, k)), named=Named("second"))
+    stream.foreach(lambda k, v: say(both(k, v)))
+    stream.filter(lambda k, _v: k is not None).foreach(lambda k, v: say(both(v, k)), named=Named("second"))
 
 
 def merge(builder: StreamsBuilder, _say: Say) -> None:
@@ -169,8 +169,8 @@ def repartition(builder: StreamsBuilder, _say: Say) -> None:
 
 def repartition_named(builder: StreamsBuilder, _say: Say) -> None:
     stream = texts(builder).map(lambda k, v: (k, both(k, v)))
-    stream = stream.repartition(Repartitioned(STRING, STRING, "through", number_of_partitions=3)).map_values(size)
-    stream.repartition(Repartitioned(STRING, STRING, "again")).to("out")
+    stream = stream.repartition(Repartitioned(STRING, STRING, name="through", number_of_partitions=3)).map_values(size)
+    stream.repartition(Repartitioned(STRING, STRING, name="again")).to("out")
 
 
 def print(builder: StreamsBuilder, _say: Say) -> None:  # noqa: A001 - named as the operator
@@ -187,7 +187,7 @@ def count_by_key(builder: StreamsBuilder, _say: Say) -> None:
 
 def count_named(builder: StreamsBuilder, _say: Say) -> None:
     grouped = builder.stream("in", Consumed(STRING, STRING, name="source")).group_by_key(Grouped(name="grouped"))
-    grouped.count(Materialized("counts"), named=Named("counter")).to_stream(named=Named("stream")).to("out")
+    grouped.count(Materialized(name="counts"), named=Named("counter")).to_stream(named=Named("stream")).to("out")
 
 
 def group_by_count(builder: StreamsBuilder, _say: Say) -> None:
@@ -195,12 +195,12 @@ def group_by_count(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def group_by_named_count(builder: StreamsBuilder, _say: Say) -> None:
-    grouped = texts(builder).group_by(first_of_value, Grouped(STRING, STRING, "initial"))
-    grouped.count(Materialized("counts")).to_stream().to("out")
+    grouped = texts(builder).group_by(first_of_value, Grouped(STRING, STRING, name="initial"))
+    grouped.count(Materialized(name="counts")).to_stream().to("out")
 
 
 def group_by_named_store(builder: StreamsBuilder, _say: Say) -> None:
-    texts(builder).group_by(first_of_value, BY_TEXT).count(Materialized("counts")).to_stream().to("out")
+    texts(builder).group_by(first_of_value, BY_TEXT).count(Materialized(name="counts")).to_stream().to("out")
 
 
 def select_key_reduce(builder: StreamsBuilder, _say: Say) -> None:
@@ -209,17 +209,17 @@ def select_key_reduce(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def reduce_by_key(builder: StreamsBuilder, _say: Say) -> None:
-    texts(builder).group_by_key().reduce(max, Materialized("highest")).to_stream().to("out")
+    texts(builder).group_by_key().reduce(max, Materialized(name="highest")).to_stream().to("out")
 
 
 def reduce_named_repartition(builder: StreamsBuilder, _say: Say) -> None:
-    grouped = texts(builder).map(lambda _k, v: (first(v), v)).group_by_key(Grouped(STRING, STRING, "by-first"))
-    grouped.reduce(concatenate, Materialized("texts"), named=Named("joined")).to_stream().to("out")
+    grouped = texts(builder).map(lambda _k, v: (first(v), v)).group_by_key(Grouped(STRING, STRING, name="by-first"))
+    grouped.reduce(concatenate, Materialized(name="texts"), named=Named("joined")).to_stream().to("out")
 
 
 def aggregate(builder: StreamsBuilder, _say: Say) -> None:
     grouped = texts(builder).group_by_key()
-    grouped.aggregate(nothing, append_first, Materialized(None, STRING, STRING)).to_stream().to("out")
+    grouped.aggregate(nothing, append_first, Materialized(STRING, STRING)).to_stream().to("out")
 
 
 def aggregate_that_deletes(builder: StreamsBuilder, _say: Say) -> None:
@@ -238,20 +238,20 @@ def flat_map_count(builder: StreamsBuilder, _say: Say) -> None:
 def double_values_aggregate(builder: StreamsBuilder, _say: Say) -> None:
     stream = texts(builder).flat_map_values(lambda v: [] if v is None else [v, first(v)])
     table = stream.group_by_key(BY_TEXT).aggregate(
-        lambda: ".", lambda _k, v, known: known + v, Materialized("texts", value_serde=STRING)
+        lambda: ".", lambda _k, v, known: known + v, Materialized(name="texts", value_serde=STRING)
     )
     table.to_stream().to("out")
 
 
 def word_count(builder: StreamsBuilder, _say: Say) -> None:
     letters = texts(builder).flat_map_values(lambda v: [] if v is None else list(v) or [""])
-    letters.group_by(lambda _k, v: v, Grouped(STRING, STRING, "words")).count().to_stream().to("out")
+    letters.group_by(lambda _k, v: v, Grouped(STRING, STRING, name="words")).count().to_stream().to("out")
 
 
 def two_aggregations_of_a_rekeyed_stream(builder: StreamsBuilder, _say: Say) -> None:
     stream = texts(builder).select_key(first_of_value)
     stream.group_by_key(BY_TEXT).count().to_stream().to("out")
-    stream.group_by_key(Grouped(STRING, STRING, "again")).reduce(latest).to_stream().to("second")
+    stream.group_by_key(Grouped(STRING, STRING, name="again")).reduce(latest).to_stream().to("second")
 
 
 def two_aggregations_of_a_group(builder: StreamsBuilder, _say: Say) -> None:
@@ -261,8 +261,8 @@ def two_aggregations_of_a_group(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def two_aggregations_of_a_named_group(builder: StreamsBuilder, _say: Say) -> None:
-    grouped = texts(builder).group_by(first_of_value, Grouped(STRING, STRING, "shared"))
-    grouped.count(Materialized("counts")).to_stream().to("out")
+    grouped = texts(builder).group_by(first_of_value, Grouped(STRING, STRING, name="shared"))
+    grouped.count(Materialized(name="counts")).to_stream().to("out")
     grouped.reduce(latest).to_stream().to("second")
 
 
@@ -272,12 +272,12 @@ def count_of_counts(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def aggregate_in_memory_without_changelog(builder: StreamsBuilder, _say: Say) -> None:
-    options: Materialized[str, int] = Materialized("counts", logging=False, persistent=False)
+    options: Materialized[str, int] = Materialized(name="counts", logging=False, persistent=False)
     texts(builder).group_by_key().count(options).to_stream().to("out")
 
 
 def aggregate_without_cache(builder: StreamsBuilder, _say: Say) -> None:
-    options: Materialized[str, int] = Materialized("counts", caching=False, log_config={"retention.ms": "1000"})
+    options: Materialized[str, int] = Materialized(name="counts", caching=False, log_config={"retention.ms": "1000"})
     stream = texts(builder).flat_map_values(lambda v: [] if v is None else [v, v])
     stream.group_by_key(BY_TEXT).count(options).to_stream().to("out")
 
@@ -289,17 +289,19 @@ def tumbling_count(builder: StreamsBuilder, _say: Say) -> None:
 
 def tumbling_reduce_with_grace(builder: StreamsBuilder, _say: Say) -> None:
     windowed = texts(builder).group_by_key().windowed_by(TimeWindows.of(ms(100), grace=ms(40)))
-    windowed.reduce(concatenate, Materialized("texts")).to_stream().to("out")
+    windowed.reduce(concatenate, Materialized(name="texts")).to_stream().to("out")
 
 
 def hopping_aggregate(builder: StreamsBuilder, _say: Say) -> None:
     windowed = texts(builder).group_by_key().windowed_by(TimeWindows.of(ms(100), grace=ms(30)).advance_by(ms(40)))
-    table = windowed.aggregate(nothing, append_first, Materialized("hopped", value_serde=STRING), named=Named("hops"))
+    table = windowed.aggregate(
+        nothing, append_first, Materialized(name="hopped", value_serde=STRING), named=Named("hops")
+    )
     table.to_stream().map(lambda k, v: (flat(k), v)).to("out", TO_TEXTS)
 
 
 def windowed_group_named(builder: StreamsBuilder, _say: Say) -> None:
-    grouped = texts(builder).group_by(first_of_value, Grouped(STRING, STRING, "grouped"))
+    grouped = texts(builder).group_by(first_of_value, Grouped(STRING, STRING, name="grouped"))
     windowed = grouped.windowed_by(TimeWindows.of(ms(50)))
     windowed.count(named=Named("counter")).to_stream().to("out")
 
@@ -319,7 +321,7 @@ def windowed_aggregate_unnamed(builder: StreamsBuilder, _say: Say) -> None:
 
 def windowed_retention(builder: StreamsBuilder, _say: Say) -> None:
     windowed = texts(builder).group_by_key().windowed_by(TimeWindows.of(ms(100), grace=ms(1000)))
-    windowed.count(Materialized("kept", retention=timedelta(days=2))).to_stream().to("out")
+    windowed.count(Materialized(name="kept", retention=timedelta(days=2))).to_stream().to("out")
 
 
 def windows_counted_by_key(builder: StreamsBuilder, _say: Say) -> None:
@@ -333,7 +335,7 @@ def table_to_stream(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def table_materialized(builder: StreamsBuilder, _say: Say) -> None:
-    table = builder.table("in", Consumed(STRING, STRING, name="read"), Materialized("stored"))
+    table = builder.table("in", Consumed(STRING, STRING, name="read"), Materialized(name="stored"))
     table.to_stream(named=Named("changes")).to("out")
 
 
@@ -343,7 +345,7 @@ def stream_table_join(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def stream_table_left_join(builder: StreamsBuilder, _say: Say) -> None:
-    table = builder.table("table", TEXTS, Materialized("stored"))
+    table = builder.table("table", TEXTS, Materialized(name="stored"))
     texts(builder).left_join(table, all_three, joined=Joined(name="joined")).to("out", TO_TEXTS)
 
 
@@ -376,21 +378,21 @@ def stream_joined_with_two_tables(builder: StreamsBuilder, _say: Say) -> None:
 
 def global_join(builder: StreamsBuilder, _say: Say) -> None:
     table = builder.global_table("table", TEXTS)
-    texts(builder).join(table, both, key=first_of_value).to("out", TO_TEXTS)
+    texts(builder).join(table, both, key_selector=first_of_value).to("out", TO_TEXTS)
 
 
 def global_left_join(builder: StreamsBuilder, _say: Say) -> None:
-    table = builder.global_table("table", Consumed(STRING, STRING, name="everywhere"), Materialized("held"))
+    table = builder.global_table("table", Consumed(STRING, STRING, name="everywhere"), Materialized(name="held"))
 
     def key(_key: str, value: str) -> str | None:
         return None if value is not None and len(value) > 3 else first(value)
 
-    texts(builder).left_join(table, all_three, key=key, named=Named("lookup")).to("out", TO_TEXTS)
+    texts(builder).left_join(table, all_three, key_selector=key, named=Named("lookup")).to("out", TO_TEXTS)
 
 
 def global_join_then_count(builder: StreamsBuilder, _say: Say) -> None:
     stream = texts(builder)
-    joined = stream.left_join(builder.global_table("table", TEXTS), both, key=lambda k, _v: k)
+    joined = stream.left_join(builder.global_table("table", TEXTS), both, key_selector=lambda k, _v: k)
     joined.group_by_key(BY_TEXT).count().to_stream().to("out")
 
 

@@ -80,9 +80,9 @@ def to_table(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def to_table_named(builder: StreamsBuilder, _say: Say) -> None:
-    texts(builder).to_table(Materialized("stored"), named=Named("latest")).to_stream().to("out")
+    texts(builder).to_table(Materialized(name="stored"), named=Named("latest")).to_stream().to("out")
 
 
 def to_table_repartition(builder: StreamsBuilder, _say: Say) -> None:
     stream = texts(builder).select_key(first_of_value)
-    stream.to_table(Materialized("stored", STRING, STRING)).to_stream().to("out")
+    stream.to_table(Materialized(STRING, STRING, name="stored")).to_stream().to("out")

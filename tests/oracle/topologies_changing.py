@@ -30,7 +30,7 @@ def grouped(builder: StreamsBuilder) -> KGroupedStream[str, list[str]]:
 
 
 def kept(name: str) -> Materialized[str, list[str]]:
-    return Materialized(name, STRING, LISTS)
+    return Materialized(STRING, LISTS, name=name)
 
 
 def empty() -> list[str]:
@@ -63,7 +63,7 @@ def changed_aggregates(builder: StreamsBuilder, _say: Say) -> None:
 
 def changed_windows(builder: StreamsBuilder, _say: Say) -> None:
     windows = TimeWindows.of_size_and_grace(ms(100), ms(30)).advance_by(ms(40))
-    table = grouped(builder).windowed_by(windows).aggregate(empty, append, Materialized(None, STRING, LISTS))
+    table = grouped(builder).windowed_by(windows).aggregate(empty, append, Materialized(STRING, LISTS))
     stream = table.to_stream(lambda key, _texts: f"{key.key}@{key.window.start}")
     stream.map_values(lambda texts: added(texts, "streamed")).to("out", TO_LISTS)
 

@@ -55,12 +55,12 @@ def processing_fails(builder: StreamsBuilder, _say: Say) -> None:
 
 def processing_fails_after_a_repartition(builder: StreamsBuilder, _say: Say) -> None:
     stream = texts(builder).select_key(lambda _k, v: refuse(v, "c"))
-    counts = stream.group_by_key(BY_TEXT).count(Materialized("counts"))
+    counts = stream.group_by_key(BY_TEXT).count(Materialized(name="counts"))
     counts.to_stream().map_values(inverse).to("out", TO_COUNTS)
 
 
 def processing_fails_behind_a_cache(builder: StreamsBuilder, _say: Say) -> None:
-    counts = texts(builder).group_by_key().count(Materialized("counts"))
+    counts = texts(builder).group_by_key().count(Materialized(name="counts"))
     counts.to_stream().map_values(inverse).to("out", TO_COUNTS)
 
 
@@ -74,7 +74,7 @@ def a_punctuation_fails(builder: StreamsBuilder, _say: Say) -> None:
 
 def decoding_fails(builder: StreamsBuilder, _say: Say) -> None:
     numbers = builder.stream("in", Consumed(STRING, INTEGER)).map_values(text)
-    counts = numbers.group_by_key(BY_TEXT).count(Materialized("counts"))
+    counts = numbers.group_by_key(BY_TEXT).count(Materialized(name="counts"))
     counts.to_stream().to("out", Produced(STRING, LONG))
 
 
@@ -98,7 +98,7 @@ def negative_times_become_partition_time(builder: StreamsBuilder, _say: Say) -> 
 
 def count_by(builder: StreamsBuilder, extractor: Any) -> None:
     stream = builder.stream("in", Consumed(STRING, STRING, timestamp_extractor=extractor))
-    counts = stream.group_by_key().count(Materialized("counts"))
+    counts = stream.group_by_key().count(Materialized(name="counts"))
     counts.to_stream().map_values(text).to("out", TO_TEXTS)
 
 

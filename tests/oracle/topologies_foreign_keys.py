@@ -22,25 +22,25 @@ def foreign_key(value: str) -> str | None:
 
 def foreign_key_join(builder: StreamsBuilder, _say: Say) -> None:
     left, right = tables(builder)
-    options: Materialized[str, str] = Materialized(None, STRING, STRING)
+    options: Materialized[str, str] = Materialized(STRING, STRING)
     left.join(right, both, options, foreign_key_extractor=foreign_key).to_stream().to("out", TO_TEXTS)
 
 
 def foreign_key_left_join(builder: StreamsBuilder, _say: Say) -> None:
     left, right = tables(builder)
-    options: Materialized[str, str] = Materialized(None, STRING, STRING)
+    options: Materialized[str, str] = Materialized(STRING, STRING)
     left.left_join(right, both, options, foreign_key_extractor=foreign_key).to_stream().to("out", TO_TEXTS)
 
 
 def foreign_key_join_named(builder: StreamsBuilder, _say: Say) -> None:
     left, right = tables(builder)
-    options: Materialized[str, str] = Materialized("links", STRING, STRING)
+    options: Materialized[str, str] = Materialized(STRING, STRING, name="links")
     joined = left.join(right, both, options, foreign_key_extractor=foreign_key, table_joined=TableJoined(name="linked"))
     joined.to_stream().to("out")
 
 
 def foreign_key_left_join_then_count(builder: StreamsBuilder, _say: Say) -> None:
     left, right = tables(builder)
-    options: Materialized[str, str] = Materialized("links", STRING, STRING)
+    options: Materialized[str, str] = Materialized(STRING, STRING, name="links")
     joined = left.left_join(right, both, options, foreign_key_extractor=first)
     joined.group_by(lambda _k, v: (size(v), v), BY_TEXT).count().to_stream().to("out")

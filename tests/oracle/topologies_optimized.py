@@ -70,8 +70,8 @@ def optimized_aggregations(builder: StreamsBuilder, _say: Say) -> None:
 
 def optimized_aggregations_named(builder: StreamsBuilder, _say: Say) -> None:
     stream = rekeyed(builder)
-    first_group, second_group = Grouped(STRING, STRING, "first"), Grouped(STRING, STRING, "second")
-    stream.group_by_key(first_group).count(Materialized("counted")).to_stream().to("counts", TO_COUNTS)
+    first_group, second_group = Grouped(STRING, STRING, name="first"), Grouped(STRING, STRING, name="second")
+    stream.group_by_key(first_group).count(Materialized(name="counted")).to_stream().to("counts", TO_COUNTS)
     stream.group_by_key(second_group).reduce(latest).to_stream().to("out", TO_TEXTS)
 
 
@@ -95,7 +95,7 @@ def optimized_table_joins(builder: StreamsBuilder, _say: Say) -> None:
     stream: KStream[Any, str] = texts(builder).map(
         lambda k, v: (None if k == "a" else first(v), "x" if v is None else v)
     )
-    stream.left_join(looked_up, both, joined=Joined(STRING, STRING, "lookup")).to("out", TO_TEXTS)
+    stream.left_join(looked_up, both, joined=Joined(STRING, STRING, name="lookup")).to("out", TO_TEXTS)
     stream.join(looked_up, both, joined=Joined(STRING, STRING)).to("second", TO_TEXTS)
     counted(stream)
 
@@ -104,12 +104,12 @@ def optimized_stream_join(builder: StreamsBuilder, _say: Say) -> None:
     left, right = rekeyed(builder), rekeyed(builder, "other")
     left.join(right, both, within(40), joined=joined()).to("out", TO_TEXTS)
     counted(left)
-    kept = right.to_table(Materialized("kept", STRING, STRING), named=Named("latest"))
+    kept = right.to_table(Materialized(STRING, STRING, name="kept"), named=Named("latest"))
     kept.to_stream().to("second", TO_TEXTS)
 
 
 def optimized_cogroup(builder: StreamsBuilder, _say: Say) -> None:
-    left, right = rekeyed(builder), rekeyed(builder, "other").group_by_key(Grouped(STRING, STRING, "right"))
+    left, right = rekeyed(builder), rekeyed(builder, "other").group_by_key(Grouped(STRING, STRING, name="right"))
     both_groups = left.group_by_key(BY_TEXT).cogroup(lambda _k, v, aggregate: aggregate + v)
     both_groups = both_groups.cogroup(right, lambda _k, v, aggregate: v + aggregate)
     both_groups.aggregate(lambda: "", TEXT_STORE).to_stream().to("out", TO_TEXTS)
@@ -122,13 +122,13 @@ def optimized_two_changes(builder: StreamsBuilder, _say: Say) -> None:
     again = stream.select_key(lambda _k, v: str(len(v)))
     counted(again, "second")
     again.group_by_key(BY_TEXT).reduce(latest).to_stream().to("out", TO_TEXTS)
-    by_value = stream.group_by(lambda _k, v: v, Grouped(STRING, STRING, "by-value"))
+    by_value = stream.group_by(lambda _k, v: v, Grouped(STRING, STRING, name="by-value"))
     by_value.count().to_stream().to("third", TO_COUNTS)
 
 
 def optimized_explicit_repartition(builder: StreamsBuilder, _say: Say) -> None:
     stream = rekeyed(builder)
-    stream.repartition(Repartitioned(STRING, STRING, "wanted")).to("out", TO_TEXTS)
+    stream.repartition(Repartitioned(STRING, STRING, name="wanted")).to("out", TO_TEXTS)
     counted(stream)
     counted(stream.repartition(Repartitioned(STRING, STRING)), "second")
 
@@ -161,7 +161,7 @@ def optimized_no_self_join(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def optimized_table(builder: StreamsBuilder, _say: Say) -> None:
-    kept = builder.table("in", TEXTS, Materialized("kept", STRING, STRING))
+    kept = builder.table("in", TEXTS, Materialized(STRING, STRING, name="kept"))
     kept.filter(lambda _k, v: len(v) > 1).to_stream().to("out", TO_TEXTS)
 
 

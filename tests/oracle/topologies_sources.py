@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def history(name: str, count: int) -> Materialized[str, str]:
-    return Materialized(name, STRING, STRING, history_retention=ms(count))
+    return Materialized(STRING, STRING, name=name, history_retention=ms(count))
 
 
 def versioned_table(builder: StreamsBuilder, _say: Say) -> None:
@@ -41,7 +41,7 @@ def versioned_table_joins(builder: StreamsBuilder, _say: Say) -> None:
 
 def versioned_join_with_grace(builder: StreamsBuilder, _say: Say) -> None:
     table = builder.table("table", TEXTS, history("versions", 1_000_000))
-    wait: Joined[str, str, str] = Joined(STRING, STRING, "wait", grace_period=ms(40))
+    wait: Joined[str, str, str] = Joined(STRING, STRING, name="wait", grace_period=ms(40))
     texts(builder).join(table, both, joined=wait).to("out", TO_TEXTS)
 
 
@@ -154,7 +154,7 @@ def transform_values(builder: StreamsBuilder, _say: Say) -> None:
 
 def transform_values_stored(builder: StreamsBuilder, _say: Say) -> None:
     builder.add_state_store(Stores.key_value_store("before", STRING, STRING))
-    kept: Materialized[str, str] = Materialized("kept", STRING, STRING)
+    kept: Materialized[str, str] = Materialized(STRING, STRING, name="kept")
     table = builder.table("in", TEXTS)
     remembered = table.transform_values(Remembering, "before", materialized=kept, named=Named("remember"))
     texts(builder, "table").join(remembered, both).to("out", TO_TEXTS)

@@ -41,11 +41,11 @@ TEN_MINUTES = timedelta(minutes=10)
 
 
 def rows(supplier: StoreSupplier) -> Materialized[str, str]:
-    return Materialized(None, STRING, STRING, supplier=supplier)
+    return Materialized(STRING, STRING, supplier=supplier)
 
 
 def counts(supplier: StoreSupplier, **options: Any) -> Materialized[str, int]:
-    return Materialized(None, STRING, LONG, supplier=supplier, **options)
+    return Materialized(STRING, LONG, supplier=supplier, **options)
 
 
 def in_memory(name: str) -> Materialized[str, str]:

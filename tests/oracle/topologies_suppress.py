@@ -18,14 +18,14 @@ def suppress_until_window_closes(builder: StreamsBuilder, _say: Say) -> None:
 
 def suppress_named(builder: StreamsBuilder, _say: Say) -> None:
     windows = TimeWindows.of(ms(100), grace=ms(20)).advance_by(ms(50))
-    table = texts(builder).group_by_key().windowed_by(windows).reduce(concatenate, Materialized("texts"))
+    table = texts(builder).group_by_key().windowed_by(windows).reduce(concatenate, Materialized(name="texts"))
     final = Suppressed.until_window_closes(BufferConfig.unbounded()).with_name("final")
     table.suppress(final).to_stream().to("out")
 
 
 def suppress_sessions(builder: StreamsBuilder, _say: Say) -> None:
     windowed = texts(builder).group_by_key().windowed_by(SessionWindows.of(ms(40), grace=ms(30)))
-    table = windowed.count(Materialized("visits"))
+    table = windowed.count(Materialized(name="visits"))
     final = Suppressed.until_window_closes(BufferConfig.unbounded().with_logging_disabled())
     table.suppress(final).to_stream().to("out")
 

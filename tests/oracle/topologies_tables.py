@@ -16,7 +16,7 @@ def table(builder: StreamsBuilder, topic: str = "in") -> KTable[str, str]:
 
 
 def stored(name: str) -> Materialized[str, str]:
-    return Materialized(name, STRING, STRING)
+    return Materialized(STRING, STRING, name=name)
 
 
 def is_long(_key: str, value: str) -> bool:
@@ -48,7 +48,7 @@ def table_map_values_stored(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def table_map_values_with_serdes(builder: StreamsBuilder, _say: Say) -> None:
-    table(builder).map_values(size, Materialized(None, STRING, STRING)).to_stream().to("out", TO_TEXTS)
+    table(builder).map_values(size, Materialized(STRING, STRING)).to_stream().to("out", TO_TEXTS)
 
 
 def table_chain(builder: StreamsBuilder, _say: Say) -> None:
@@ -66,7 +66,7 @@ def stream_joined_with_a_filtered_table(builder: StreamsBuilder, _say: Say) -> N
 
 
 def counts_filtered_and_mapped(builder: StreamsBuilder, _say: Say) -> None:
-    counts = texts(builder).group_by_key().count(Materialized("counts")).filter(lambda _k, v: v % 2 == 0)
+    counts = texts(builder).group_by_key().count(Materialized(name="counts")).filter(lambda _k, v: v % 2 == 0)
     counts.map_values(lambda v: f"n{v}").to_stream().to("out", TO_TEXTS)
 
 
@@ -75,9 +75,9 @@ def table_group_by_count(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def table_group_by_reduce(builder: StreamsBuilder, _say: Say) -> None:
-    grouped = table(builder).group_by(lambda _k, v: (first(v), v), Grouped(STRING, STRING, "grouped"))
+    grouped = table(builder).group_by(lambda _k, v: (first(v), v), Grouped(STRING, STRING, name="grouped"))
     reduced = grouped.reduce(
-        lambda left, right: f"{left}+{right}", lambda left, right: f"{left}-{right}", Materialized("texts")
+        lambda left, right: f"{left}+{right}", lambda left, right: f"{left}-{right}", Materialized(name="texts")
     )
     reduced.to_stream().to("out")
 
@@ -97,7 +97,7 @@ def table_filtered_group_by_count(builder: StreamsBuilder, _say: Say) -> None:
     def group(key: str, value: str) -> tuple[str | None, str]:
         return (None, value) if len(value) > 3 else by_first(key, value)
 
-    table(builder).filter(is_long).group_by(group, BY_TEXT).count(Materialized("counts")).to_stream().to("out")
+    table(builder).filter(is_long).group_by(group, BY_TEXT).count(Materialized(name="counts")).to_stream().to("out")
 
 
 def table_grouped_twice(builder: StreamsBuilder, _say: Say) -> None:
@@ -133,7 +133,7 @@ def table_left_join_named(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def table_outer_join_with_serdes(builder: StreamsBuilder, _say: Say) -> None:
-    options: Materialized[str, str] = Materialized(None, STRING, STRING)
+    options: Materialized[str, str] = Materialized(STRING, STRING)
     table(builder).outer_join(table(builder, "other"), both, options).to_stream().to("out", TO_TEXTS)
 
 

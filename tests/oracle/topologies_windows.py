@@ -42,18 +42,18 @@ def joined_by_bar(_key: str, left: str | None, right: str | None) -> str:
 
 
 def kept(name: str | None, **options: Any) -> Materialized[str, Any]:
-    return Materialized(name, retention=timedelta(minutes=10), **options)
+    return Materialized(name=name, retention=timedelta(minutes=10), **options)
 
 
 def hopping_group_by_count(builder: StreamsBuilder, _say: Say) -> None:
     grouped = texts(builder).group_by(first_of_value, BY_TEXT)
     windowed = grouped.windowed_by(TimeWindows.of(ms(90), grace=ms(500)).advance_by(ms(30)))
-    windowed.count(Materialized(None, STRING, LONG)).to_stream().to("out")
+    windowed.count(Materialized(STRING, LONG)).to_stream().to("out")
 
 
 def unlimited_count(builder: StreamsBuilder, _say: Say) -> None:
     windowed = texts(builder).group_by_key().windowed_by(UnlimitedWindows.of(start=START))
-    windowed.count(Materialized("ever")).to_stream().select_key(lambda k, _v: flat(k)).to("out", TO_COUNTS)
+    windowed.count(Materialized(name="ever")).to_stream().select_key(lambda k, _v: flat(k)).to("out", TO_COUNTS)
 
 
 def session_count(builder: StreamsBuilder, _say: Say) -> None:
@@ -62,7 +62,7 @@ def session_count(builder: StreamsBuilder, _say: Say) -> None:
 
 def session_count_with_serdes(builder: StreamsBuilder, _say: Say) -> None:
     windowed = texts(builder).group_by_key().windowed_by(SessionWindows.of(ms(30), grace=ms(60)))
-    windowed.count(Materialized(None, STRING, LONG)).to_stream().to("out")
+    windowed.count(Materialized(STRING, LONG)).to_stream().to("out")
 
 
 def session_reduce(builder: StreamsBuilder, _say: Say) -> None:
@@ -82,7 +82,7 @@ def session_group_by_aggregate(builder: StreamsBuilder, _say: Say) -> None:
     def add(_key: str, value: str | None, known: str | None) -> str | None:
         return None if len(known or "") > 4 else text(known) + text(value)
 
-    grouped = texts(builder).group_by(first_of_value, Grouped(STRING, STRING, "grouped"))
+    grouped = texts(builder).group_by(first_of_value, Grouped(STRING, STRING, name="grouped"))
     windowed = grouped.windowed_by(SessionWindows.of(ms(25), grace=ms(1_000)))
     options = kept(None, key_serde=STRING, value_serde=STRING)
     windowed.aggregate(lambda: ".", add, joined_by_bar, options).to_stream().to("out")
@@ -94,7 +94,7 @@ def sliding_count(builder: StreamsBuilder, _say: Say) -> None:
 
 def sliding_aggregate(builder: StreamsBuilder, _say: Say) -> None:
     windowed = texts(builder).group_by_key().windowed_by(SlidingWindows.of(ms(60), grace=ms(80)))
-    options: Materialized[str, str] = Materialized("slid", value_serde=STRING)
+    options: Materialized[str, str] = Materialized(name="slid", value_serde=STRING)
     windowed.aggregate(nothing, append_first, options, named=Named("slides")).to_stream().to("out")
 
 

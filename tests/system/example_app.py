@@ -35,7 +35,7 @@ def build_failing(builder: StreamsBuilder) -> Topology:
 
 def build_owing(builder: StreamsBuilder) -> Topology:
     """Sums of what is owed besides: version 1 with a table of its own, from a topic that version 1 does not read."""
-    owed = builder.table(f"{PREFIX}.owed", Consumed(STRING, LONG), Materialized("owed"))
+    owed = builder.table(f"{PREFIX}.owed", Consumed(STRING, LONG), Materialized(name="owed"))
     return _build(builder, lambda value: max(0, value), lambda stream: stream.left_join(owed, _with_owed))
 
 
@@ -43,11 +43,11 @@ def build_more(builder: StreamsBuilder) -> Topology:
     """Version 2 with another log and another table."""
     paid = builder.stream(f"{PREFIX}.payments", Consumed(STRING, LONG)).select_key(_user)
     paid.to(f"{PREFIX}.audit", Produced(STRING, LONG))
-    paid.group_by_key(Grouped(STRING, LONG)).count(Materialized("counts")).to_stream().to(
+    paid.group_by_key(Grouped(STRING, LONG)).count(Materialized(name="counts")).to_stream().to(
         f"{PREFIX}.counts", Produced(STRING, LONG)
     )
     sums = paid.group_by_key(Grouped(STRING, LONG)).reduce(
-        lambda total, value: total + value, Materialized("sums", STRING, LONG)
+        lambda total, value: total + value, Materialized(STRING, LONG, name="sums")
     )
     sums.to_stream().to(f"{PREFIX}.sums", Produced(STRING, LONG))
     return builder.build()
@@ -82,7 +82,7 @@ def _build(builder: StreamsBuilder, amount: Any, joined: Callable[[Any], Any] = 
     paid = joined(builder.stream(f"{PREFIX}.payments", Consumed(STRING, LONG))).map_values(amount)
     paid.select_key(_user).to(f"{PREFIX}.receipts", Produced(STRING, LONG))
     sums = paid.group_by(_user, Grouped(STRING, LONG)).reduce(
-        lambda total, value: total + value, Materialized("sums", STRING, LONG)
+        lambda total, value: total + value, Materialized(STRING, LONG, name="sums")
     )
     sums.to_stream().to(f"{PREFIX}.sums", Produced(STRING, LONG))
     return builder.build()

@@ -53,9 +53,9 @@ def build_queried(builder):
     words = builder.stream("{name}.in", Consumed(STRING, STRING)).process_values(Measured)
     keyed = words.select_key(lambda k, v: v).repartition(Repartitioned(STRING, STRING))
     grouped = keyed.group_by_key(Grouped(STRING, STRING))
-    grouped.count(Materialized("counts")).to_stream().to("{name}.out", Produced(STRING, LONG))
-    grouped.windowed_by(TimeWindows.of(timedelta(seconds=10))).count(Materialized("windows"))
-    grouped.windowed_by(SessionWindows.of(timedelta(seconds=1))).count(Materialized("sessions"))
+    grouped.count(Materialized(name="counts")).to_stream().to("{name}.out", Produced(STRING, LONG))
+    grouped.windowed_by(TimeWindows.of(timedelta(seconds=10))).count(Materialized(name="windows"))
+    grouped.windowed_by(SessionWindows.of(timedelta(seconds=1))).count(Materialized(name="sessions"))
     return builder.build()
 
 def build_slowly(builder):
@@ -74,16 +74,16 @@ def build_straggling(builder):
 def build_fold(builder):
     words = builder.stream("{name}.in", Consumed(STRING, STRING))
     folded = words.group_by_key(Grouped(STRING, STRING)).aggregate(
-        lambda: 0, lambda k, v, total: (total * 31 + int(v)) % 1_000_000_007, Materialized("folded", STRING, LONG))
+        lambda: 0, lambda k, v, total: (total * 31 + int(v)) % 1_000_000_007, Materialized(STRING, LONG, name="folded"))
     folded.to_stream().to("{name}.folded", Produced(STRING, LONG))
-    counts = words.group_by(lambda k, v: "w" + v[-1], Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts = words.group_by(lambda k, v: "w" + v[-1], Grouped(STRING, STRING)).count(Materialized(name="counts"))
     counts.to_stream().to("{name}.out", Produced(STRING, LONG))
     return builder.build()
 
 def build_named(builder):
-    names = builder.global_table("{name}.names", Consumed(STRING, STRING), Materialized("names"))
+    names = builder.global_table("{name}.names", Consumed(STRING, STRING), Materialized(name="names"))
     words = builder.stream("{name}.in", Consumed(STRING, STRING))
-    named = words.join(names, lambda word, name: name, key=lambda k, v: v)
+    named = words.join(names, lambda word, name: name, key_selector=lambda k, v: v)
     named.to("{name}.out", Produced(STRING, STRING))
     return builder.build()
 
@@ -91,33 +91,33 @@ def stuck():
     return Serde("stuck", str.encode, stick)
 
 def build_named_slowly(builder):
-    names = builder.global_table("{name}.names", Consumed(STRING, stuck()), Materialized("names"))
+    names = builder.global_table("{name}.names", Consumed(STRING, stuck()), Materialized(name="names"))
     words = builder.stream("{name}.in", Consumed(STRING, STRING))
-    words.join(names, lambda word, name: name, key=lambda k, v: v).to("{name}.out", Produced(STRING, stuck()))
+    words.join(names, lambda word, name: name, key_selector=lambda k, v: v).to("{name}.out", Produced(STRING, stuck()))
     return builder.build()
 
 def build_slow(builder):
     words = builder.stream("{name}.in", Consumed(STRING, STRING)).map_values(slowly)
-    counts = words.group_by(lambda k, v: v, Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts = words.group_by(lambda k, v: v, Grouped(STRING, STRING)).count(Materialized(name="counts"))
     counts.to_stream().to("{name}.out", Produced(STRING, LONG))
     return builder.build()
 
 def build_flushed_slowly(builder):
     words = builder.stream("{name}.in", Consumed(STRING, STRING)).peek(lambda key, word: print("seen", flush=True))
-    counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized(name="counts"))
     counts.to_stream().map_values(very_slowly).to("{name}.out", Produced(STRING, LONG))
     return builder.build()
 
 def build_stuck(builder):
     words = builder.stream("{name}.in", Consumed(STRING, STRING))
-    counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized(name="counts"))
     counts.to_stream().map_values(stick).to("{name}.out", Produced(STRING, LONG))
     return builder.build()
 
 def build_windowed(builder):
     words = builder.stream("{name}.in", Consumed(STRING, STRING))
     windows = TimeWindows.of(timedelta(seconds=30), grace=timedelta(seconds=10))
-    counts = words.group_by(lambda k, v: v, Grouped(STRING, STRING)).windowed_by(windows).count(Materialized("counts"))
+    counts = words.group_by(lambda k, v: v, Grouped(STRING, STRING)).windowed_by(windows).count(Materialized(name="counts"))
     counts.to_stream().to("{name}.out", Produced(windowed(STRING), LONG))
     return builder.build()
 
@@ -137,7 +137,7 @@ def _build(builder, store, look=None):
     words = builder.stream("{name}.in", Consumed(STRING, STRING))
     if look is not None:
         words = words.peek(look)
-    counts = words.group_by(lambda k, v: v, Grouped(STRING, STRING)).count(Materialized(store))
+    counts = words.group_by(lambda k, v: v, Grouped(STRING, STRING)).count(Materialized(name=store))
     counts.to_stream().to("{name}.out", Produced(STRING, LONG))
     return builder.build()
 """

@@ -49,7 +49,8 @@ def build(builder, version="v1", weight=1):
     alerts = words.filter(lambda key, word: int(key) % 5 == 0)
     alerts.map_values(lambda word: version).to("{name}.alerts", Produced(STRING, STRING))
     counts = words.group_by(lambda key, word: word, Grouped(STRING, STRING)).windowed_by(WINDOWS).aggregate(
-        lambda: 0, lambda word, value, total: total + (weight if word == "w1" else 1), Materialized("counts", STRING, LONG))
+        lambda: 0, lambda word, value, total: total + (weight if word == "w1" else 1),
+        Materialized(STRING, LONG, name="counts"))
     counts.to_stream().to("{name}.counts", Produced(windowed(STRING), LONG))
     return builder.build()
 

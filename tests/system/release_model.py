@@ -70,7 +70,7 @@ def build(builder, version="v1"):
     words.map_values(lambda word: version).to("{name}.alerts", Produced(STRING, STRING))
     counted = words.filter(lambda key, word: word in weights).group_by(lambda key, word: word, Grouped(STRING, STRING))
     counts = counted.aggregate(
-        lambda: 0, lambda word, value, total: total + weights[word], Materialized("counts", STRING, LONG))
+        lambda: 0, lambda word, value, total: total + weights[word], Materialized(STRING, LONG, name="counts"))
     counts.to_stream().to("{name}.counts", Produced(STRING, LONG))
     return builder.build()
 

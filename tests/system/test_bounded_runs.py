@@ -93,7 +93,7 @@ def sales(
         amounts = orders.left_join(limits, lambda order, limit: {**order, "n": min(order["n"], limit or 0)})
         by_item = amounts.group_by(lambda _k, order: order["item"], Grouped(STRING, JSON))
         sums = by_item.windowed_by(TimeWindows.of(MINUTE, grace=grace)).aggregate(
-            lambda: 0, add, Materialized("sums", STRING, LONG)
+            lambda: 0, add, Materialized(STRING, LONG, name="sums")
         )
         sums.to_stream().to(out, Produced(windowed(STRING), LONG))
         return builder.build()

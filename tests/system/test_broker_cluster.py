@@ -189,7 +189,7 @@ def test_a_bounded_run_goes_on_when_its_coordinators_die(cluster: Cluster, uniqu
 
     def build(builder: StreamsBuilder) -> Topology:
         words = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).peek(lambda k, _v: wait_for_death(int(k)))
-        counts = words.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count(Materialized("counts"))
+        counts = words.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count(Materialized(name="counts"))
         counts.to_stream().to(f"{unique}.out", Produced(STRING, LONG))
         return builder.build()
 

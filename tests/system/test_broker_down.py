@@ -38,7 +38,7 @@ APP = """
 from riverrun import *
 def build(builder):
     counts = builder.stream("{unique}.in", Consumed(STRING, STRING)).group_by(
-        lambda k, v: v, Grouped(STRING, STRING)).count(Materialized("counts"))
+        lambda k, v: v, Grouped(STRING, STRING)).count(Materialized(name="counts"))
     counts.to_stream().to("{unique}.out", Produced(STRING, LONG))
     return builder.build()
 """

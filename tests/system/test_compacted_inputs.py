@@ -39,7 +39,7 @@ def joined(name: str, out: str) -> Callable[[StreamsBuilder], Topology]:
     """Visits joined with the users' last names."""
 
     def build(builder: StreamsBuilder) -> Topology:
-        names = builder.table(f"{name}.names", Consumed(STRING, STRING), Materialized("names"))
+        names = builder.table(f"{name}.names", Consumed(STRING, STRING), Materialized(name="names"))
         visits = builder.stream(f"{name}.visits", Consumed(STRING, STRING))
         visits.left_join(names, lambda visit, known: f"{visit} {known}").to(out, Produced(STRING, STRING))
         return builder.build()

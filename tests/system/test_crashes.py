@@ -31,7 +31,7 @@ import signal
 unique, servers, state = sys.argv[2:]
 builder = StreamsBuilder()
 counts = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).group_by(lambda k, v: v, Grouped(STRING, STRING)).count(
-    Materialized("counts"))
+    Materialized(name="counts"))
 counts.to_stream().to(f"{unique}.out", Produced(STRING, LONG))
 config = AppConfig(unique, "x:y", streams=StreamsConfig(commit_interval_ms=20))
 application = Application(config, "v1", builder.build(), {"bootstrap.servers": servers}, Path(state))

@@ -65,9 +65,9 @@ def topology(unique: str, mark: str = "") -> Callable[[StreamsBuilder], Topology
         words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
         words.map_values(loud).to(f"{unique}.out", Produced(STRING, STRING))
         by_key = words.group_by_key()
-        by_key.count(Materialized("counts", STRING, LONG))
-        by_key.windowed_by(TimeWindows.of(_MINUTE, grace=_MINUTE)).count(Materialized("windows", STRING, LONG))
-        by_key.windowed_by(SessionWindows.of(_MINUTE)).count(Materialized("sessions", STRING, LONG))
+        by_key.count(Materialized(STRING, LONG, name="counts"))
+        by_key.windowed_by(TimeWindows.of(_MINUTE, grace=_MINUTE)).count(Materialized(STRING, LONG, name="windows"))
+        by_key.windowed_by(SessionWindows.of(_MINUTE)).count(Materialized(STRING, LONG, name="sessions"))
         return builder.build()
 
     return build
@@ -234,7 +234,7 @@ def loud(value):
 def build(builder):
     words = builder.stream("NAME.in", Consumed(STRING, STRING))
     words.map_values(loud).to("NAME.out", Produced(STRING, STRING))
-    words.group_by_key().count(Materialized("counts", STRING, LONG))
+    words.group_by_key().count(Materialized(STRING, LONG, name="counts"))
     return builder.build()
 
 def everything():

@@ -60,7 +60,7 @@ class Case:
         merged = left.merge(builder.stream(self.right, Consumed(STRING, STRING)))
         keyed = merged.select_key(lambda _key, word: word[:1]).repartition(Repartitioned(STRING, STRING, name="first"))
         counts = keyed.group_by(lambda _key, word: word, Grouped(STRING, STRING, name="second")).count(
-            Materialized("c")
+            Materialized(name="c")
         )
         counts.to_stream().to(self.out, Produced(STRING, LONG))
         app = self.broker.application(self.name, builder.build(), self.directory / version, **self.settings)

@@ -47,7 +47,7 @@ def test_a_group_shares_the_tasks_of_a_topic_that_is_made_while_it_runs(group: G
 def counting(name: str) -> Any:
     builder = StreamsBuilder()
     texts = builder.stream(re.compile(rf"{re.escape(name)}\.in.*"), Consumed(STRING, STRING))
-    counts = texts.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts", caching=False))
+    counts = texts.group_by_key(Grouped(STRING, STRING)).count(Materialized(name="counts", caching=False))
     counts.to_stream().to(f"{name}.out", Produced(STRING, LONG))
     return builder.build()
 

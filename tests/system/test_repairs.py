@@ -56,7 +56,7 @@ def build(builder):
     counts = (
         views.group_by(lambda user, page: user, Grouped(STRING, STRING))
         .windowed_by(TimeWindows.of_size_with_no_grace(timedelta(minutes=1)))
-        .count(Materialized("counts"))
+        .count(Materialized(name="counts"))
     )
     counts.to_stream().to("NAME.counts", Produced(windowed(STRING, timedelta(minutes=1)), LONG))
     views.map_values(str.upper).to("NAME.latest", Produced(STRING, STRING))

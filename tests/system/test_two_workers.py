@@ -31,7 +31,7 @@ WORDS = [f"w{n}" for n in range(7)]
 def application(broker: Broker, unique: str, state: Path) -> Application:
     builder = StreamsBuilder()
     words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
-    counts = words.group_by(lambda _key, word: word, Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts = words.group_by(lambda _key, word: word, Grouped(STRING, STRING)).count(Materialized(name="counts"))
     counts.to_stream().to(f"{unique}.out", Produced(STRING, LONG))
     return broker.application(unique, builder.build(), state, commit_interval_ms=50)
 

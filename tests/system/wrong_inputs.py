@@ -80,7 +80,7 @@ from riverrun import JSON, LONG, STRING, Consumed, Materialized, Produced, Strea
 def build(builder: StreamsBuilder) -> Topology:
     windows = TimeWindows.of(timedelta(minutes=5), grace=timedelta(minutes=1))
     grouped = builder.stream("clicks", Consumed(STRING, JSON)).group_by_key()
-    counts = grouped.windowed_by(windows).count(Materialized("clicks-per-user"))
+    counts = grouped.windowed_by(windows).count(Materialized(name="clicks-per-user"))
     counts.to_stream().to("click-counts", Produced(windowed(STRING), LONG))
     return builder.build()
 """,

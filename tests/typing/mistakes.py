@@ -62,7 +62,7 @@ words.flat_map_values(len)  # E: arg-type
 
 # Serdes of other types.
 orders.to("out", Produced(STRING, STRING))  # E: arg-type
-words.to_table(Materialized("table", STRING, LONG))  # E: arg-type
+words.to_table(Materialized(STRING, LONG, name="table"))  # E: arg-type
 words.group_by(lambda _key, word: len(word), Grouped(STRING, STRING))  # E: arg-type return-value
 words.map_values(len).to("out", Produced(STRING, STRING))  # E: arg-type
 
@@ -75,7 +75,9 @@ orders.left_join(sizes, joined_amount)  # E: arg-type
 orders.join(words, lambda _order, word: word)  # E: call-overload
 orders.join(sizes, joined_amount, near)  # E: call-overload
 orders.join(everywhere, lambda _order, name: name)  # E: call-overload
-orders.join(everywhere, lambda _order, name: name, key=lambda _id, order: order.user)  # E: arg-type return-value
+orders.join(
+    everywhere, lambda _order, name: name, key_selector=lambda _id, order: order.user
+)  # E: arg-type return-value
 orders.join(sizes, joined_amount, joined=Joined(LONG, JSON(Order)))  # E: arg-type
 orders.outer_join(words, lambda _order, word: word.upper(), near)  # E: union-attr
 
@@ -94,7 +96,9 @@ sizes.group_by(lambda _key, size: size)  # E: arg-type return-value
 # Aggregations.
 words.group_by_key().reduce(lambda _aggregate, word: len(word))  # E: arg-type return-value
 words.group_by_key().aggregate(lambda: "", count_letters)  # E: misc
-words.group_by_key().aggregate(lambda: 0, count_letters, Materialized("a", STRING, STRING))  # E: arg-type return-value
+words.group_by_key().aggregate(
+    lambda: 0, count_letters, Materialized(STRING, STRING, name="a")
+)  # E: arg-type return-value
 words.group_by_key().windowed_by(SessionWindows.of(timedelta(1))).aggregate(lambda: 0, count_letters)  # E: call-arg
 words.group_by_key().windowed_by(timedelta(minutes=1))  # E: call-overload
 words.group_by_key().cogroup(count_letters).cogroup(orders.group_by_key(), count_letters)  # E: arg-type

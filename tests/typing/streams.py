@@ -88,7 +88,7 @@ assert_type(branches, dict[str, KStream[str, Order]])
 orders.to("out", Produced(STRING, JSON(Order)))
 orders.to(lambda id_, order, _timestamp: f"{order.user}-{id_}")
 orders.print(Printed(mapper=lambda id_, order: f"{id_}: {order.amount}"))
-orders.for_each(lambda _id, order: order.amount)
+orders.foreach(lambda _id, order: order.amount)
 assert_type(orders.to_table(), KTable[str, Order])
 
 # Grouping.
@@ -100,7 +100,7 @@ assert_type(by_amount, KGroupedStream[int, Order])
 
 # Joins.
 payments = builder.stream("payments", Consumed(STRING, JSON(Payment)))
-cities = builder.table("cities", Consumed(STRING, STRING), Materialized("cities"))
+cities = builder.table("cities", Consumed(STRING, STRING), Materialized(name="cities"))
 names = builder.global_table("names", Consumed(LONG, STRING))
 assert_type(names, GlobalKTable[int, str])
 near = JoinWindows.of(timedelta(minutes=1))
@@ -130,11 +130,12 @@ assert_type(
 )
 assert_type(orders.left_join(cities, lambda order, city: city or order.user), KStream[str, str])
 assert_type(
-    orders.join(names, lambda order, name: (order.user, name), key=lambda _id, order: order.amount),
+    orders.join(names, lambda order, name: (order.user, name), key_selector=lambda _id, order: order.amount),
     KStream[str, tuple[str, str]],
 )
 assert_type(
-    orders.left_join(names, lambda _id, _order, name: name is None, key=lambda _id, _order: None), KStream[str, bool]
+    orders.left_join(names, lambda _id, _order, name: name is None, key_selector=lambda _id, _order: None),
+    KStream[str, bool],
 )
 
 

@@ -65,10 +65,10 @@ assert_type(people, KTable[str, Person])
 
 # Operators.
 assert_type(people.filter(lambda _name, person: person.age > 17), KTable[str, Person])
-assert_type(people.filter_not(lambda name, _person: name == "", Materialized("kept")), KTable[str, Person])
+assert_type(people.filter_not(lambda name, _person: name == "", Materialized(name="kept")), KTable[str, Person])
 assert_type(people.map_values(lambda person: person.age), KTable[str, int])
 assert_type(people.map_values(lambda name, person: f"{name} of {person.city}"), KTable[str, str])
-assert_type(people.map_values(lambda person: person.age, Materialized("ages", STRING, LONG)), KTable[str, int])
+assert_type(people.map_values(lambda person: person.age, Materialized(STRING, LONG, name="ages")), KTable[str, int])
 assert_type(people.to_stream(), KStream[str, Person])
 assert_type(people.to_stream(lambda _name, person: person.age), KStream[int, Person])
 
@@ -96,7 +96,7 @@ assert_type(people.join(ages, lambda person, age: person.age + age), KTable[str,
 assert_type(people.left_join(ages, lambda person, age: (person.city, age)), KTable[str, tuple[str, int | None]])
 assert_type(
     people.outer_join(
-        ages, lambda person, age: person is None and age is None, Materialized("both", value_serde=JSON(bool))
+        ages, lambda person, age: person is None and age is None, Materialized(name="both", value_serde=JSON(bool))
     ),
     KTable[str, bool],
 )
@@ -128,7 +128,7 @@ assert_type(
         lambda: 0.0,
         lambda _city, age, total: total + age,
         lambda _city, age, total: total - age,
-        Materialized("totals", value_serde=JSON(float)),
+        Materialized(name="totals", value_serde=JSON(float)),
     ),
     KTable[str, float],
 )
@@ -136,11 +136,13 @@ assert_type(
 # Aggregations of streams.
 clicks = builder.stream("clicks", Consumed(STRING, STRING)).group_by_key()
 assert_type(clicks.count(), KTable[str, int])
-assert_type(clicks.count(Materialized("counts", STRING)), KTable[str, int])
+assert_type(clicks.count(Materialized(STRING, name="counts")), KTable[str, int])
 assert_type(clicks.reduce(max), KTable[str, str])
-assert_type(clicks.aggregate(Seen, clicked, Materialized("seen", STRING, JSON(Seen))), KTable[str, Seen])
+assert_type(clicks.aggregate(Seen, clicked, Materialized(STRING, JSON(Seen), name="seen")), KTable[str, Seen])
 assert_type(
-    clicks.aggregate(lambda: 0, lambda _user, click, total: total + len(click), Materialized("lengths", STRING, LONG)),
+    clicks.aggregate(
+        lambda: 0, lambda _user, click, total: total + len(click), Materialized(STRING, LONG, name="lengths")
+    ),
     KTable[str, int],
 )
 
@@ -167,7 +169,7 @@ final.to("final", Produced(windowed(STRING), LONG))
 orders = builder.stream("orders", Consumed(STRING, LONG)).group_by_key()
 profiles = clicks.cogroup(clicked).cogroup(orders, ordered)
 assert_type(profiles, CogroupedKStream[str, Seen])
-assert_type(profiles.aggregate(Seen, Materialized("profiles", STRING, JSON(Seen))), KTable[str, Seen])
+assert_type(profiles.aggregate(Seen, Materialized(STRING, JSON(Seen), name="profiles")), KTable[str, Seen])
 by_minute = profiles.windowed_by(TimeWindows.of(timedelta(minutes=1)))
 assert_type(by_minute, TimeWindowedCogroupedKStream[str, Seen])
 assert_type(by_minute.aggregate(Seen, Materialized(value_serde=JSON(Seen))), KTable[Windowed[str], Seen])

@@ -77,7 +77,7 @@ WORDS: list[Given] = [("a", "x", 3), ("b", "yy", 1), (None, "x", 2), ("a", None,
         (lambda s: s.flat_map_values(lambda k, v: [k] * len(v or "")),
          [("a", "a", 3), ("b", "b", 1), ("b", "b", 1), (None, None, 2)]),
         (lambda s: s.select_key(lambda _k, v: v), [("x", "x", 3), ("yy", "yy", 1), ("x", "x", 2), (None, None, 9)]),
-        (lambda s: s.repartition(Repartitioned(STRING, STRING, "r")), [("a", "x", 3), ("b", "yy", 1), ("a", None, 9)]),
+        (lambda s: s.repartition(Repartitioned(STRING, STRING, name="r")), [("a", "x", 3), ("b", "yy", 1), ("a", None, 9)]),
     ],
     ids=["filter", "filter_not", "map_values", "map_values-key", "map", "flat_map", "flat_map_values", "flat_map_values-key",
          "select_key", "repartition"],
@@ -91,7 +91,7 @@ def test_peek_sees_each_record_and_passes_it_on_and_for_each_ends_the_stream() -
     ended: list[Any] = []
 
     def operate(_builder: StreamsBuilder, stream: KStream[str, str]) -> KStream[str, str]:
-        stream.for_each(lambda k, v: ended.append((k, v)))
+        stream.foreach(lambda k, v: ended.append((k, v)))
         return stream.peek(lambda k, v: peeked.append((k, v)))
 
     assert results(operate, WORDS) == WORDS
@@ -136,7 +136,7 @@ def test_reduce_begins_with_the_first_value() -> None:
 def test_aggregate_begins_with_its_initializer_and_none_deletes() -> None:
     def operate(_builder: StreamsBuilder, stream: KStream[str, str]) -> KStream[str, str]:
         grouped = stream.group_by(lambda _k, v: v[0], Grouped(STRING, STRING))
-        stored: Materialized[str, str] = Materialized("agg", STRING, STRING)
+        stored: Materialized[str, str] = Materialized(STRING, STRING, name="agg")
         return grouped.aggregate(
             lambda: ":", lambda k, v, agg: None if v.endswith("!") else agg + k + v, stored
         ).to_stream()
@@ -174,7 +174,7 @@ def test_hopping_windows_hold_a_record_more_than_once() -> None:
 def test_a_grouping_that_changes_the_key_is_repartitioned_under_its_name() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("in", STRINGS)
-    stream.group_by(lambda _k, v: v, Grouped(STRING, STRING, "by-value")).count().to_stream().to(
+    stream.group_by(lambda _k, v: v, Grouped(STRING, STRING, name="by-value")).count().to_stream().to(
         "out", Produced(STRING, LONG)
     )
     with TopologyTestDriver(builder.build(), application_id="app") as driver:
@@ -226,7 +226,7 @@ def test_a_joiner_may_ask_for_the_key() -> None:
 def test_a_join_after_a_change_of_key_goes_through_a_topic_named_after_it() -> None:
     builder = StreamsBuilder()
     moved = builder.stream("in", STRINGS).select_key(lambda _k, v: v)
-    joined: Joined[str, str, str] = Joined(STRING, STRING, "enrich")
+    joined: Joined[str, str, str] = Joined(STRING, STRING, name="enrich")
     moved.join(builder.table("table", STRINGS), lambda v, t: v + t, joined=joined).to("out", Produced(STRING, STRING))
     with TopologyTestDriver(builder.build(), application_id="app") as driver:
         driver.input_topic("table", STRING, STRING).pipe_input("x", "X")
@@ -246,7 +246,7 @@ def test_a_join_after_a_change_of_key_goes_through_a_topic_named_after_it() -> N
         (lambda b: b.stream("in", STRINGS).map(lambda k, v: (k, v)).to("out"), "needs a serde for its keys"),
         (lambda b: b.stream("in", STRINGS).group_by_key().aggregate(str, lambda _k, v, a: a + v),
          "needs a serde for its values"),
-        (lambda b: b.stream("in", STRINGS).join(b.table("t", STRINGS), lambda v, _t: v, key=lambda k, _v: k), "not belong"),
+        (lambda b: b.stream("in", STRINGS).join(b.table("t", STRINGS), max, key_selector=max), "not belong"),
         (lambda _b: TimeWindows.of(timedelta(0)), "size"),
         (lambda _b: TimeWindows.of(SECOND).advance_by(2 * SECOND), "advance"),
         (lambda _b: Repartitioned(number_of_partitions=0), "at least 1"),
@@ -279,7 +279,7 @@ def test_a_windowed_key_says_what_it_is() -> None:
     builder = StreamsBuilder()
     counts = builder.stream("in", STRINGS).group_by_key().windowed_by(TimeWindows.of(SECOND)).count()
     seen: list[Windowed[str]] = []
-    counts.to_stream().for_each(lambda key, _count: seen.append(key))
+    counts.to_stream().foreach(lambda key, _count: seen.append(key))
     with TopologyTestDriver(builder.build()) as driver:
         driver.input_topic("in", STRING, STRING, start_ms=1500).pipe_input("a", "x")
     assert [str(key) for key in seen] == ["[a@1000/2000]"]

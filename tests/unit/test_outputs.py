@@ -77,7 +77,7 @@ def sessions(b: StreamsBuilder) -> Any:
 
 
 def a_filtered_table(b: StreamsBuilder) -> Any:
-    table = b.table("in", Consumed(STRING, STRING), Materialized("kept"))
+    table = b.table("in", Consumed(STRING, STRING), Materialized(name="kept"))
     return table.filter(lambda _, v: bool(v)).to_stream().to("out", TEXTS)
 
 
@@ -87,9 +87,9 @@ def joined_tables(b: StreamsBuilder) -> Any:
 
 
 def tables_joined_by_foreign_key(b: StreamsBuilder) -> Any:
-    one, other = (b.table(topic, Consumed(STRING, STRING), Materialized(topic)) for topic in ("in", "other"))
+    one, other = (b.table(topic, Consumed(STRING, STRING), Materialized(name=topic)) for topic in ("in", "other"))
     joined = one.join(
-        other, lambda v, o: v + o, foreign_key_extractor=lambda v: v, materialized=Materialized(None, STRING, STRING)
+        other, lambda v, o: v + o, foreign_key_extractor=lambda v: v, materialized=Materialized(STRING, STRING)
     )
     return joined.to_stream().to("out", TEXTS)
 
@@ -101,7 +101,7 @@ def other_values(b: StreamsBuilder) -> Any:
 def other_values_looked_up(b: StreamsBuilder) -> Any:
     names, others = b.table("names", Consumed(STRING, STRING)), b.global_table("others", Consumed(STRING, STRING))
     joined = counts(b).left_join(names, lambda n, name: f"{n} {name}")
-    return joined.left_join(others, lambda v, o: f"{v} {o}", key=lambda k, _: k).to("out", TEXTS)
+    return joined.left_join(others, lambda v, o: f"{v} {o}", key_selector=lambda k, _: k).to("out", TEXTS)
 
 
 def a_table_sent_through_a_topic(b: StreamsBuilder) -> Any:

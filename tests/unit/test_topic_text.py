@@ -49,7 +49,7 @@ def counting(*minutes: int) -> Topology:
     grouped = builder.stream("clicks", Consumed(STRING, JSON)).group_by_key()
     for size in minutes:
         windows = TimeWindows.of(timedelta(minutes=size), grace=timedelta())
-        counts = grouped.windowed_by(windows).count(Materialized(f"counts-{size}"))
+        counts = grouped.windowed_by(windows).count(Materialized(name=f"counts-{size}"))
         counts.to_stream().to(f"counts-{size}", Produced(windowed(STRING), LONG))
     return builder.build()
 

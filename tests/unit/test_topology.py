@@ -197,27 +197,31 @@ def _two_suppliers(builder: StreamsBuilder) -> None:
 
 
 def _two_filters(builder: StreamsBuilder) -> None:
-    table, options = builder.table("a", TEXTS), Materialized("same", STRING, STRING)
+    table, options = builder.table("a", TEXTS), Materialized(STRING, STRING, name="same")
     for _ in range(2):
         table.filter(lambda _k, _v: True, materialized=options)
 
 
 ONE_NAME_FOR_TWO: dict[str, Callable[[StreamsBuilder], Any]] = {
-    "two counts": lambda b: [b.stream(topic, TEXTS).group_by_key().count(Materialized("same")) for topic in ("a", "b")],
+    "two counts": lambda b: [
+        b.stream(topic, TEXTS).group_by_key().count(Materialized(name="same")) for topic in ("a", "b")
+    ],
     "two joins of streams": _two_joins,
     "two filters of a table": _two_filters,
-    "two streams as tables": lambda b: [b.stream(topic, TEXTS).to_table(Materialized("same")) for topic in ("a", "b")],
+    "two streams as tables": lambda b: [
+        b.stream(topic, TEXTS).to_table(Materialized(name="same")) for topic in ("a", "b")
+    ],
     "two tables with one supplier": _two_suppliers,
     "two stores for processors": lambda b: [b.add_state_store(store("same")) for _ in range(2)],
     "a store for processors and a table": lambda b: b.add_state_store(store("same")).table(
-        "a", TEXTS, Materialized("same")
+        "a", TEXTS, Materialized(name="same")
     ),
     "two processors that bring stores of their own": lambda b: [
         b.stream(topic, TEXTS).process(BringsItsOwn) for topic in ("a", "b")
     ],
     "a table and a global table": lambda b: [
-        b.table("a", TEXTS, Materialized("same")),
-        b.global_table("b", TEXTS, Materialized("same")),
+        b.table("a", TEXTS, Materialized(name="same")),
+        b.global_table("b", TEXTS, Materialized(name="same")),
     ],
 }
 

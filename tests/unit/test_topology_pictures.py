@@ -52,7 +52,7 @@ def shop() -> Topology:
     clicks.filter(lambda _key, click: not click).to("bad", Produced(STRING, JSON))
     five = timedelta(minutes=5)
     pages = clicks.group_by(lambda _key, click: click["page"], Grouped(STRING, JSON, name="by-page"))
-    counts = pages.windowed_by(TimeWindows.of(five)).count(Materialized("per-page"))
+    counts = pages.windowed_by(TimeWindows.of(five)).count(Materialized(name="per-page"))
     counts.to_stream().to("page-counts", Produced(windowed(STRING, five), LONG))
     return builder.build()
 

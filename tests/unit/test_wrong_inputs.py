@@ -77,7 +77,7 @@ def swapped(b: Any) -> Any:
 
 
 def named(name: Any) -> Materialized[Any, Any]:
-    return Materialized(name)
+    return Materialized(name=name)
 
 
 async def awaited(value: Any) -> Any:
@@ -97,8 +97,8 @@ CALLS: Cases = {
     "stream('a b')": (lambda b: built(b, stream(b, "a b")), "topic"),
     "classes for serdes": (lambda b: stream(b, key=str, value=str), "serde"),
     "swapped arguments": (swapped, "topics"),
-    "a store's name as text": (lambda b: stream(b).group_by_key().count("x"), r"Materialized\('x'\)"),
-    "a store's name with a blank": (lambda b: stream(b).group_by_key().count(Materialized("a b")), "'a b'"),
+    "a store's name as text": (lambda b: stream(b).group_by_key().count("x"), r"Materialized\(name='x'\)"),
+    "a store's name with a blank": (lambda b: stream(b).group_by_key().count(Materialized(name="a b")), "'a b'"),
     "a number as name": (lambda b: stream(b).group_by_key().count(named(5)), "name"),
     "a number as window": (lambda _b: TimeWindows.of(5), "timedelta"),  # type: ignore[arg-type]
     "a window of nothing": (lambda _b: TimeWindows.of(timedelta(0)), "positive"),
@@ -121,7 +121,7 @@ CALLS: Cases = {
             .map(lambda k, v: (k, v))
             .group_by_key()
             .windowed_by(TimeWindows.of(SECOND))
-            .count(Materialized("x"))
+            .count(Materialized(name="x"))
         ),
         "Grouped",
     ),
@@ -133,7 +133,9 @@ CALLS: Cases = {
     "a number as joiner": (lambda b: stream(b).join(stream(b, "b"), 5, JoinWindows.of(SECOND)), "joiner"),
     "a store twice": (
         lambda b: built(
-            b, stream(b).group_by_key().count(Materialized("x")), stream(b, "b").group_by_key().count(Materialized("x"))
+            b,
+            stream(b).group_by_key().count(Materialized(name="x")),
+            stream(b, "b").group_by_key().count(Materialized(name="x")),
         ),
         "store x",
     ),
@@ -141,7 +143,7 @@ CALLS: Cases = {
     "an empty topology": (driven, "empty"),
     "a reducer of one": (lambda b: stream(b).group_by_key().reduce(lambda a: a), "reducer"),
     "no initializer": (lambda b: stream(b).group_by_key().aggregate(None, lambda _k, _v, a: a), "initializer"),
-    "suppress(5)": (lambda b: stream(b).group_by_key().count(Materialized("c")).suppress(5), "suppressed"),
+    "suppress(5)": (lambda b: stream(b).group_by_key().count(Materialized(name="c")).suppress(5), "suppressed"),
     "negative partitions": (
         lambda b: stream(b).repartition(Repartitioned(number_of_partitions=-1)),
         "number_of_partitions",

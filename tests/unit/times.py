@@ -141,7 +141,7 @@ def of_store(serde: Serde[Any], make: Callable[[Any], Any], time: Any) -> Any:
     """Return the bytes that a value has behind a table."""
     builder = StreamsBuilder()
     stream = builder.stream("in", Consumed(STRING, STRING)).map_values(lambda _: make(time))
-    stream.to_table(Materialized("t", STRING, serde)).to_stream().to("out", Produced(STRING, serde))
+    stream.to_table(Materialized(STRING, serde, name="t")).to_stream().to("out", Produced(STRING, serde))
     with TopologyTestDriver(builder.build()) as driver:
         driver.input_topic("in", STRING, STRING).pipe_input("k", "x", timestamp=1)
         return driver.output_topic("out", STRING, BYTES).read_value()

@@ -85,7 +85,7 @@ def topology() -> Any:
     counts = (
         lines.group_by(lambda k, v: f"{k}-{v[0]}", Grouped(STRING, STRING))
         .windowed_by(TimeWindows.of(timedelta(minutes=5)))
-        .aggregate(lambda: 0, lambda _k, v, a: a + len(v), Materialized("sizes", STRING, LONG))
+        .aggregate(lambda: 0, lambda _k, v, a: a + len(v), Materialized(STRING, LONG, name="sizes"))
     )
     counts.to_stream().map(lambda w, n: (w.key, n)).to("out", Produced(STRING, LONG))
     return builder.build()

@@ -146,10 +146,10 @@ def _build(builder: StreamsBuilder, count: Callable[[str, Departure, Stats], Sta
     airlines = builder.global_table(AIRLINES, Consumed(STRING, STRING))
     (
         flights.left_join(planes, with_plane)
-        .join(airlines, with_airline, key=lambda _key, value: value[0].carrier)
+        .join(airlines, with_airline, key_selector=lambda _key, value: value[0].carrier)
         .group_by(lambda _key, departure: f"{departure.origin} {departure.airline}", Grouped(STRING, JSON(Departure)))
         .windowed_by(TimeWindows.of(HOUR, grace=GRACE))
-        .aggregate(Stats, count, Materialized(STORE, STRING, JSON(Stats)))
+        .aggregate(Stats, count, Materialized(STRING, JSON(Stats), name=STORE))
         .to_stream()
         .to(OUTPUT, Produced(windowed(STRING, HOUR), JSON(Stats)))
     )

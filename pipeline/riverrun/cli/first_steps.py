@@ -65,7 +65,7 @@ def build(builder: StreamsBuilder) -> Topology:
         .filter(lambda user, click: click["page"] != "/health")
         .group_by_key()
         .windowed_by(TimeWindows.of(timedelta(minutes=5), grace=timedelta(minutes=1)))
-        .count(Materialized("clicks-per-user"))
+        .count(Materialized(name="clicks-per-user"))
     )
     counts.to_stream().to("click-counts", Produced(windowed(STRING), LONG))
     return builder.build()

@@ -49,7 +49,7 @@ class KGroupedStream(Generic[K, V]):
     >>> from riverrun import STRING, Consumed, StreamsBuilder
     >>> from riverrun.testing import TopologyTestDriver
     >>> builder = StreamsBuilder()
-    >>> _ = builder.stream("in", Consumed(STRING, STRING)).group_by_key().count(Materialized("counts"))
+    >>> _ = builder.stream("in", Consumed(STRING, STRING)).group_by_key().count(Materialized(name="counts"))
     >>> with TopologyTestDriver(builder.build()) as driver:
     ...     driver.input_topic("in", STRING, STRING).pipe_key_value_list([("a", "x"), ("a", "y")])
     ...     driver.get_state_store("counts").get("a").value

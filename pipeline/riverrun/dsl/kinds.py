@@ -71,7 +71,8 @@ C = TypeVar("C", bound=type)
 
 def _quoted_in(option: str) -> Callable[[Any], str | None]:
     """Return a hint that a bare name belongs in an option."""
-    return lambda given: f"{option}({given!r}) has the name." if isinstance(given, str) else None
+    keyword = "" if option in {"Branched", "Named"} else "name="
+    return lambda given: f"{option}({keyword}{given!r}) has the name." if isinstance(given, str) else None
 
 
 STREAM = one_of("KStream", wanted="a KStream")
@@ -120,7 +121,7 @@ BY_NAME: dict[str, Kind] = {
     "initializer": function(""),
     "joined": optional(one_of("Joined", "StreamJoined", wanted="Joined or StreamJoined", hint=_quoted_in("Joined"))),
     "joiner": function("value, other_value", "key, value, other_value"),
-    "key": optional(function("key, value")),
+    "key_selector": optional(function("key, value")),
     "key_serde": optional(SERDE),
     "log_config": MAPPING,
     "logging": FLAG,

@@ -169,7 +169,7 @@ class KStream(Generic[K, V]):
         return replace(self, _node=node)
 
     @checked()
-    def for_each(self, action: Callable[[K, V], object], *, named: Named | None = None) -> None:
+    def foreach(self, action: Callable[[K, V], object], *, named: Named | None = None) -> None:
         """Call `action(key, value)` for each record. Transactions do not cover actions."""
         self._append("KSTREAM-FOREACH-", named, lambda: Peek(action), action)
 
@@ -360,7 +360,7 @@ class KStream(Generic[K, V]):
         other: GlobalKTable[KO, VO],
         joiner: Callable[[V, VO], V2],
         *,
-        key: Callable[[K, V], KO | None],
+        key_selector: Callable[[K, V], KO | None],
         named: Named | None = None,
     ) -> KStream[K, V2]: ...
 
@@ -370,7 +370,7 @@ class KStream(Generic[K, V]):
         other: GlobalKTable[KO, VO],
         joiner: Callable[[K, V, VO], V2],
         *,
-        key: Callable[[K, V], KO | None],
+        key_selector: Callable[[K, V], KO | None],
         named: Named | None = None,
     ) -> KStream[K, V2]: ...
 
@@ -401,7 +401,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[..., V2],
         windows: JoinWindows | None = None,
         *,
-        key: Callable[[K, V], Any] | None = None,
+        key_selector: Callable[[K, V], Any] | None = None,
         joined: Joined[K, V, VO] | StreamJoined[K, V, VO] | None = None,
         named: Named | None = None,
     ) -> KStream[K, V2]:
@@ -415,7 +415,7 @@ class KStream(Generic[K, V]):
                 `GlobalKTable` any number.
             joiner: `(value, other_value)` or `(key, value, other_value)`, depending on its parameters.
             windows: How far apart in time records of both streams may be; only for a `KStream`.
-            key: `(key, value) -> key` to look up; only for a `GlobalKTable`.
+            key_selector: `(key, value) -> key` to look up; only for a `GlobalKTable`.
             joined: Serdes and names: `Joined` for a `KTable`, `StreamJoined` for a `KStream`.
             named: Name of the node; only for a `GlobalKTable`.
 
@@ -424,7 +424,7 @@ class KStream(Generic[K, V]):
                 Also if the other side belongs to another `StreamsBuilder`. At `build()`, if there is a grace period and
                 the table is not versioned or its history is shorter.
         """
-        arguments = JoinArguments(windows, key, joined, named)
+        arguments = JoinArguments(windows, key_selector, joined, named)
         return self._join(INNER, other, joiner, arguments)
 
     @overload
@@ -443,7 +443,7 @@ class KStream(Generic[K, V]):
         other: GlobalKTable[KO, VO],
         joiner: Callable[[V, VO | None], V2],
         *,
-        key: Callable[[K, V], KO | None],
+        key_selector: Callable[[K, V], KO | None],
         named: Named | None = None,
     ) -> KStream[K, V2]: ...
 
@@ -453,7 +453,7 @@ class KStream(Generic[K, V]):
         other: GlobalKTable[KO, VO],
         joiner: Callable[[K, V, VO | None], V2],
         *,
-        key: Callable[[K, V], KO | None],
+        key_selector: Callable[[K, V], KO | None],
         named: Named | None = None,
     ) -> KStream[K, V2]: ...
 
@@ -484,7 +484,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[..., V2],
         windows: JoinWindows | None = None,
         *,
-        key: Callable[[K, V], Any] | None = None,
+        key_selector: Callable[[K, V], Any] | None = None,
         joined: Joined[K, V, VO] | StreamJoined[K, V, VO] | None = None,
         named: Named | None = None,
     ) -> KStream[K, V2]:
@@ -493,7 +493,7 @@ class KStream(Generic[K, V]):
         In a join with another stream, such a result appears when stream time has passed the record's window and the
         grace period. A null key has no match (KIP-962). Arguments and errors are those of `join`.
         """
-        arguments = JoinArguments(windows, key, joined, named)
+        arguments = JoinArguments(windows, key_selector, joined, named)
         return self._join(LEFT, other, joiner, arguments)
 
     @overload

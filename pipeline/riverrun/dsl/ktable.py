@@ -46,7 +46,7 @@ class KTable(Generic[K, V]):
     >>> from riverrun import STRING, Consumed, Produced, StreamsBuilder
     >>> from riverrun.testing import TopologyTestDriver
     >>> builder = StreamsBuilder()
-    >>> names = builder.table("names", Consumed(STRING, STRING), Materialized("names"))
+    >>> names = builder.table("names", Consumed(STRING, STRING), Materialized(name="names"))
     >>> names.map_values(str.upper).to_stream().to("upper", Produced(STRING, STRING))
     >>> with TopologyTestDriver(builder.build()) as driver:
     ...     driver.input_topic("names", STRING, STRING).pipe_key_value_list([("a", "ann"), ("a", None)])

@@ -97,7 +97,7 @@ class Consumed(Generic[K, V]):
     value_serde: Serde[V]
     timestamp_extractor: Callable[[ConsumerRecord[K, V], int], int] | None = None
     offset_reset_policy: AutoOffsetReset | None = None
-    name: str | None = None
+    name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the name."""
@@ -123,7 +123,7 @@ class Produced(Generic[K, V]):
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
     partitioner: Callable[[str, K, V, int], Partitions] | None = None
-    name: str | None = None
+    name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the name."""
@@ -146,7 +146,7 @@ class Grouped(Generic[K, V]):
 
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
-    name: str | None = None
+    name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the name."""
@@ -159,11 +159,10 @@ class Materialized(Generic[K, V]):
     """Options for storing a table (`org.apache.kafka.streams.kstream.Materialized`).
 
     >>> from riverrun import LONG, STRING
-    >>> Materialized("counts", STRING, LONG, caching=False).name
+    >>> Materialized(STRING, LONG, name="counts", caching=False).name
     'counts'
 
     Args:
-        name: Name of the store, for queries and its changelog. Default: a generated name.
         key_serde: Serde of the keys. Default: the stream's.
         value_serde: Serde of the values.
         caching: Whether to hold back updates and forward one per key and commit.
@@ -177,6 +176,7 @@ class Materialized(Generic[K, V]):
             update may arrive. Versioned stores are not cached, and need a name.
         supplier: A supplier from `Stores` instead of a name, a location, a retention and a size
             (`Materialized.as(supplier)`). The store of a table has the times of its rows, whatever the supplier.
+        name: Name of the store, for queries and its changelog. Default: a generated name.
 
     Raises:
         TopologyError: If the name is illegal, a versioned store has no name, or an option contradicts the supplier; if
@@ -184,7 +184,6 @@ class Materialized(Generic[K, V]):
             number of ms.
     """
 
-    name: str | None = None
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
     caching: bool = True
@@ -195,6 +194,7 @@ class Materialized(Generic[K, V]):
     history_retention: timedelta | None = None
     max_entries: int | None = None
     supplier: StoreSupplier | None = None
+    name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the name, and combinations of options."""
@@ -203,7 +203,7 @@ class Materialized(Generic[K, V]):
         validate_name(self.name)
         if self.history_retention is not None and self.name is None:
             message = "A versioned store needs a name"
-            raise TopologyError(message, hint="Materialized(name, history_retention=...)")
+            raise TopologyError(message, hint="Materialized(name=..., history_retention=...)")
         if self.max_entries is not None and (self.max_entries < 0 or self.history_retention is not None):
             message = "max_entries cannot be negative, nor set for a versioned store"
             raise TopologyError(message)
@@ -248,7 +248,7 @@ class Joined(Generic[K, V, VO]):
 
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
-    name: str | None = None
+    name: str | None = field(default=None, kw_only=True)
     grace_period: timedelta | None = None
 
     def __post_init__(self) -> None:
@@ -273,7 +273,7 @@ class TableJoined(Generic[K, KO]):
 
     partitioner: Callable[[str, K, None, int], int | None] | None = None
     other_partitioner: Callable[[str, KO, None, int], int | None] | None = None
-    name: str | None = None
+    name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the name."""
@@ -304,7 +304,7 @@ class StreamJoined(Generic[K, V, VO]):
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
     other_value_serde: Serde[VO] | None = None
-    name: str | None = None
+    name: str | None = field(default=None, kw_only=True)
     store_name: str | None = None
     logging: bool = True
     log_config: Mapping[str, str] = field(default_factory=dict)
@@ -340,7 +340,7 @@ class Repartitioned(Generic[K, V]):
 
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
-    name: str | None = None
+    name: str | None = field(default=None, kw_only=True)
     number_of_partitions: int | None = None
     partitioner: Callable[[str, K, V, int], Partitions] | None = None
 
@@ -371,7 +371,7 @@ class Printed(Generic[K, V]):
     path: Path | None = None
     label: str | None = None
     mapper: Callable[[K, V], str] | None = None
-    name: str | None = None
+    name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the name."""

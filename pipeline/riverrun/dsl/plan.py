@@ -403,7 +403,7 @@ def upstream_of(topology: Topology, nodes: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-TABLE_OPTION = "Materialized(None, key_serde, value_serde) of the operator that creates the table"
+TABLE_OPTION = "Materialized(key_serde, value_serde) of the operator that creates the table"
 """The option that takes a table's serdes, for messages about missing ones."""
 
 

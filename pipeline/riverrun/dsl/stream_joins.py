@@ -31,7 +31,7 @@ class JoinArguments:
     """Arguments of a join apart from the other side and the joiner. The kind of the other side decides which of them fit."""
 
     windows: JoinWindows | None
-    key: Callable[[Any, Any], Any] | None
+    key_selector: Callable[[Any, Any], Any] | None
     joined: Joined[Any, Any, Any] | StreamJoined[Any, Any, Any] | None
     named: Named | None
 
@@ -41,7 +41,9 @@ class JoinArguments:
         Raises:
             TopologyError: If windows are missing, or there are arguments for other kinds of joins.
         """
-        self._refuse("stream", "select_key() first to join by another key", key=self.key, named=self.named)
+        self._refuse(
+            "stream", "select_key() first to join by another key", key_selector=self.key_selector, named=self.named
+        )
         if self.windows is None:
             message = "A join of two streams needs windows=, which limits how far apart records may be"
             raise TopologyError(message, hint="Use JoinWindows.of(...).")
@@ -57,7 +59,7 @@ class JoinArguments:
             TopologyError: If there are arguments for other kinds of joins.
         """
         hint = "select_key() first to join a table by another key"
-        self._refuse("table", hint, windows=self.windows, key=self.key, named=self.named)
+        self._refuse("table", hint, windows=self.windows, key_selector=self.key_selector, named=self.named)
         if isinstance(self.joined, StreamJoined):
             message = "A join with a table takes Joined, not StreamJoined"
             raise TopologyError(message)
@@ -70,12 +72,10 @@ class JoinArguments:
             TopologyError: If the key function is missing, or there are arguments for other kinds of joins.
         """
         self._refuse("global table", "named= to name it", windows=self.windows, joined=self.joined)
-        if self.key is None:
-            message = (
-                "A join with a global table needs key=, a function of (key, value) that returns the key to look up"
-            )
+        if self.key_selector is None:
+            message = "A join with a global table needs key_selector=, a function of (key, value) that returns a key"
             raise TopologyError(message)
-        return self.key, self.named
+        return self.key_selector, self.named
 
     def _refuse(self, other: str, hint: str, **arguments: object) -> None:
         for name, given in arguments.items():

@@ -100,7 +100,7 @@ def _check_history(topology: Topology, join: VersionedJoin, grace_ms: int) -> No
     for store in (topology.stores[name] for name in join.table.materialize()):
         if store.kind is not StoreKind.VERSIONED:
             message = "KTable must be versioned to use a grace period in a stream table join."
-            raise TopologyError(message, hint="Give the table Materialized(name, history_retention=...).")
+            raise TopologyError(message, hint="Give the table Materialized(name=name, history_retention=...).")
         if grace_ms > store.retention_ms:
             message = f"History retention must be at least grace period: {store.retention_ms} ms < {grace_ms} ms."
             raise TopologyError(message)

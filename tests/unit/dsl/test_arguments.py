@@ -206,7 +206,7 @@ def test_the_call_says_what_it_takes_and_where_it_is(wrong: str) -> None:
 
 def test_what_fails_at_build_has_the_line_of_its_operator() -> None:
     builder = StreamsBuilder()
-    builder.stream("in", TEXTS).group_by_key().count(Materialized("same"))
+    builder.stream("in", TEXTS).group_by_key().count(Materialized(name="same"))
     builder.stream("in.*", TEXTS).filter(lambda _k, _v: True)
     line = inspect.currentframe().f_lineno - 1  # type: ignore[union-attr]
     with pytest.raises(TopologyError, match=rf"test_arguments.py:{line}\)\nHint: re.compile\('in\.\*'\)"):
@@ -233,15 +233,18 @@ def test_what_takes_the_arguments_passes_whatever_it_is() -> None:
     ):
         texts.map_values(mapper)
     texts.flat_map_values(yielding).filter(dict.get).filter(lambda *_given: True).group_by(max)
-    texts.process(functools.partial(Forward)).for_each(print)
+    texts.process(functools.partial(Forward)).foreach(print)
 
 
 @pytest.mark.parametrize(
     ("operator_of", "option"),
     [
         (lambda s: s.group_by(lambda _k, v: v).count(), "group_by or group_by_key: Grouped"),
-        (lambda s: s.group_by(lambda _k, v: v).count(Materialized("s", STRING)), "group_by or group_by_key: Grouped"),
-        (lambda s: s.group_by_key().aggregate(dict, lambda _k, _v, a: a, Materialized("s")), "Materialized"),
+        (
+            lambda s: s.group_by(lambda _k, v: v).count(Materialized(STRING, name="s")),
+            "group_by or group_by_key: Grouped",
+        ),
+        (lambda s: s.group_by_key().aggregate(dict, lambda _k, _v, a: a, Materialized(name="s")), "Materialized"),
         (lambda s: s.select_key(lambda _k, v: v).to("o"), "Produced"),
         (lambda s: s.select_key(lambda _k, v: v).repartition(), "Repartitioned"),
         (
@@ -250,7 +253,7 @@ def test_what_takes_the_arguments_passes_whatever_it_is() -> None:
                 .map_values(len)
                 .suppress(Suppressed.until_time_limit(SECOND, riverrun.BufferConfig.unbounded()))
             ),
-            r"Materialized\(None, key_serde, value_serde\) of the operator that creates the table",
+            r"Materialized\(key_serde, value_serde\) of the operator that creates the table",
         ),
     ],
 )
@@ -266,7 +269,9 @@ def test_every_class_that_parameters_take_exists() -> None:
 
 
 def test_the_options_of_an_operator_pass() -> None:
-    counted = stream().group_by_key(Grouped(STRING, JSON)).count(Materialized("s", STRING, LONG), named=Named("count"))
+    counted = (
+        stream().group_by_key(Grouped(STRING, JSON)).count(Materialized(STRING, LONG, name="s"), named=Named("count"))
+    )
     assert counted.queryable_store_name == "s"
 
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 READ: Consumed[str, Any] = Consumed(STRING, JSON)
 WRITE: Produced[str, Any] = Produced(STRING, JSON)
 SECOND = timedelta(seconds=1)
-KEPT: Materialized[str, Any] = Materialized("kept", STRING, JSON)
+KEPT: Materialized[str, Any] = Materialized(STRING, JSON, name="kept")
 
 
 def stream(builder: StreamsBuilder) -> Any:
@@ -84,7 +84,7 @@ FUNCTIONS: dict[str, tuple[int, Use]] = {
     "map_values": (1, lambda b, f: to_out(stream(b).map_values(f))),
     "select_key": (2, lambda b, f: to_out(stream(b).select_key(f))),
     "peek": (2, lambda b, f: to_out(stream(b).peek(f))),
-    "for_each": (2, lambda b, f: stream(b).for_each(f)),
+    "foreach": (2, lambda b, f: stream(b).foreach(f)),
     "branch": (
         2,
         lambda b, f: to_out(stream(b).split(named=Named("to")).branch(f, Branched("a")).default_branch()["toa"]),
@@ -122,7 +122,7 @@ FUNCTIONS: dict[str, tuple[int, Use]] = {
     ),
     "global join: key": (
         2,
-        lambda b, f: to_out(stream(b).join(b.global_table("other", READ), lambda a, _b: a, key=f)),
+        lambda b, f: to_out(stream(b).join(b.global_table("other", READ), lambda a, _b: a, key_selector=f)),
     ),
     "table: filter": (2, lambda b, f: to_out(table(b).filter(f))),
     "table: filter_not": (2, lambda b, f: to_out(table(b).filter_not(f, KEPT))),

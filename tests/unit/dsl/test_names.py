@@ -91,7 +91,7 @@ NODES: dict[str, tuple[Callable[[StreamsBuilder], Any], tuple[str, ...]]] = {
     "map_values": (lambda b: read(b).map_values(str.upper, named=NAMED), (SOURCE, "named")),
     "map_values with keys": (lambda b: read(b).map_values(lambda _k, v: v, named=NAMED), (SOURCE, "named")),
     "filter": (lambda b: read(b).filter(lambda _k, _v: True, named=NAMED), (SOURCE, "named")),
-    "for_each": (lambda b: read(b).for_each(print, named=NAMED), (SOURCE, "named")),
+    "foreach": (lambda b: read(b).foreach(print, named=NAMED), (SOURCE, "named")),
     "split": (
         lambda b: (
             read(b)
@@ -103,11 +103,11 @@ NODES: dict[str, tuple[Callable[[StreamsBuilder], Any], tuple[str, ...]]] = {
         (SOURCE, "branch", "branch-1", "branch-2"),
     ),
     "join with a table": (
-        lambda b: read(b).join(b.table("table", TEXTS), max, joined=Joined(STRING, STRING, "named")),
+        lambda b: read(b).join(b.table("table", TEXTS), max, joined=Joined(STRING, STRING, name="named")),
         (*JOINED_TABLE, "named"),
     ),
     "left join with a table": (
-        lambda b: read(b).left_join(b.table("table", TEXTS), max, joined=Joined(STRING, STRING, "named")),
+        lambda b: read(b).left_join(b.table("table", TEXTS), max, joined=Joined(STRING, STRING, name="named")),
         (*JOINED_TABLE, "named"),
     ),
     "join": (joined("join", "op"), join_nodes("this-join", "other-join")),
@@ -127,7 +127,9 @@ NODES: dict[str, tuple[Callable[[StreamsBuilder], Any], tuple[str, ...]]] = {
     ),
     "count of a table": (
         lambda b: (
-            b.table("topic", TEXTS).group_by(lambda k, v: (k, v), Grouped(STRING, STRING, "group")).count(named=NAMED)
+            b.table("topic", TEXTS)
+            .group_by(lambda k, v: (k, v), Grouped(STRING, STRING, name="group"))
+            .count(named=NAMED)
         ),
         (*TABLE, "group", "named-sink", "named-source", "named"),
     ),
@@ -166,7 +168,7 @@ STORES: dict[str, tuple[Callable[[StreamsBuilder], Any], tuple[str, ...]]] = {
         NODES["count of a table"][0],
         ("topic-STATE-STORE-0000000000", "KTABLE-AGGREGATE-STATE-STORE-0000000004"),
     ),
-    "a table that nobody looks up": (lambda b: b.table("topic", TEXTS, Materialized(None, STRING, STRING)), ()),
+    "a table that nobody looks up": (lambda b: b.table("topic", TEXTS, Materialized(STRING, STRING)), ()),
 }
 DEEP: dict[str, tuple[Callable[[StreamsBuilder], Any], dict[str, set[str]]]] = {
     "filter": (
@@ -174,7 +176,7 @@ DEEP: dict[str, tuple[Callable[[StreamsBuilder], Any], dict[str, set[str]]]] = {
         {"KSTREAM-JOIN-0000000005": {"table-STATE-STORE-0000000000"}, "KTABLE-FILTER-0000000003": set()},
     ),
     "stored filter": (
-        lambda b: b.table("table", TEXTS).filter(lambda _k, _v: True, Materialized("store")),
+        lambda b: b.table("table", TEXTS).filter(lambda _k, _v: True, Materialized(name="store")),
         {"KSTREAM-JOIN-0000000005": {"store"}, "KTABLE-FILTER-0000000003": {"store"}},
     ),
     "map_values": (
@@ -182,7 +184,7 @@ DEEP: dict[str, tuple[Callable[[StreamsBuilder], Any], dict[str, set[str]]]] = {
         {"KSTREAM-JOIN-0000000005": {"table-STATE-STORE-0000000000"}, "KTABLE-MAPVALUES-0000000003": set()},
     ),
     "stored map_values": (
-        lambda b: b.table("table", TEXTS).map_values(str.upper, Materialized("store", STRING, STRING)),
+        lambda b: b.table("table", TEXTS).map_values(str.upper, Materialized(STRING, STRING, name="store")),
         {"KSTREAM-JOIN-0000000005": {"store"}, "KTABLE-MAPVALUES-0000000003": {"store"}},
     ),
     "join": (
@@ -193,7 +195,9 @@ DEEP: dict[str, tuple[Callable[[StreamsBuilder], Any], dict[str, set[str]]]] = {
         },
     ),
     "stored join": (
-        lambda b: b.table("table", TEXTS).join(b.table("table-two", TEXTS), max, Materialized("store", STRING, STRING)),
+        lambda b: b.table("table", TEXTS).join(
+            b.table("table-two", TEXTS), max, Materialized(STRING, STRING, name="store")
+        ),
         {"KSTREAM-JOIN-0000000010": {"store"}, "KTABLE-MERGE-0000000006": {"store"}},
     ),
     "source": (
@@ -255,9 +259,9 @@ def test_a_global_store_without_a_name_has_generated_ones() -> None:
 
 def test_global_tables_are_no_part_of_the_sub_topologies() -> None:
     builder = StreamsBuilder()
-    one, two = (builder.global_table(name, TEXTS, Materialized(name)) for name in ("global", "global-two"))
+    one, two = (builder.global_table(name, TEXTS, Materialized(name=name)) for name in ("global", "global-two"))
     for topic, table in (("in", one), ("in-two", two)):
-        builder.stream(topic, TEXTS).left_join(table, lambda text, _row: text, key=lambda _k, v: v)
+        builder.stream(topic, TEXTS).left_join(table, lambda text, _row: text, key_selector=lambda _k, v: v)
     topology = builder.build()
     assert [store.store.name for store in topology.global_stores] == ["global", "global-two"]
     assert [(sub.source_topics, sub.stores) for sub in topology.sub_topologies()] == [(("in",), ()), (("in-two",), ())]
@@ -285,7 +289,7 @@ def test_a_store_that_says_where_it_is_kept_is_kept_there(windows: Any, *, is_pe
     for store in ("named", None):
         builder = StreamsBuilder(TopologyConfig(is_persistent=not is_persistent))
         grouped = read(builder).group_by_key()
-        options: Materialized[str, int] = Materialized(store, STRING, LONG, persistent=is_persistent)
+        options: Materialized[str, int] = Materialized(STRING, LONG, name=store, persistent=is_persistent)
         (grouped if windows is None else grouped.windowed_by(windows)).count(options)
         assert [store.persistent for store in builder.build().stores.values()] == [is_persistent]
 

@@ -61,11 +61,11 @@ def test_what_is_of_two_builders_cannot_be_brought_together(together: str) -> No
 
 
 def test_a_global_table_of_another_builder_cannot_be_joined() -> None:
-    everywhere = StreamsBuilder().global_table("yours", TEXTS, Materialized("names"))
+    everywhere = StreamsBuilder().global_table("yours", TEXTS, Materialized(name="names"))
     with pytest.raises(
         TopologyError, match=r"\(of mine\) and GlobalKTable\('names'\) belong to different StreamsBuilders"
     ):
-        a_stream(StreamsBuilder(), "mine").join(everywhere, both, key=lambda key, _value: key)
+        a_stream(StreamsBuilder(), "mine").join(everywhere, both, key_selector=lambda key, _value: key)
 
 
 def test_what_was_repartitioned_is_told_by_its_topic() -> None:

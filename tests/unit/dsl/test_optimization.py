@@ -50,10 +50,10 @@ def by_first_letter(builder: StreamsBuilder) -> KStream[str, str]:
 def two_counts(optimization: str) -> Topology:
     builder = StreamsBuilder()
     filtered = by_first_letter(builder)
-    filtered.peek(lambda _k, _v: None).group_by_key(BY_TEXT).count(Materialized("one", STRING)).to_stream().to(
+    filtered.peek(lambda _k, _v: None).group_by_key(BY_TEXT).count(Materialized(STRING, name="one")).to_stream().to(
         "ones", COUNTS
     )
-    filtered.group_by_key(BY_TEXT).count(Materialized("two", STRING)).to_stream().to("twos", COUNTS)
+    filtered.group_by_key(BY_TEXT).count(Materialized(STRING, name="two")).to_stream().to("twos", COUNTS)
     return builder.build(optimization=optimization)
 
 
@@ -72,7 +72,7 @@ def results(topology: Topology) -> dict[str, list[tuple[str, int]]]:
 
 def test_nothing_is_optimised_unless_it_is_asked_for() -> None:
     builder = StreamsBuilder()
-    builder.table("in", TEXTS, Materialized("kept"))
+    builder.table("in", TEXTS, Materialized(name="kept"))
     assert builder.build().stores["kept"].logging
     assert len(two_counts("none").repartition_topics) == 2
 
@@ -89,16 +89,16 @@ def test_a_repartition_is_not_moved_above_a_processor_that_may_change_keys() -> 
 
     builder = StreamsBuilder()
     rekeyed = by_first_letter(builder)
-    rekeyed.group_by_key(BY_TEXT).count(Materialized("one", STRING))
+    rekeyed.group_by_key(BY_TEXT).count(Materialized(STRING, name="one"))
     for stream in (rekeyed.process(Upper), rekeyed.map_values(str)):
-        stream.to_table(Materialized(None, STRING, STRING))
+        stream.to_table(Materialized(STRING, STRING))
     assert len(builder.build(optimization="merge.repartition.topics").repartition_topics) == 3
 
 
 def test_a_builder_can_be_built_more_than_once() -> None:
     builder = StreamsBuilder()
-    by_first_letter(builder).group_by_key(BY_TEXT).count(Materialized(None, STRING)).to_stream().to("out", COUNTS)
-    builder.table("table", TEXTS, Materialized("kept"))
+    by_first_letter(builder).group_by_key(BY_TEXT).count(Materialized(STRING)).to_stream().to("out", COUNTS)
+    builder.table("table", TEXTS, Materialized(name="kept"))
     plain, optimised = builder.build(), builder.build(optimization="all")
     assert builder.build().describe() == plain.describe() != optimised.describe()
     assert builder.build(optimization="all").describe() == optimised.describe()
@@ -108,7 +108,7 @@ def test_a_builder_can_be_built_more_than_once() -> None:
 
 def test_a_table_comes_back_from_its_topic_as_far_as_that_is_committed() -> None:
     builder = StreamsBuilder()
-    builder.table("in", TEXTS, Materialized("kept")).to_stream().to("out", Produced(STRING, STRING))
+    builder.table("in", TEXTS, Materialized(name="kept")).to_stream().to("out", Produced(STRING, STRING))
     topology = builder.build(optimization="reuse.ktable.source.topics")
     assert plan_layout(topology, "app", {"in": 1}).changelog_topics == ()
     source = TopicPartition("in", 0)
@@ -197,8 +197,8 @@ def test_aggregations_of_a_merged_stream_share_a_repartition_topic(rekeyed: str)
     streams = {name: builder.stream(name, TEXTS) for name in ("left", "right")}
     streams[rekeyed] = streams[rekeyed].select_key(lambda _k, v: v).filter(lambda _k, v: bool(v))
     grouped = streams["left"].merge(streams["right"]).group_by_key(BY_TEXT)
-    grouped.count(Materialized("count-store"))
-    grouped.aggregate(str, lambda k, _v, _a: k, Materialized("latest-store", STRING, STRING))
+    grouped.count(Materialized(name="count-store"))
+    grouped.aggregate(str, lambda k, _v, _a: k, Materialized(STRING, STRING, name="latest-store"))
     assert len(builder.build(optimization="all").repartition_topics) == 1
 
 
@@ -213,6 +213,6 @@ def test_a_repartition_that_was_asked_for_is_not_merged_with_others(optimization
 
 def test_a_repartition_topic_is_no_changelog() -> None:
     builder = StreamsBuilder()
-    builder.stream("in", TEXTS).repartition(Repartitioned(STRING, STRING)).to_table(Materialized("kept"))
+    builder.stream("in", TEXTS).repartition(Repartitioned(STRING, STRING)).to_table(Materialized(name="kept"))
     layout = plan_layout(builder.build(optimization="all"), "app", {"in": 1})
     assert [topic.name for topic in layout.changelog_topics] == ["app-kept-changelog"]

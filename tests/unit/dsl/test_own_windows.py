@@ -64,7 +64,7 @@ def counted(windows: Any, kind: str, *, caching: bool = True) -> Topology:
     stream = grouped.windowed_by(windows)
     if kind == "close":
         stream = stream.emit_strategy(EmitStrategy.on_window_close())
-    options: Materialized[str, int] = Materialized("days", STRING, LONG, caching=caching)
+    options: Materialized[str, int] = Materialized(STRING, LONG, name="days", caching=caching)
     table: KTable[Any, Any] = stream.count(options)
     if kind == "cogroup":
         cogrouped = grouped.cogroup(lambda _k, _v, count: count + 1).windowed_by(windows)

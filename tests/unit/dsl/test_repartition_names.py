@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from riverrun import KStream
 
 TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
-GROUPING: Grouped[str, str] = Grouped(STRING, STRING, "grouping")
+GROUPING: Grouped[str, str] = Grouped(STRING, STRING, name="grouping")
 UNNAMED: Grouped[str, str] = Grouped(STRING, STRING)
 TEN, THIRTY = (TimeWindows.of(timedelta(milliseconds=count)) for count in (10, 30))
 SESSIONS = SessionWindows.of(timedelta(milliseconds=10))
@@ -94,7 +94,7 @@ def test_two_groups_without_a_name_cannot_be_cogrouped(store: str | None) -> Non
     builder = StreamsBuilder()
     one, two = (rekeyed(builder, topic).group_by_key(UNNAMED) for topic in ("topic", "topicII"))
     cogrouped = one.cogroup(lambda _k, v, a: a + v).cogroup(two, lambda _k, v, a: a + v)
-    cogrouped.aggregate(str, Materialized(store, STRING, STRING))
+    cogrouped.aggregate(str, Materialized(STRING, STRING, name=store))
     with pytest.raises(TopologyError, match="already added: two streams are repartitioned through") as raised:
         builder.build()
     assert "Name each topic" in str(raised.value)
@@ -102,7 +102,7 @@ def test_two_groups_without_a_name_cannot_be_cogrouped(store: str | None) -> Non
 
 def test_two_joins_cannot_have_one_name() -> None:
     builder = StreamsBuilder()
-    options = [StreamJoined(STRING, STRING, STRING, "join-repartition", f"store{number}") for number in (1, 2)]
+    options = [StreamJoined(STRING, STRING, STRING, f"store{number}", name="join-repartition") for number in (1, 2)]
     one, two, three = (rekeyed(builder, topic) for topic in ("topic", "topic2", "topic3"))
     first = one.join(two, max, JoinWindows(30, 30), joined=options[0])
     first.join(three, max, JoinWindows(30, 30), joined=options[1])
@@ -142,6 +142,6 @@ def test_the_name_of_a_grouped_table_is_that_of_its_topic_whatever_comes_before(
 def test_a_join_with_a_global_table_keeps_in_mind_that_keys_have_changed() -> None:
     builder = StreamsBuilder()
     table = builder.global_table("global", TEXTS)
-    joined = rekeyed(builder).join(table, max, key=lambda k, _v: k)
+    joined = rekeyed(builder).join(table, max, key_selector=lambda k, _v: k)
     joined.group_by_key(UNNAMED).count()
     assert len(builder.build().repartition_topics) == 1

@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
 HOUR = timedelta(hours=1)
-NAMED: Grouped[str, str] = Grouped(STRING, STRING, "repartition-name")
+NAMED: Grouped[str, str] = Grouped(STRING, STRING, name="repartition-name")
 UNNAMED: Grouped[str, str] = Grouped(STRING, STRING)
-COUNTS: Materialized[str, int] = Materialized(None, STRING, LONG)
-UNLOGGED: Materialized[str, int] = Materialized(None, STRING, LONG, logging=False)
-STORED: Materialized[str, int] = Materialized("materialized-name", STRING, LONG)
-ROWS: Materialized[str, str] = Materialized(None, STRING, STRING)
-UNLOGGED_ROWS: Materialized[str, str] = Materialized(None, STRING, STRING, logging=False)
-STORED_ROWS: Materialized[str, str] = Materialized("materialized-name", STRING, STRING)
-WITH_HISTORY: Materialized[str, str] = Materialized("history", STRING, STRING, history_retention=timedelta(days=1))
+COUNTS: Materialized[str, int] = Materialized(STRING, LONG)
+UNLOGGED: Materialized[str, int] = Materialized(STRING, LONG, logging=False)
+STORED: Materialized[str, int] = Materialized(STRING, LONG, name="materialized-name")
+ROWS: Materialized[str, str] = Materialized(STRING, STRING)
+UNLOGGED_ROWS: Materialized[str, str] = Materialized(STRING, STRING, logging=False)
+STORED_ROWS: Materialized[str, str] = Materialized(STRING, STRING, name="materialized-name")
+WITH_HISTORY: Materialized[str, str] = Materialized(STRING, STRING, name="history", history_retention=timedelta(days=1))
 
 
 def value(_key: str, text: str) -> str:
@@ -72,7 +72,7 @@ def cogrouped(grouping: Grouped[str, str], stored: Materialized[str, str]) -> Bu
 def suppressed(options: Suppressed) -> Build:
     def build(builder: StreamsBuilder) -> None:
         windowed = builder.stream("in", TEXTS).group_by_key().windowed_by(TimeWindows.of(HOUR))
-        windowed.count(Materialized("materialized-name")).suppress(options)
+        windowed.count(Materialized(name="materialized-name")).suppress(options)
 
     return build
 
@@ -94,7 +94,7 @@ def joined(**options: Any) -> Build:
 def joined_with_table(name: str | None, stored: Materialized[str, str], grace: timedelta | None = None) -> Build:
     def build(builder: StreamsBuilder) -> None:
         stream, table = builder.stream("one", TEXTS), builder.table("two", TEXTS, stored)
-        given: Joined[str, str, str] = Joined(STRING, STRING, name, grace)
+        given: Joined[str, str, str] = Joined(STRING, STRING, grace, name=name)
         stream.select_key(value).join(table, max, joined=given).to("out", Produced(STRING, STRING))
 
     return build
@@ -103,13 +103,13 @@ def joined_with_table(name: str | None, stored: Materialized[str, str], grace: t
 def joined_with_global_table(stored: Materialized[str, str] | None) -> Build:
     def build(builder: StreamsBuilder) -> None:
         stream, table = builder.stream("one", TEXTS), builder.global_table("two", TEXTS, stored)
-        stream.select_key(value).join(table, max, key=lambda k, _v: k)
+        stream.select_key(value).join(table, max, key_selector=lambda k, _v: k)
 
     return build
 
 
 def repartitioned(name: str | None) -> Build:
-    return lambda b: b.stream("in", TEXTS).repartition(Repartitioned(STRING, STRING, name))
+    return lambda b: b.stream("in", TEXTS).repartition(Repartitioned(STRING, STRING, name=name))
 
 
 FINAL = Suppressed.until_window_closes(BufferConfig.unbounded())

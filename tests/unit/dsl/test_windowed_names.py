@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SECOND = timedelta(seconds=1)
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)
-UNNAMED: Materialized[str, Any] = Materialized(None, STRING)
+UNNAMED: Materialized[str, Any] = Materialized(STRING)
 
 
 def grouped(builder: StreamsBuilder) -> KGroupedStream[str, str]:
@@ -66,7 +66,7 @@ def test_a_count_without_a_store_name_burns_a_number_but_not_when_sliding(
 def test_given_names_are_used_and_reductions_burn_nothing() -> None:
     builder = StreamsBuilder()
     reduced = grouped(builder).windowed_by(SessionWindows.of(SECOND)).reduce(max, UNNAMED, named=Named("reduced"))
-    grouped(builder).windowed_by(SlidingWindows.of(SECOND)).reduce(max, Materialized("latest", STRING))
+    grouped(builder).windowed_by(SlidingWindows.of(SECOND)).reduce(max, Materialized(STRING, name="latest"))
     assert reduced.queryable_store_name == "KSTREAM-REDUCE-STATE-STORE-0000000001"
     topology = builder.build()
     assert list(topology.nodes) == ["KSTREAM-SOURCE-0000000000", "reduced", "KSTREAM-REDUCE-0000000004"]
@@ -121,7 +121,7 @@ def test_a_suppression_without_a_name_takes_two_numbers_and_one_with_a_name_none
     builder = StreamsBuilder()
     by_key = builder.stream("input", STRINGS).group_by(lambda k, _v: k, Grouped(STRING, STRING))
     windows = SessionWindows.of(SECOND, grace=SECOND)
-    counts = by_key.windowed_by(windows).count(Materialized("counts", caching=False))
+    counts = by_key.windowed_by(windows).count(Materialized(name="counts", caching=False))
     suppressed = Suppressed.until_window_closes(BufferConfig.unbounded())
     last = counts.suppress(suppressed.with_name(name) if name else suppressed)
     last.to_stream().map(lambda k, v: (str(k), v)).to("output-suppressed", Produced(STRING, LONG))
@@ -131,7 +131,7 @@ def test_a_suppression_without_a_name_takes_two_numbers_and_one_with_a_name_none
 
 def test_changelogs_of_sessions_forget_by_time_and_those_of_buffers_by_key() -> None:
     builder = StreamsBuilder()
-    counts = grouped(builder).windowed_by(SessionWindows.of(SECOND, grace=SECOND)).count(Materialized("counts"))
+    counts = grouped(builder).windowed_by(SessionWindows.of(SECOND, grace=SECOND)).count(Materialized(name="counts"))
     config = BufferConfig.unbounded().with_logging_enabled({"segment.ms": "1000"})
     counts.suppress(Suppressed.until_window_closes(config).with_name("last"))
     stores = builder.build().stores
@@ -143,7 +143,7 @@ def test_changelogs_of_sessions_forget_by_time_and_those_of_buffers_by_key() -> 
 
 def fingerprint(windows: Any, emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE, limit: int = 1) -> str:
     builder = StreamsBuilder()
-    counts = grouped(builder).windowed_by(windows).emit_strategy(emit).count(Materialized("counts"))
+    counts = grouped(builder).windowed_by(windows).emit_strategy(emit).count(Materialized(name="counts"))
     counts.suppress(Suppressed.until_time_limit(limit * SECOND, BufferConfig.unbounded()).with_name("last"))
     return builder.build().fingerprint()
 
@@ -167,8 +167,10 @@ def test_the_fingerprint_knows_windows_strategies_and_limits() -> None:
 
 def test_windowed_tables_know_how_to_write_their_keys() -> None:
     builder = StreamsBuilder()
-    grouped(builder).windowed_by(SessionWindows.of(SECOND)).count(Materialized("counts")).to_stream().to("sessions")
-    grouped(builder).windowed_by(UnlimitedWindows.of()).count(Materialized("all")).to_stream().to("all-time")
+    grouped(builder).windowed_by(SessionWindows.of(SECOND)).count(Materialized(name="counts")).to_stream().to(
+        "sessions"
+    )
+    grouped(builder).windowed_by(UnlimitedWindows.of()).count(Materialized(name="all")).to_stream().to("all-time")
     sinks = {node.topic: node for node in builder.build().nodes.values() if isinstance(node, SinkNode)}
     assert present(sinks["sessions"].key_serde).name == session_windowed(STRING).name
     assert present(sinks["all-time"].key_serde).name == "windowed[string]"

@@ -96,7 +96,9 @@ def test_three_streams_share_one_aggregate_per_key() -> None:
 def test_each_stream_has_an_aggregator_of_its_own() -> None:
     builder = StreamsBuilder()
     one, two = (builder.stream(name, STRINGS).group_by_key() for name in ("one", "two"))
-    table = one.cogroup(remove).cogroup(two, add).aggregate(lambda: "0", Materialized("store1", value_serde=STRING))
+    table = (
+        one.cogroup(remove).cogroup(two, add).aggregate(lambda: "0", Materialized(name="store1", value_serde=STRING))
+    )
     table.to_stream().to("output", TEXT)
     given: list[tuple[str, str, str | None, int]] = [
         ("one", "k1", "1", 0),
@@ -228,7 +230,7 @@ def test_a_stream_with_new_keys_is_repartitioned_under_the_stores_name() -> None
     one, two = builder.stream("one", STRINGS), builder.stream("two", STRINGS)
     changed = one.map(lambda k, v: (v, k)).group_by_key(Grouped(STRING, STRING))
     table = changed.cogroup(append).cogroup(two.group_by_key(), append)
-    table.aggregate(lambda: "", Materialized("store", value_serde=STRING), named=Named("test")).to_stream().to(
+    table.aggregate(lambda: "", Materialized(name="store", value_serde=STRING), named=Named("test")).to_stream().to(
         "output", TEXT
     )
     topology = builder.build()
@@ -276,7 +278,7 @@ def test_a_stream_with_new_keys_is_repartitioned_under_the_stores_name() -> None
 def test_unnamed_nodes_and_topics_get_the_numbers_kafka_streams_gives_them() -> None:
     builder = StreamsBuilder()
     one, two = builder.stream("one", STRINGS), builder.stream("two", STRINGS)
-    grouped = one.map(lambda k, v: (v, k)).group_by_key(Grouped(STRING, STRING, "repartition-test"))
+    grouped = one.map(lambda k, v: (v, k)).group_by_key(Grouped(STRING, STRING, name="repartition-test"))
     grouped.cogroup(append).cogroup(two.group_by_key(), append).aggregate(lambda: "", AS_TEXT).to_stream().to(
         "output", TEXT
     )
@@ -295,8 +297,8 @@ def test_two_aggregations_of_the_same_streams_share_the_repartition_topic() -> N
     builder = StreamsBuilder()
     grouped = builder.stream("one", STRINGS).group_by(lambda _k, v: v, Grouped(STRING, STRING))
     cogrouped = grouped.cogroup(append)
-    cogrouped.aggregate(lambda: "", Materialized("first", value_serde=STRING))
-    cogrouped.aggregate(lambda: "", Materialized("second", value_serde=STRING))
+    cogrouped.aggregate(lambda: "", Materialized(name="first", value_serde=STRING))
+    cogrouped.aggregate(lambda: "", Materialized(name="second", value_serde=STRING))
     topology = builder.build()
     assert list(topology.repartition_topics) == ["first-repartition"]
     assert list(topology.stores) == ["first", "second"]

@@ -43,7 +43,7 @@ def ms(count: int) -> timedelta:
 def topology(windows: Any, **stored: Any) -> Topology:
     builder = StreamsBuilder()
     grouped = builder.stream("in", Consumed(STRING, STRING)).group_by_key()
-    counts = grouped.windowed_by(windows).emit_strategy(CLOSE).count(Materialized("counts", STRING, **stored))
+    counts = grouped.windowed_by(windows).emit_strategy(CLOSE).count(Materialized(STRING, name="counts", **stored))
     serde = session_windowed(STRING) if isinstance(windows, SessionWindows) else windowed(STRING)
     counts.to_stream().to("out", Produced(serde, LONG))
     return builder.build()
@@ -105,7 +105,7 @@ def test_a_deleted_window_is_not_forwarded_and_one_that_came_back_is_once() -> N
     builder = StreamsBuilder()
     stream = builder.stream("in", Consumed(STRING, STRING)).group_by_key().windowed_by(TimeWindows.of(ms(10)))
     kept = stream.emit_strategy(CLOSE).aggregate(
-        lambda: 0, lambda _k, v, a: None if v == "delete" else a + 1, Materialized("store", STRING, LONG)
+        lambda: 0, lambda _k, v, a: None if v == "delete" else a + 1, Materialized(STRING, LONG, name="store")
     )
     kept.to_stream().to("out", Produced(windowed(STRING), LONG))
     with TopologyTestDriver(builder.build()) as driver:

@@ -51,7 +51,7 @@ def topology(windows: Any, how: str, *, kept_longer_ms: int = 0, caching: bool =
     if how == "emitted":
         windowed = windowed.emit_strategy(EmitStrategy.on_window_close())
     retention = ms(windows.retention_ms + kept_longer_ms) if kept_longer_ms else None
-    counts = windowed.count(Materialized("counts", STRING, caching=caching, retention=retention))
+    counts = windowed.count(Materialized(STRING, name="counts", caching=caching, retention=retention))
     table = counts.suppress(FINAL) if how == "suppressed" else counts
     table.to_stream().map(lambda k, v: (str(k), v)).to("out", Produced(STRING, LONG))
     return builder.build()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ROWS: Consumed[str, str] = Consumed(STRING, STRING)
 OUT: Produced[str, str] = Produced(STRING, STRING)
-STORED: Materialized[str, str] = Materialized("results", STRING, STRING)
+STORED: Materialized[str, str] = Materialized(STRING, STRING, name="results")
 REGISTRATION = "test-KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0000000006-topic"
 RESPONSE = "test-KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-0000000014-topic"
 

@@ -46,7 +46,7 @@ def one_table(kind: str) -> Topology:
 
 
 def joined(builder: StreamsBuilder, left: KTable[str, str], right: KTable[str, str], kind: str) -> Topology:
-    stored: Materialized[str, str] = Materialized("results", STRING, STRING)
+    stored: Materialized[str, str] = Materialized(STRING, STRING, name="results")
     table: KTable[str, str] = getattr(left, kind)(right, pair, stored, foreign_key_extractor=foreign_key)
     table.to_stream().to("out", Produced(STRING, STRING))
     return builder.build()

@@ -44,7 +44,7 @@ def values(stream: KStream[str, str]) -> KStream[str, str]:
 def counted(windows: Any) -> Topology:
     builder = StreamsBuilder()
     grouped = values(builder.stream("in", Consumed(STRING, STRING))).group_by_key()
-    counts = grouped.windowed_by(windows).count(Materialized("counts", STRING, caching=False))
+    counts = grouped.windowed_by(windows).count(Materialized(STRING, name="counts", caching=False))
     counts.to_stream().map(lambda key, count: (key.key, count)).to("out", Produced(STRING, LONG))
     return builder.build()
 
@@ -54,7 +54,7 @@ def suppressed() -> Topology:
     counts = (
         values(builder.stream("in", Consumed(STRING, STRING)))
         .group_by_key()
-        .count(Materialized("counts", STRING, caching=False))
+        .count(Materialized(STRING, name="counts", caching=False))
     )
     late = counts.suppress(Suppressed.until_time_limit(ms(20), BufferConfig.unbounded()))
     late.to_stream().to("out", Produced(STRING, LONG))

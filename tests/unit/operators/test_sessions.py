@@ -43,7 +43,7 @@ def ms(count: int) -> timedelta:
 def counting(windows: SessionWindows, emit: EmitStrategy = UPDATE, *, caching: bool = True) -> TopologyTestDriver:
     builder = StreamsBuilder()
     stream = builder.stream("in", Consumed(STRING, STRING)).group_by_key().windowed_by(windows).emit_strategy(emit)
-    counts = stream.count(Materialized("store", STRING, caching=caching))
+    counts = stream.count(Materialized(STRING, name="store", caching=caching))
     counts.to_stream().to("out", Produced(session_windowed(STRING), LONG))
     return TopologyTestDriver(builder.build())
 
@@ -145,7 +145,7 @@ def test_values_are_reduced_within_and_across_sessions(caching: bool) -> None:
     builder = StreamsBuilder()
     stream = builder.stream("in", Consumed(STRING, STRING)).group_by_key()
     windows = SessionWindows.of(ms(10), grace=ms(100))
-    reduced = stream.windowed_by(windows).reduce(lambda a, b: f"{a}+{b}", Materialized("store", caching=caching))
+    reduced = stream.windowed_by(windows).reduce(lambda a, b: f"{a}+{b}", Materialized(name="store", caching=caching))
     reduced.to_stream().to("out")
     with TopologyTestDriver(builder.build()) as driver:
         topic = driver.input_topic("in", STRING, STRING)
@@ -161,7 +161,7 @@ def test_an_aggregator_that_returns_none_deletes_the_session(caching: bool) -> N
         lambda: 0,
         lambda _k, v, a: None if v == "delete" else a + 1,
         lambda _k, a, b: a + b,
-        Materialized("store", STRING, LONG, caching=caching),
+        Materialized(STRING, LONG, name="store", caching=caching),
     )
     table.to_stream().to("out", Produced(session_windowed(STRING), LONG))
     with TopologyTestDriver(builder.build()) as driver:
@@ -223,7 +223,7 @@ def test_every_session_that_closes_is_forwarded_once_with_its_last_update(
 def test_a_store_that_forgets_sessions_while_they_can_change_is_refused() -> None:
     stream = StreamsBuilder().stream("in", Consumed(STRING, STRING)).group_by_key()
     with pytest.raises(TopologyError, match="15 ms"):
-        stream.windowed_by(SessionWindows.of(ms(10), grace=ms(5))).count(Materialized("s", retention=ms(14)))
+        stream.windowed_by(SessionWindows.of(ms(10), grace=ms(5))).count(Materialized(name="s", retention=ms(14)))
 
 
 def test_sessions_can_be_aggregated_into_any_value(caching: bool) -> None:
@@ -233,7 +233,7 @@ def test_sessions_can_be_aggregated_into_any_value(caching: bool) -> None:
         list,
         lambda _k, v, a: [*a, v],
         lambda _k, a, b: sorted(a + b),
-        Materialized("store", STRING, JSON, caching=caching),
+        Materialized(STRING, JSON, name="store", caching=caching),
     )
     with TopologyTestDriver(builder.build()) as driver:
         topic = driver.input_topic("in", STRING, STRING)

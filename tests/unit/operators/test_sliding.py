@@ -44,7 +44,7 @@ def aggregated(
     """`(key, window start, value, timestamp)` in the order of forwarding."""
     builder = StreamsBuilder()
     stream = builder.stream("in", Consumed(STRING, STRING)).group_by_key().windowed_by(windows).emit_strategy(emit)
-    stored = Materialized("store", STRING, STRING, caching=caching)
+    stored = Materialized(STRING, STRING, name="store", caching=caching)
     if reduced:
         table = stream.reduce(lambda aggregate, value: f"{aggregate}+{value}", stored)
     else:
@@ -174,7 +174,7 @@ def test_windows_that_have_closed_take_no_more_records_and_those_are_counted() -
     builder = StreamsBuilder()
     windows = SlidingWindows.of(ms(10), grace=ms(90))
     counts = builder.stream("in", Consumed(STRING, STRING)).group_by_key().windowed_by(windows)
-    counts.count(Materialized("store")).to_stream().to("out", Produced(windowed(STRING), JSON))
+    counts.count(Materialized(name="store")).to_stream().to("out", Produced(windowed(STRING), JSON))
     with TopologyTestDriver(builder.build()) as driver:
         topic = driver.input_topic("in", STRING, STRING)
         for key, value, timestamp in (
@@ -196,7 +196,7 @@ def test_an_aggregator_that_changes_its_aggregate_in_place_does_not_mix_up_windo
     builder = StreamsBuilder()
     stream = builder.stream("in", Consumed(STRING, STRING)).group_by_key()
     windows = SlidingWindows.of(ms(10), grace=ms(100))
-    table = stream.windowed_by(windows).aggregate(list, add, Materialized("store", STRING, JSON, caching=caching))
+    table = stream.windowed_by(windows).aggregate(list, add, Materialized(STRING, JSON, name="store", caching=caching))
     table.to_stream().to("out", Produced(windowed(STRING), JSON))
     rows = [("A", str(t), t) for t in (20, 30, 25, 24, 3, 28, 24, 6, 5)]
     with TopologyTestDriver(builder.build()) as driver:
@@ -254,7 +254,7 @@ def test_a_late_record_finds_the_windows_it_follows_from_however_small_the_cache
 def test_a_store_that_forgets_windows_while_they_can_change_is_refused() -> None:
     stream = StreamsBuilder().stream("in", Consumed(STRING, STRING)).group_by_key()
     with pytest.raises(TopologyError, match="25 ms"):
-        stream.windowed_by(SlidingWindows.of(ms(10), grace=ms(5))).count(Materialized("s", retention=ms(24)))
+        stream.windowed_by(SlidingWindows.of(ms(10), grace=ms(5))).count(Materialized(name="s", retention=ms(24)))
 
 
 def test_windows_of_other_keys_are_left_alone(caching: bool) -> None:

@@ -166,7 +166,7 @@ def test_a_fixed_key_processor_uses_its_store_and_needs_no_repartition() -> None
     builder = StreamsBuilder()
     builder.add_state_store(Stores.key_value_store("counts", STRING, LONG))
     numbered = builder.stream("in", STRINGS).process_values(Numbered, "counts", named=Named("numbered"))
-    numbered.group_by_key().count(Materialized("n"))
+    numbered.group_by_key().count(Materialized(name="n"))
     numbered.to("out", Produced(value_serde=STRING))
     topology = builder.build()
     assert not topology.repartition_topics
@@ -205,7 +205,7 @@ def test_records_are_printed_with_the_name_of_the_stream_or_a_label(
 
 def test_a_stream_read_as_a_table_keeps_the_last_value_per_key() -> None:
     builder = StreamsBuilder()
-    table = builder.stream("in", STRINGS).to_table(Materialized("last", STRING, STRING))
+    table = builder.stream("in", STRINGS).to_table(Materialized(STRING, STRING, name="last"))
     table.to_stream().to("out", TEXT)
     with run(builder, ("a", "x", 1), ("a", "y", 2), (None, "z", 3), ("b", "x", 4), ("a", None, 5)) as driver:
         assert read(driver, "out") == [("a", "x", 1), ("a", "y", 2), ("b", "x", 4), ("a", None, 5)]

@@ -401,7 +401,7 @@ def test_a_repartition_topic_keeps_null_keys_only_for_left_joins_downstream(down
     elif downstream == "stream left":
         stream.left_join(builder.stream("other", STRINGS), dash, windows=ms(60_000), joined=SERDES).to("out", TEXT)
     else:
-        stream.left_join(everything, dash, key=lambda _k, v: v).to("out", TEXT)
+        stream.left_join(everything, dash, key_selector=lambda _k, v: v).to("out", TEXT)
     with TopologyTestDriver(builder.build()) as driver:
         driver.input_topic("in", STRING, STRING).pipe_input(None, "x", timestamp=1)
         found = driver.output_topic("out", STRING, STRING).read_records_to_list()
@@ -435,8 +435,8 @@ def test_windows_of_negative_length_and_arguments_of_other_joins_are_refused() -
         join(stream, dash, windows=ms(1), joined=Joined())
     with pytest.raises(TopologyError, match="windows= does not belong to a join with a table"):
         join(table, dash, windows=ms(1))
-    with pytest.raises(TopologyError, match="key= does not belong to a join with a table"):
-        join(table, dash, key=lambda k, _v: k)
+    with pytest.raises(TopologyError, match="key_selector= does not belong to a join with a table"):
+        join(table, dash, key_selector=lambda k, _v: k)
 
 
 RECORDS = st.lists(

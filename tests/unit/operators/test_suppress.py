@@ -39,7 +39,7 @@ def ms(count: int) -> timedelta:
 def suppressing(suppressed: Suppressed) -> TopologyTestDriver:
     """The updates of a table, suppressed."""
     builder = StreamsBuilder()
-    table = builder.table("in", Consumed(STRING, LONG), Materialized("table", caching=False))
+    table = builder.table("in", Consumed(STRING, LONG), Materialized(name="table", caching=False))
     table.suppress(suppressed).to_stream().to("out", Produced(STRING, LONG))
     return TopologyTestDriver(builder.build())
 
@@ -56,7 +56,7 @@ def final(windows: Any, rows: list[tuple[str, int]], *, caching: bool = False) -
     """Final counts under the text of their windows."""
     builder = StreamsBuilder()
     grouped = builder.stream("in", Consumed(STRING, STRING)).group_by_key()
-    counts = grouped.windowed_by(windows).count(Materialized("counts", STRING, caching=caching))
+    counts = grouped.windowed_by(windows).count(Materialized(STRING, name="counts", caching=caching))
     last = counts.suppress(Suppressed.until_window_closes(UNBOUNDED)).to_stream()
     last.map(lambda k, v: (str(k), v)).to("out", Produced(STRING, LONG))
     with TopologyTestDriver(builder.build()) as driver:
@@ -157,7 +157,7 @@ def test_sessions_are_forwarded_without_those_that_were_merged_away(caching: boo
 
 def test_a_table_without_windows_has_none_to_wait_for() -> None:
     builder = StreamsBuilder()
-    table = builder.stream("in", Consumed(STRING, STRING)).group_by_key().count(Materialized("counts"))
+    table = builder.stream("in", Consumed(STRING, STRING)).group_by_key().count(Materialized(name="counts"))
     table.suppress(Suppressed.until_window_closes(UNBOUNDED)).to_stream().to("out")
     with pytest.raises(
         TopologyError, match=r"only defined for windowed computations. Got .*KSTREAM-SOURCE-0000000000->"
@@ -197,7 +197,7 @@ def test_a_join_sees_the_suppressed_table_as_it_was_forwarded() -> None:
 def test_what_is_buffered_survives_a_restart(loses_state: bool, logging: bool) -> None:
     config = UNBOUNDED if logging else UNBOUNDED.with_logging_disabled()
     builder = StreamsBuilder()
-    table = builder.table("in", Consumed(STRING, LONG), Materialized("table"))
+    table = builder.table("in", Consumed(STRING, LONG), Materialized(name="table"))
     table.suppress(Suppressed.until_time_limit(ms(10), config)).to_stream().to("out", Produced(STRING, LONG))
     task = Restartable(builder.build())
     task.run(("a", 0, LONG.serialize(1)), ("b", 3, LONG.serialize(2)), ("gone", 1, LONG.serialize(3)))
@@ -217,7 +217,7 @@ def test_the_buffers_changelog_has_the_layout_of_kafka_streams() -> None:
     """The bytes are what Kafka Streams 4.3.1 writes for the same records."""
     builder = StreamsBuilder()
     stream = builder.stream("in", Consumed(STRING, STRING)).group_by_key()
-    counts = stream.windowed_by(SessionWindows.of(ms(10), grace=ms(5))).count(Materialized("counts", STRING))
+    counts = stream.windowed_by(SessionWindows.of(ms(10), grace=ms(5))).count(Materialized(STRING, name="counts"))
     counts.suppress(Suppressed.until_window_closes(UNBOUNDED).with_name("last")).to_stream().to("out")
     with TopologyTestDriver(builder.build()) as driver:
         topic = driver.input_topic("in", STRING, STRING)
@@ -246,7 +246,7 @@ def test_the_buffers_changelog_has_the_layout_of_kafka_streams() -> None:
 
 def test_a_suppressed_table_can_be_suppressed_again() -> None:
     builder = StreamsBuilder()
-    table = builder.table("in", Consumed(STRING, LONG), Materialized("table"))
+    table = builder.table("in", Consumed(STRING, LONG), Materialized(name="table"))
     twice = table.suppress(Suppressed.until_time_limit(ms(2), UNBOUNDED)).suppress(
         Suppressed.until_time_limit(ms(0), BufferConfig.max_bytes(10).with_no_bound())
     )

@@ -139,7 +139,7 @@ def test_a_join_follows_both_tables_and_tells_what_it_replaced(kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", EXPECTED)
-@pytest.mark.parametrize("materialized", [None, Materialized("joined", INTEGER, STRING, caching=False)])
+@pytest.mark.parametrize("materialized", [None, Materialized(INTEGER, STRING, name="joined", caching=False)])
 def test_a_join_sends_no_old_values_where_nobody_asks(kind: str, materialized: Materialized[int, str] | None) -> None:
     builder, table = joined(kind, materialized)
     without_old = [[(k, Change(change.new, None), t) for k, change, t in rows] for rows in EXPECTED[kind]]

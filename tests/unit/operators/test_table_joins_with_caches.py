@@ -58,7 +58,7 @@ def three_the_other_way(tables: Tables) -> KTable[str, str]:
 
 
 def stored(tables: Tables) -> KTable[str, str]:
-    return tables["a"].join(tables["b"], lambda one, other: one + other, Materialized("joined", STRING, STRING))
+    return tables["a"].join(tables["b"], lambda one, other: one + other, Materialized(STRING, STRING, name="joined"))
 
 
 class Sent(list[tuple[Any, ...]]):
@@ -94,12 +94,12 @@ def parts(build: Callable[[Tables], KTable[str, str]], *, cached: bool) -> tuple
     """The part of a topology that joins tables, and the one that counts how many keys have each result."""
     builder = StreamsBuilder()
     tables: Tables = {
-        topic: builder.table(topic, Consumed(STRING, STRING), Materialized(f"store-{topic}", caching=cached))
+        topic: builder.table(topic, Consumed(STRING, STRING), Materialized(name=f"store-{topic}", caching=cached))
         for topic in TOPICS
     }
     joined = build(tables)
     joined.to_stream().to("out", Produced(STRING, STRING))
-    counts = joined.group_by(lambda key, value: (value, key), Grouped(STRING, STRING, "by-result")).count()
+    counts = joined.group_by(lambda key, value: (value, key), Grouped(STRING, STRING, name="by-result")).count()
     counts.to_stream().to("counts", Produced(STRING, LONG))
     subs = {each.id: each for each in builder.build().sub_topologies()}
     below = next(each for each in subs.values() if each.repartition_topics.issuperset(each.source_topics))

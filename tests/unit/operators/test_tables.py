@@ -85,7 +85,7 @@ def even(_key: str, value: int) -> bool:
 ROWS: Rows = [("A", 1, 10), ("B", 2, 5), ("C", 3, 8), ("D", 4, 14), ("A", None, 18), ("B", None, 15)]
 
 
-@pytest.mark.parametrize("materialized", [None, Materialized("store2"), Materialized()])
+@pytest.mark.parametrize("materialized", [None, Materialized(name="store2"), Materialized()])
 def test_a_row_that_does_not_pass_a_filter_is_a_deletion(materialized: Materialized[str, int] | None) -> None:
     builder = StreamsBuilder()
     table = builder.table("in", NUMBERS)
@@ -150,8 +150,8 @@ def changes_of_filter(
     ("source", "result", "forced", "table_sends"),
     [
         (None, None, True, True),
-        (None, Materialized("store2", caching=False), True, False),
-        (Materialized("store2", caching=False), None, False, True),
+        (None, Materialized(name="store2", caching=False), True, False),
+        (Materialized(name="store2", caching=False), None, False, True),
     ],
 )
 def test_a_filter_that_sends_old_values_forwards_no_deletion_of_what_was_not_there(
@@ -190,7 +190,9 @@ def test_values_without_a_store_are_looked_up_in_the_parent_and_mapped() -> None
 
 def test_mapped_values_are_stored_where_a_name_is_given() -> None:
     builder = StreamsBuilder()
-    table = builder.table("in", STRINGS).map_values(lambda v: int(v) * 2, Materialized("twice", value_serde=INTEGER))
+    table = builder.table("in", STRINGS).map_values(
+        lambda v: int(v) * 2, Materialized(name="twice", value_serde=INTEGER)
+    )
     topology = builder.build()
     (seen,) = captured(topology, table)
     assert list(topology.stores) == ["twice"]
@@ -214,7 +216,7 @@ def aggregated(group: Callable[[str, str], tuple[str | None, str] | None]) -> Ca
             lambda: "0",
             lambda _k, v, aggregate: f"{aggregate}+{v}",
             lambda _k, v, aggregate: f"{aggregate}-{v}",
-            Materialized("topic1-Canonized", value_serde=STRING),
+            Materialized(name="topic1-Canonized", value_serde=STRING),
         ).to_stream().to("out", TEXT)
 
     return build
@@ -254,7 +256,7 @@ def test_an_update_that_changes_its_group_leaves_the_old_group_first() -> None:
     ]
 
 
-@pytest.mark.parametrize("materialized", [None, Materialized("count")])
+@pytest.mark.parametrize("materialized", [None, Materialized(name="count")])
 def test_a_count_of_rows_goes_up_and_down(materialized: Materialized[str, int] | None) -> None:
     def build(builder: StreamsBuilder) -> None:
         counts = builder.table("in", STRINGS).group_by(lambda _k, v: (v, v), GROUPS).count(materialized)
@@ -278,7 +280,7 @@ def test_the_old_value_is_removed_before_the_new_one_is_added() -> None:
             lambda: "",
             lambda _k, v, aggregate: aggregate + v,
             lambda _k, v, aggregate: aggregate.replace(v, ""),
-            Materialized("someStore", value_serde=STRING),
+            Materialized(name="someStore", value_serde=STRING),
         ).to_stream().to("out", TEXT)
 
     given = [("11", "A", 10), ("12", "B", 8), ("11", None, 12), ("12", "C", 6)]
@@ -298,7 +300,7 @@ def test_reducing_a_table_adds_and_subtracts_and_none_deletes_the_group() -> Non
 
 def test_both_sides_of_an_update_within_a_group_travel_in_one_record() -> None:
     builder = StreamsBuilder()
-    builder.table("in", STRINGS).group_by(lambda _k, v: (v[0], v), GROUPS).count(Materialized("counts"))
+    builder.table("in", STRINGS).group_by(lambda _k, v: (v[0], v), GROUPS).count(Materialized(name="counts"))
     with TopologyTestDriver(builder.build(), application_id="app") as driver:
         driver.input_topic("in", STRING, STRING).pipe_key_value_list([("k", "n1"), ("k", "n2"), ("k", "o1")])
         sent = [(r.key, r.value) for r in driver.read_raw("app-counts-repartition")]
@@ -310,7 +312,9 @@ def test_names_and_counters_are_those_of_kafka_streams() -> None:
     table = builder.table("in", STRINGS)
     table.filter(lambda _k, _v: True, Materialized()).map_values(lambda v: v, named=Named("upper"))
     table.group_by(lambda k, v: (k, v), GROUPS).count()
-    table.group_by(lambda k, v: (k, v), Grouped(STRING, STRING, "named")).count(Materialized("c"), named=Named("cnt"))
+    table.group_by(lambda k, v: (k, v), Grouped(STRING, STRING, name="named")).count(
+        Materialized(name="c"), named=Named("cnt")
+    )
     topology = builder.build()
     assert list(topology.nodes) == [
         "KSTREAM-SOURCE-0000000001",
@@ -334,9 +338,9 @@ def test_names_and_counters_are_those_of_kafka_streams() -> None:
 
 def test_aggregations_of_one_named_grouping_share_its_repartition_topic() -> None:
     builder = StreamsBuilder()
-    grouped = builder.table("in", STRINGS).group_by(lambda _k, v: (v, v), Grouped(STRING, STRING, "shared"))
-    grouped.count(Materialized("first"))
-    grouped.count(Materialized("second"))
+    grouped = builder.table("in", STRINGS).group_by(lambda _k, v: (v, v), Grouped(STRING, STRING, name="shared"))
+    grouped.count(Materialized(name="first"))
+    grouped.count(Materialized(name="second"))
     topology = builder.build()
     assert list(topology.repartition_topics) == ["shared-repartition"]
     with TopologyTestDriver(topology) as driver:
@@ -348,7 +352,7 @@ def test_aggregations_of_one_named_grouping_share_its_repartition_topic() -> Non
 def test_a_mapped_none_deletes_and_a_null_key_in_a_repartition_topic_stops() -> None:
     builder = StreamsBuilder()
     table = builder.table("in", STRINGS)
-    table.group_by(lambda k, v: (k, v), GROUPS).count(Materialized("counts"))
+    table.group_by(lambda k, v: (k, v), GROUPS).count(Materialized(name="counts"))
     with TopologyTestDriver(builder.build()) as driver:
         driver.input_topic("in", STRING, STRING).pipe_input("k", "v")
         with pytest.raises(ProcessingError, match="should not be null"):
@@ -369,7 +373,7 @@ class Exclaim:
     def close(self) -> None: ...
 
 
-@pytest.mark.parametrize("materialized", [None, Materialized("queryable", STRING, STRING)])
+@pytest.mark.parametrize("materialized", [None, Materialized(STRING, STRING, name="queryable")])
 def test_a_transformer_makes_values_of_updates_and_deletions(materialized: Materialized[str, str] | None) -> None:
     builder = StreamsBuilder()
     builder.add_state_store(Stores.key_value_store("calls", STRING, LONG))
@@ -423,7 +427,7 @@ UNEVEN: Rows = [("A", "01", 5), ("B", "02", 100), ("C", "03", 0), ("D", "04", 0)
     ("materialized", "expected"),
     [
         (None, [("A", None, 5), ("B", 2, 100), ("C", None, 0), ("D", 4, 0), ("A", None, 10), ("A", 6, 8)]),
-        (Materialized("fred", STRING, STRING), [("B", 2, 100), ("D", 4, 0), ("A", 6, 8)]),
+        (Materialized(STRING, STRING, name="fred"), [("B", 2, 100), ("D", 4, 0), ("A", 6, 8)]),
     ],
 )
 def test_a_filter_of_a_stored_table_tells_no_deletions_of_rows_never_passed(
@@ -469,7 +473,7 @@ class Count:
 
 def test_old_values_of_a_stored_transformation_are_those_that_were_stored() -> None:
     def build(builder: StreamsBuilder) -> None:
-        stored: Materialized[str, int] = Materialized("queryable", STRING, INTEGER)
+        stored: Materialized[str, int] = Materialized(STRING, INTEGER, name="queryable")
         counted = builder.table("in", STRINGS).transform_values(Count, materialized=stored)
         grouped = counted.group_by(lambda k, v: (k, v), Grouped(STRING, INTEGER))
         sums = grouped.reduce(lambda total, v: total + v, lambda total, v: total - v)
@@ -526,8 +530,8 @@ def test_what_replaces_nothing_takes_nothing_out_of_the_table_below(
     table: Callable[[KStream[str, str], Materialized[str, int]], KTable[Any, int]], caching: bool
 ) -> None:
     builder = StreamsBuilder()
-    rows = table(builder.stream("in", STRINGS), Materialized("rows", STRING, LONG, caching=caching))
-    groups = rows.group_by(lambda _k, _n: ("all", "x"), GROUPS).count(Materialized("groups", caching=caching))
+    rows = table(builder.stream("in", STRINGS), Materialized(STRING, LONG, name="rows", caching=caching))
+    groups = rows.group_by(lambda _k, _n: ("all", "x"), GROUPS).count(Materialized(name="groups", caching=caching))
     groups.to_stream().to("out", Produced(STRING, LONG))
     with TopologyTestDriver(builder.build()) as driver:
         driver.input_topic("in", STRING, STRING).pipe_key_value_list([(key, "v") for key in "aabbc"])

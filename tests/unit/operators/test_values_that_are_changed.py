@@ -180,10 +180,10 @@ class Case:
         return self.stream.to_table(self.kept("table"))
 
     def kept(self, name: str = "kept") -> Materialized[str, Any]:
-        return Materialized(name, STRING, self.kind.serde, caching=self.caching)
+        return Materialized(STRING, self.kind.serde, name=name, caching=self.caching)
 
     def versions(self, name: str = "kept") -> Materialized[str, Any]:
-        return Materialized(name, STRING, self.kind.serde, history_retention=HOUR)
+        return Materialized(STRING, self.kind.serde, name=name, history_retention=HOUR)
 
     @property
     def serdes(self) -> Grouped[str, Any]:
@@ -417,7 +417,7 @@ def versions_grouped_again(case: Case) -> Any:
 
 def joined_with_a_global_table(case: Case) -> Any:
     table = case.builder.global_table("all", Consumed(STRING, case.kind.serde), case.kept("everywhere"))
-    return case.stream.join(table, case.kind.joined, key=lambda key, _row: key)
+    return case.stream.join(table, case.kind.joined, key_selector=lambda key, _row: key)
 
 
 class Filling(Processor[str, Any]):

@@ -42,7 +42,7 @@ MS = timedelta(milliseconds=1)
 
 
 def versioned(name: str = "versioned") -> Materialized[Any, Any]:
-    return Materialized(name, history_retention=HISTORY)
+    return Materialized(name=name, history_retention=HISTORY)
 
 
 def by_value(_key: str, value: str) -> tuple[str, str]:
@@ -145,7 +145,7 @@ class GraceCase:
     def __init__(self, grace: timedelta, kind: str = "join") -> None:
         builder = StreamsBuilder()
         table = builder.table("table", ROWS, versioned("V-grace"))
-        joined: Joined[int, str, str] = Joined(INTEGER, STRING, "Grace", grace)
+        joined: Joined[int, str, str] = Joined(INTEGER, STRING, grace, name="Grace")
         stream = getattr(builder.stream("stream", ROWS), kind)(table, lambda a, b: f"{a}+{b}", joined=joined)
         stream.to("out", Produced(INTEGER, STRING))
         self.topology = builder.build()
@@ -215,7 +215,7 @@ def test_records_that_wait_survive_a_restart() -> None:
     ("materialized", "grace", "message"),
     [
         (None, 1 * MS, "must be versioned"),
-        (Materialized("plain"), 1 * MS, "must be versioned"),
+        (Materialized(name="plain"), 1 * MS, "must be versioned"),
         (versioned(), HISTORY + 1 * MS, "must be at least grace period"),
     ],
 )
@@ -230,7 +230,7 @@ def test_a_grace_period_needs_a_history_that_is_as_long(
 
 
 def kept(builder: StreamsBuilder, name: str = "kept") -> KTable[str, str]:
-    return builder.table(name, STRINGS, Materialized(name, STRING, STRING, history_retention=HISTORY))
+    return builder.table(name, STRINGS, Materialized(STRING, STRING, name=name, history_retention=HISTORY))
 
 
 def grouped(builder: StreamsBuilder) -> KGroupedTable[str, str]:
@@ -242,14 +242,14 @@ def by_foreign_key(builder: StreamsBuilder, materialized: Materialized[str, str]
     return kept(builder).join(other, max, materialized, foreign_key_extractor=lambda value: value)
 
 
-TEXTS: Materialized[Any, Any] = Materialized(None, STRING, STRING)
-WITH_HISTORY: Materialized[Any, Any] = Materialized("result", STRING, STRING, history_retention=HISTORY)
-COUNTS_WITH_HISTORY: Materialized[Any, Any] = Materialized("result", STRING, LONG, history_retention=HISTORY)
+TEXTS: Materialized[Any, Any] = Materialized(STRING, STRING)
+WITH_HISTORY: Materialized[Any, Any] = Materialized(STRING, STRING, name="result", history_retention=HISTORY)
+COUNTS_WITH_HISTORY: Materialized[Any, Any] = Materialized(STRING, LONG, name="result", history_retention=HISTORY)
 TABLES: dict[str, tuple[Callable[[StreamsBuilder], KTable[str, Any]], bool]] = {
     "source": (kept, True),
     "filter": (lambda b: kept(b).filter(lambda _k, _v: True), True),
     "map_values": (lambda b: kept(b).map_values(str.upper), True),
-    "map_values, stored": (lambda b: kept(b).map_values(str.upper, Materialized("result", STRING, STRING)), False),
+    "map_values, stored": (lambda b: kept(b).map_values(str.upper, Materialized(STRING, STRING, name="result")), False),
     "map_values, with history": (lambda b: kept(b).map_values(str.upper, WITH_HISTORY), True),
     "count": (lambda b: grouped(b).count(), False),
     "count, with history": (lambda b: grouped(b).count(COUNTS_WITH_HISTORY), True),
@@ -286,7 +286,7 @@ def test_global_tables_cannot_be_versioned() -> None:
 
 def test_an_aggregate_can_be_kept_with_its_history() -> None:
     builder = StreamsBuilder()
-    total: Materialized[str, int] = Materialized("total", STRING, LONG, history_retention=HISTORY)
+    total: Materialized[str, int] = Materialized(STRING, LONG, name="total", history_retention=HISTORY)
     builder.stream("in", STRINGS).group_by_key().count(total).to_stream().to("out", Produced(STRING, LONG))
     with TopologyTestDriver(builder.build()) as driver:
         for timestamp in (10, 30, 20):
@@ -307,7 +307,7 @@ def test_buffered_records_have_kafka_streams_bytes() -> None:
     assert buffered_key_of(buffer_key(60000, b"A", 7)) == b"A"
 
 
-UNNAMED: Materialized[Any, Any] = Materialized(None, STRING, STRING)
+UNNAMED: Materialized[Any, Any] = Materialized(STRING, STRING)
 
 
 @pytest.mark.parametrize(

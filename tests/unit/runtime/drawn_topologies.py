@@ -69,7 +69,7 @@ LOWER = Serde("lower", str.encode, lambda data: data.decode().lower())
 """Keys that may be written in several ways."""
 LIST = JSON(list[str])
 BY_LIST = Grouped(LIST, STRING)
-TEXT_VALUES: Materialized[Any, Any] = Materialized(None, None, STRING)
+TEXT_VALUES: Materialized[Any, Any] = Materialized(None, STRING)
 
 
 @dataclass
@@ -122,9 +122,9 @@ class Drawing:
         if options.pop("is_plain", False) and self.chance(0.1):
             options["max_entries"] = 2
         return Materialized(
-            self.name("store") if self.chance(0.5) else None,
             options.pop("key_serde", STRING),
             serde,
+            name=self.name("store") if self.chance(0.5) else None,
             caching=self.chance(0.7),
             logging=self.chance(0.8),
             **options,
@@ -148,7 +148,7 @@ class Drawing:
 
     def maybe_stored(self) -> Materialized[Any, Any]:
         """Options of a table that needs no store: most have none."""
-        return self.stored() if self.chance(0.5) else Materialized(None, STRING, STRING)
+        return self.stored() if self.chance(0.5) else Materialized(STRING, STRING)
 
     def as_texts(self, table: KTable[Any, Any]) -> KTable[Any, Any]:
         """A table of texts, computed or stored."""
@@ -173,9 +173,9 @@ class Drawing:
             self.add_table(self.builder.table(topic, consumed, self.stored(is_plain=True)))
         elif kind == "versioned":
             kept: Materialized[str, str] = Materialized(
-                self.name("versions"),
                 STRING,
                 STRING,
+                name=self.name("versions"),
                 history_retention=ms(self.pick(50, 1000)),
                 logging=self.chance(0.8),
             )
@@ -220,9 +220,9 @@ class Drawing:
         seen, fail = self.seen, self.failing
         self.streams.append(self.stream().peek(lambda k, v: seen.append(f"{k} {fail(v)}")))
 
-    def for_each(self) -> None:
+    def foreach(self) -> None:
         seen = self.seen
-        self.stream().for_each(lambda k, v: seen.append(f"each {k} {v}"))
+        self.stream().foreach(lambda k, v: seen.append(f"each {k} {v}"))
 
     def print(self) -> None:
         self.stream().print(Printed(self.files / self.name("printed"), self.name("label")))
@@ -282,8 +282,8 @@ class Drawing:
 
     def grouped(self) -> Any:
         if self.chance(0.5):
-            return self.stream().group_by_key(Grouped(STRING, STRING, self.name("by-key")))
-        return self.stream().group_by(lambda k, v: v[:1] if v else k, Grouped(STRING, STRING, self.name("by")))
+            return self.stream().group_by_key(Grouped(STRING, STRING, name=self.name("by-key")))
+        return self.stream().group_by(lambda k, v: v[:1] if v else k, Grouped(STRING, STRING, name=self.name("by")))
 
     def count(self) -> None:
         self.add_table(self.as_texts(self.grouped().count(self.stored(LONG, is_plain=True))))
@@ -307,7 +307,7 @@ class Drawing:
         self.streams.append(counts.to_stream(lambda key, _v: flat(key)).map_values(lambda v: v and str(v)))
 
     def aggregate_versions(self) -> None:
-        kept = Materialized(self.name("versions"), STRING, LONG, history_retention=ms(100))
+        kept = Materialized(STRING, LONG, name=self.name("versions"), history_retention=ms(100))
         self.add_table(self.as_texts(self.grouped().count(kept)))
 
     def windows_of(self) -> Any:
@@ -492,7 +492,7 @@ class Drawing:
 
 STEPS = [
     *("filter", "filter_not", "map", "map_values", "select_key", "flat_map", "flat_map_values"),
-    *["peek", "for_each", "print", "merge", "split", "repartition", "to", "to_table", "process"],
+    *["peek", "foreach", "print", "merge", "split", "repartition", "to", "to_table", "process"],
     *[
         "process_with_store",
         "process_with_windows",

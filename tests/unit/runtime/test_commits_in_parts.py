@@ -25,9 +25,9 @@ KEYS = 2_000
 @pytest.mark.parametrize(
     ("materialized", "is_in_parts"),
     [
-        (Materialized("store"), True),
-        (Materialized("store", logging=False), False),
-        (Materialized("store", history_retention=timedelta(days=1)), False),
+        (Materialized(name="store"), True),
+        (Materialized(name="store", logging=False), False),
+        (Materialized(name="store", history_retention=timedelta(days=1)), False),
     ],
     ids=["logged", "not logged", "versioned"],
 )

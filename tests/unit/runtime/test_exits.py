@@ -65,12 +65,12 @@ class Punctuating(Processor[str, str]):
 
 
 def counted(stream: Any) -> Any:
-    stored = Materialized("last", STRING, WRITING, caching=False)
+    stored = Materialized(STRING, WRITING, name="last", caching=False)
     return stream.group_by_key(Grouped(STRING, STRING)).reduce(lambda _old, new: new, stored).to_stream()
 
 
 def cached(stream: Any) -> Any:
-    table = stream.group_by_key(Grouped(STRING, STRING)).reduce(lambda _old, new: new, Materialized("last"))
+    table = stream.group_by_key(Grouped(STRING, STRING)).reduce(lambda _old, new: new, Materialized(name="last"))
     return table.to_stream().map_values(leave)
 
 

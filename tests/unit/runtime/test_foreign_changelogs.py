@@ -36,12 +36,12 @@ def builders() -> dict[str, Any]:
     builder = StreamsBuilder()
     words = builder.stream("in", Consumed(STRING, STRING))
     grouped = words.group_by_key(Grouped(STRING, STRING))
-    grouped.count(Materialized("rows"))
+    grouped.count(Materialized(name="rows"))
     window = TimeWindows.of(timedelta(seconds=5), grace=timedelta(seconds=1))
-    grouped.windowed_by(window).count(Materialized("windows")).suppress(
+    grouped.windowed_by(window).count(Materialized(name="windows")).suppress(
         Suppressed.until_window_closes(BufferConfig.unbounded())
     )
-    grouped.windowed_by(SessionWindows.of(timedelta(seconds=1))).count(Materialized("sessions"))
+    grouped.windowed_by(SessionWindows.of(timedelta(seconds=1))).count(Materialized(name="sessions"))
     others = builder.stream("other", Consumed(STRING, STRING))
     joins = JoinWindows.of(timedelta(seconds=1), grace=timedelta(0))
     words.outer_join(others, lambda a, b: f"{a}{b}", joins, joined=StreamJoined(STRING, STRING, STRING))

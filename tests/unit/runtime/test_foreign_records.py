@@ -98,7 +98,7 @@ class Topics:
 
 def repartitioning() -> Topology:
     builder = StreamsBuilder()
-    stream = builder.stream("in", ANY).repartition(Repartitioned(BYTES, BYTES, "own"))
+    stream = builder.stream("in", ANY).repartition(Repartitioned(BYTES, BYTES, name="own"))
     stream.to("out", Produced(BYTES, BYTES))
     return builder.build()
 
@@ -214,13 +214,13 @@ def many() -> Topology:
         "joined", Produced(STRING, STRING)
     )
     by_value = left.group_by(lambda k, v: (v, k), Grouped(STRING, STRING))
-    by_value.reduce(lambda a, b: a + b, lambda a, _b: a, Materialized("reduced", STRING, STRING))
+    by_value.reduce(lambda a, b: a + b, lambda a, _b: a, Materialized(STRING, STRING, name="reduced"))
     stream = builder.stream("in", texts).select_key(lambda _k, v: v)
-    grouped = stream.group_by_key(Grouped(STRING, STRING, "grouped"))
+    grouped = stream.group_by_key(Grouped(STRING, STRING, name="grouped"))
     second = timedelta(seconds=1)
-    counts = grouped.windowed_by(TimeWindows.of(second)).count(Materialized("windows", STRING))
+    counts = grouped.windowed_by(TimeWindows.of(second)).count(Materialized(STRING, name="windows"))
     counts.suppress(Suppressed.until_window_closes(BufferConfig.unbounded()).with_name("final"))
-    grouped.windowed_by(SessionWindows.of(second)).count(Materialized("sessions", STRING))
+    grouped.windowed_by(SessionWindows.of(second)).count(Materialized(STRING, name="sessions"))
     joined = StreamJoined(STRING, STRING, STRING, name="pairs")
     stream.outer_join(builder.stream("others", texts), lambda a, b: f"{a}{b}", JoinWindows.of(second), joined=joined)
     return builder.build()

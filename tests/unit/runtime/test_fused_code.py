@@ -133,8 +133,8 @@ def test_the_code_of_a_topology_is_told_with_what_was_not_fused_and_why() -> Non
     stream.to(lambda key, _value, _context: key, STRINGS)
     windowed_by = TimeWindows.of_size_with_no_grace(timedelta(minutes=1))
     grouped = stream.group_by_key(Grouped(STRING, STRING))
-    grouped.windowed_by(windowed_by).count(Materialized("windows"))
-    grouped.count(Materialized("counts", STRING, LONG, caching=False))
+    grouped.windowed_by(windowed_by).count(Materialized(name="windows"))
+    grouped.count(Materialized(STRING, LONG, name="counts", caching=False))
     (code,) = fused_code(builder.build())
     (loop,) = [text for name, text in code.functions.items() if name.startswith("KSTREAM-SOURCE")]
     assert "for done in range(count):" in loop

@@ -120,10 +120,12 @@ def deep(stream: KStream[str, str]) -> None:
 
 def stateful(stream: KStream[str, str]) -> None:
     stream.map_values(lambda value: value and value[:1]).process(Tick).to("out", STRINGS)
-    counts = stream.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts = stream.group_by_key(Grouped(STRING, STRING)).count(Materialized(name="counts"))
     counts.to_stream().map_values(str).to("out", STRINGS)
     windows = TimeWindows.of_size_and_grace(timedelta(milliseconds=20), timedelta(milliseconds=30))
-    longest = stream.group_by_key(Grouped(STRING, STRING)).windowed_by(windows).reduce(max, Materialized("longest"))
+    longest = (
+        stream.group_by_key(Grouped(STRING, STRING)).windowed_by(windows).reduce(max, Materialized(name="longest"))
+    )
     longest.to_stream(lambda windowed, _value: f"{windowed.key}@{windowed.window.start}").to("out", STRINGS)
 
 
@@ -131,14 +133,14 @@ def with_caches(stream: KStream[str, str]) -> None:
     """Aggregates that are changed in place and deleted; windows that overlap, expire, and are searched by a processor."""
     stream.filter(lambda _key, value: value == "b").to("swapped", Produced(SWAPPED, STRING))
     grouped = stream.group_by_key(Grouped(STRING, STRING))
-    lists = grouped.aggregate(list, appended, Materialized("lists", STRING, JSON(list[str])))
+    lists = grouped.aggregate(list, appended, Materialized(STRING, JSON(list[str]), name="lists"))
     lists.to_stream().to("lists", Produced(STRING, JSON(list[str])))
     size, grace = timedelta(milliseconds=20), timedelta(milliseconds=30)
     hopping = grouped.windowed_by(TimeWindows.of_size_and_grace(size, grace).advance_by(timedelta(milliseconds=7)))
-    kept = Materialized("windows", STRING, JSON(list[str]), retention=timedelta(milliseconds=50))
+    kept = Materialized(STRING, JSON(list[str]), name="windows", retention=timedelta(milliseconds=50))
     hopping.aggregate(list, appended, kept).to_stream().to("out", Produced(windowed(STRING), JSON(list[str])))
     tumbling = grouped.windowed_by(TimeWindows.of_size_with_no_grace(size))
-    tumbling.count(Materialized("counts")).to_stream().to("counts", Produced(windowed(STRING), LONG))
+    tumbling.count(Materialized(name="counts")).to_stream().to("counts", Produced(windowed(STRING), LONG))
     stream.process(Search, "counts", "windows").to("found", STRINGS)
 
 
@@ -157,7 +159,7 @@ class Search(Processor[str, str]):
 
 def look_ups(stream: KStream[str, str]) -> None:
     """Joins with a table, below each other, with keys and without, of records with and without values."""
-    words = stream.filter(lambda _key, value: value != "b").to_table(Materialized("words", STRING, STRING))
+    words = stream.filter(lambda _key, value: value != "b").to_table(Materialized(STRING, STRING, name="words"))
     both = stream.join(words, lambda value, word: f"{value} {word}")
     both.to("out", STRINGS)
     left = both.left_join(words, lambda key, value, word: f"{key} {value} {word}").filter(
@@ -170,39 +172,39 @@ def look_ups(stream: KStream[str, str]) -> None:
 
 def without_caches(stream: KStream[str, str]) -> None:
     grouped = stream.group_by_key(Grouped(STRING, STRING))
-    counts = grouped.count(Materialized("counts", caching=False))
+    counts = grouped.count(Materialized(name="counts", caching=False))
     counts.to_stream().to("counts", Produced(STRING, LONG))
-    lists = Materialized("lists", STRING, JSON(list[str]), caching=False, logging=False)
+    lists = Materialized(STRING, JSON(list[str]), name="lists", caching=False, logging=False)
     seen = grouped.aggregate(list, appended, lists)
     seen.to_stream().to("lists", Produced(STRING, JSON(list[str])))
     counts.join(seen, lambda count, words: f"{count} {words}").to_stream().to("out", STRINGS)
-    grouped.reduce(higher, Materialized("longest", caching=False)).to_stream().to("out", STRINGS)
+    grouped.reduce(higher, Materialized(name="longest", caching=False)).to_stream().to("out", STRINGS)
 
 
 def old_values(stream: KStream[str, str]) -> None:
     """Two tables without caches that tell what an update replaced, to those who take it out of its group."""
     grouped = stream.group_by_key(Grouped(STRING, STRING))
-    lists = Materialized("lists", STRING, JSON(list[str]), caching=False)
-    by_words = Grouped(STRING, STRING, "by-words")
+    lists = Materialized(STRING, JSON(list[str]), name="lists", caching=False)
+    by_words = Grouped(STRING, STRING, name="by-words")
     grouped.aggregate(list, appended, lists).group_by(lambda key, words: (str(words), key), by_words).count()
     windows = TimeWindows.of_size_and_grace(timedelta(milliseconds=20), timedelta(milliseconds=30))
-    counts = grouped.windowed_by(windows).count(Materialized("counts", caching=False))
-    counts.group_by(lambda key, count: (str(count), str(key)), Grouped(STRING, STRING, "by-count")).count()
+    counts = grouped.windowed_by(windows).count(Materialized(name="counts", caching=False))
+    counts.group_by(lambda key, count: (str(count), str(key)), Grouped(STRING, STRING, name="by-count")).count()
 
 
 def windows_without_caches(stream: KStream[str, str]) -> None:
     size, grace = timedelta(milliseconds=20), timedelta(milliseconds=30)
     grouped = stream.group_by_key(Grouped(STRING, STRING))
     tumbling = grouped.windowed_by(TimeWindows.of_size_and_grace(size, grace))
-    counts = tumbling.count(Materialized("counts", caching=False))
+    counts = tumbling.count(Materialized(name="counts", caching=False))
     counts.to_stream().to("counts", Produced(windowed(STRING), LONG))
     hopping = grouped.windowed_by(TimeWindows.of_size_with_no_grace(size).advance_by(timedelta(milliseconds=7)))
-    lists = Materialized("lists", STRING, JSON(list[str]), caching=False, logging=False)
+    lists = Materialized(STRING, JSON(list[str]), name="lists", caching=False, logging=False)
     hopping.aggregate(list, appended, lists).to_stream().to("lists", Produced(windowed(STRING), JSON(list[str])))
     final = tumbling.emit_strategy(EmitStrategy.on_window_close())
-    last = final.aggregate(list, appended, Materialized("last", STRING, JSON(list[str]), caching=False))
+    last = final.aggregate(list, appended, Materialized(STRING, JSON(list[str]), name="last", caching=False))
     last.to_stream().to("last", Produced(windowed(STRING), JSON(list[str])))
-    longest = tumbling.reduce(higher, Materialized("longest", caching=False))
+    longest = tumbling.reduce(higher, Materialized(name="longest", caching=False))
     longest.join(counts, lambda word, count: f"{word} {count}").to_stream().to(
         "out", Produced(windowed(STRING), STRING)
     )
@@ -223,9 +225,9 @@ def cogrouped(stream: KStream[str, str]) -> None:
     """Two aggregations into one store, with and without windows."""
     words, others = stream.group_by_key(), stream.filter(lambda _key, value: len(value) < 3).group_by_key()
     both = words.cogroup(lambda _key, value, text: text + value).cogroup(others, lambda _key, _value, text: text + "-")
-    both.aggregate(str, Materialized("texts", STRING, STRING)).to_stream().to("out", Produced(STRING, STRING))
+    both.aggregate(str, Materialized(STRING, STRING, name="texts")).to_stream().to("out", Produced(STRING, STRING))
     windows = TimeWindows.of_size_and_grace(timedelta(milliseconds=20), timedelta(milliseconds=30))
-    texts = both.windowed_by(windows).aggregate(str, Materialized("windows", STRING, STRING))
+    texts = both.windowed_by(windows).aggregate(str, Materialized(STRING, STRING, name="windows"))
     texts.to_stream().to("out", Produced(windowed(STRING), STRING))
 
 
@@ -236,13 +238,13 @@ def unwritable(stream: KStream[str, str]) -> None:
 def unwritable_keys(stream: KStream[str, str]) -> None:
     """Windowed keys of which some cannot be written, out of a cache."""
     windows = TimeWindows.of_size_with_no_grace(timedelta(milliseconds=20))
-    counts = stream.group_by_key(Grouped(STRING, STRING)).windowed_by(windows).count(Materialized("counts"))
+    counts = stream.group_by_key(Grouped(STRING, STRING)).windowed_by(windows).count(Materialized(name="counts"))
     counts.to_stream().to("counts", Produced(windowed(CHOOSY), LONG))
 
 
 def unwritable_windows(stream: KStream[str, str]) -> None:
     windows = TimeWindows.of_size_with_no_grace(timedelta(milliseconds=20))
-    longest: Materialized[str, str] = Materialized("longest", caching=False)
+    longest: Materialized[str, str] = Materialized(name="longest", caching=False)
     reduced = stream.group_by_key(Grouped(STRING, STRING)).windowed_by(windows).reduce(higher, longest)
     named = reduced.to_stream().map(
         lambda key, value: (Windowed(cast("str", 0), key.window) if value == "five" else key, value)
@@ -262,7 +264,9 @@ def exiting(stream: KStream[str, str]) -> None:
 
     written = Serde("leaving", lambda value: leaving(value).encode(), bytes.decode)
     reduced = stream.filter(lambda _key, value: leaving(value or "") != "a").group_by_key(Grouped(STRING, STRING))
-    reduced.reduce(higher, Materialized("longest", STRING, written)).to_stream().to("out", Produced(STRING, written))
+    reduced.reduce(higher, Materialized(STRING, written, name="longest")).to_stream().to(
+        "out", Produced(STRING, written)
+    )
     stream.to("as-they-are", Produced(STRING, written))
 
 
@@ -400,13 +404,15 @@ def test_a_fused_task_does_what_record_by_record_does(
 
 
 def counted(stream: KStream[str, str]) -> None:
-    stream.group_by(lambda _key, value: value, Grouped(STRING, STRING, "by-word")).count(Materialized("counts"))
+    stream.group_by(lambda _key, value: value, Grouped(STRING, STRING, name="by-word")).count(
+        Materialized(name="counts")
+    )
 
 
 def counted_in_windows(stream: KStream[str, str]) -> None:
-    grouped = stream.group_by(lambda _key, value: value, Grouped(STRING, STRING, "by-word"))
+    grouped = stream.group_by(lambda _key, value: value, Grouped(STRING, STRING, name="by-word"))
     windows = TimeWindows.of_size_and_grace(timedelta(milliseconds=20), timedelta(milliseconds=30))
-    counts = grouped.windowed_by(windows).count(Materialized("counts", retention=timedelta(milliseconds=60)))
+    counts = grouped.windowed_by(windows).count(Materialized(name="counts", retention=timedelta(milliseconds=60)))
     counts.to_stream().to("out", Produced(windowed(STRING), LONG))
 
 
@@ -440,7 +446,9 @@ def test_counting_below_a_repartition_topic_reads_no_value_and_each_key_once() -
     noticed = Serde("noticed", str.encode, reading, immutable_types=frozenset({str}))
     builder = StreamsBuilder()
     words = builder.stream("in", Consumed(STRING, STRING))
-    words.group_by(lambda _key, value: value, Grouped(noticed, noticed, "by-word")).count(Materialized("counts"))
+    words.group_by(lambda _key, value: value, Grouped(noticed, noticed, name="by-word")).count(
+        Materialized(name="counts")
+    )
     with TopologyTestDriver(builder.build()) as driver:
         topic = driver.input_topic("in", STRING, STRING)
         for value in ("a", "b", "a", "a"):
@@ -455,7 +463,7 @@ def test_what_counts_as_one_key_is_what_the_serdes_read_not_the_bytes_of_the_inp
     lower, swapped = (
         builder.stream(topic, Consumed(serde, STRING)) for topic, serde in (("lower", LOWER), ("swapped", SWAPPED))
     )
-    counts = lower.merge(swapped).group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts = lower.merge(swapped).group_by_key(Grouped(STRING, STRING)).count(Materialized(name="counts"))
     counts.to_stream().to("counts", Produced(STRING, LONG))
     with TopologyTestDriver(builder.build()) as driver:
         for topic, key in (("lower", b"a"), ("lower", b"A"), ("swapped", b"a"), ("swapped", b"a"), ("lower", b"b")):
@@ -467,8 +475,8 @@ def test_a_loop_and_readers_of_its_store_agree_after_clean_values_were_forgotten
     builder = StreamsBuilder()
     size = TimeWindows.of_size_with_no_grace(timedelta(minutes=1))
     grouped = builder.stream("in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
-    grouped.count(Materialized("counts"))
-    grouped.windowed_by(size).count(Materialized("windows"))
+    grouped.count(Materialized(name="counts"))
+    grouped.windowed_by(size).count(Materialized(name="windows"))
     sub, *_ = builder.build().sub_topologies()
     tp = TopicPartition("in", 0)
     task = started(TaskSpec(TaskId(0, 0), sub, "app", (tp,)), Sent(), MemoryBackend())
@@ -490,10 +498,12 @@ def test_a_cache_forwards_in_the_order_of_last_updates(fused: bool) -> None:
     raw = [RawRecord(key, b"x", time, time) for key, time in ((b"a", 0), (b"b", 50), (b"a", 100))]
 
     def in_windows(stream: KStream[str, str]) -> None:
-        counts = stream.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+        counts = stream.group_by_key(Grouped(STRING, STRING)).count(Materialized(name="counts"))
         windows = TimeWindows.of_size_with_no_grace(timedelta(milliseconds=10))
         below = counts.to_stream().group_by_key(Grouped(STRING, LONG)).windowed_by(windows)
-        below.reduce(max, Materialized("last", STRING, LONG)).to_stream().to("out", Produced(windowed(STRING), LONG))
+        below.reduce(max, Materialized(STRING, LONG, name="last")).to_stream().to(
+            "out", Produced(windowed(STRING), LONG)
+        )
 
     run = Given({"in": raw}, limit=30, batch=40, restarts=False, extractor=False, skips=False)
     sent, *_, dropped, _, _ = outcome(in_windows, run, fused=fused)
@@ -534,7 +544,7 @@ class Joining:
 
 def test_a_row_is_looked_up_by_the_key_as_read_not_by_the_inputs_bytes() -> None:
     builder = StreamsBuilder()
-    rows = builder.table("rows", Consumed(STRING, STRING), Materialized("table"))
+    rows = builder.table("rows", Consumed(STRING, STRING), Materialized(name="table"))
     for topic, serde in (("exact", STRING), ("lower", LOWER), ("swapped", SWAPPED)):
         stream = builder.stream(topic, Consumed(serde, STRING))
         stream.join(rows, lambda value, row: f"{value} {row}").to("out", STRINGS)
@@ -566,7 +576,7 @@ def test_a_join_sees_each_update_of_a_row_that_it_has_read_before(*, is_aggregat
     if is_aggregated:
         table = builder.stream("rows", consumed).group_by_key(Grouped(STRING, STRING)).reduce(lambda _old, new: new)
     else:
-        table = builder.table("rows", consumed, Materialized("table"))
+        table = builder.table("rows", consumed, Materialized(name="table"))
     stream = builder.stream("in", consumed)
     stream.join(table, lambda _value, row: f"inner {row}").to("out", STRINGS)
     left = builder.stream("other", consumed)

@@ -213,7 +213,7 @@ def counting() -> Topology:
 
     builder = StreamsBuilder()
     grouped = builder.stream("in", STRINGS).group_by_key(Grouped(STRING, STRING))
-    grouped.count(Materialized("counts")).to_stream().map_values(no_two).to("out", Produced(STRING, LONG))
+    grouped.count(Materialized(name="counts")).to_stream().map_values(no_two).to("out", Produced(STRING, LONG))
     return builder.build()
 
 
@@ -252,7 +252,7 @@ def test_an_undecodable_record_stops_the_task_if_the_handler_says_so() -> None:
 
 def test_an_undecodable_record_of_a_global_table_sends_no_letter() -> None:
     builder = StreamsBuilder()
-    builder.global_table("in", Consumed(STRING, JSON), Materialized("rows"))
+    builder.global_table("in", Consumed(STRING, JSON), Materialized(name="rows"))
     settings = {"deserialization_exception_handler": "continue", "errors_dead_letter_queue_topic_name": "letters"}
     driver = run(builder.build(), b"{", b"1", **settings)
     assert driver.dropped() == {"undecodable": 1}
@@ -376,7 +376,7 @@ IN_0 = TopicPartition("in", 0)
 def test_a_change_that_the_client_refuses_to_log_says_which_records_it_may_be_of() -> None:
     topics, builder = Refusing(), StreamsBuilder()
     topics.refused = "app-kept-changelog"
-    builder.stream("in", Consumed(STRING, STRING)).group_by_key().count(Materialized("kept"))
+    builder.stream("in", Consumed(STRING, STRING)).group_by_key().count(Materialized(name="kept"))
     (sub,) = builder.build().sub_topologies()
     task = Task(TaskSpec(TaskId(0, 0), sub, "app", (IN_0,)), Ports(topics, MemoryBackend(), MockClock()))
     task.start({IN_0: (5, "")})
@@ -543,10 +543,10 @@ class _QuittingLater(Processor[Any, Any]):
     [
         lambda b: b.stream("in", STRINGS).map_values(_quit),
         lambda b: b.stream("in", STRINGS).filter(_quit),
-        lambda b: b.stream("in", STRINGS).for_each(_quit),
+        lambda b: b.stream("in", STRINGS).foreach(_quit),
         lambda b: b.stream("in", STRINGS).select_key(_quit).to("out", TO_STRINGS),
-        lambda b: b.stream("in", STRINGS).group_by_key().aggregate(_quit, _quit, Materialized("s", STRING, STRING)),
-        lambda b: b.stream("in", STRINGS).group_by_key().reduce(_quit, Materialized("s")),
+        lambda b: b.stream("in", STRINGS).group_by_key().aggregate(_quit, _quit, Materialized(STRING, STRING, name="s")),
+        lambda b: b.stream("in", STRINGS).group_by_key().reduce(_quit, Materialized(name="s")),
         lambda b: b.stream("in", STRINGS).process(_Quitting),
         lambda b: b.stream("in", STRINGS).process(_QuittingLater),
         lambda b: b.stream("in", Consumed(STRING, Serde("own", str.encode, _quit))),
@@ -554,7 +554,7 @@ class _QuittingLater(Processor[Any, Any]):
         lambda b: b.stream("in", STRINGS).to("out", Produced(STRING, Serde("own", _quit, bytes.decode))),
         lambda b: b.stream("in", STRINGS).to("out", Produced(STRING, STRING, partitioner=_quit)),
         lambda b: b.stream("in", STRINGS).to(_quit, TO_STRINGS),
-        lambda b: b.table("in", STRINGS).map_values(_quit, Materialized("s", STRING, STRING)),
+        lambda b: b.table("in", STRINGS).map_values(_quit, Materialized(STRING, STRING, name="s")),
     ],
 )  # fmt: skip
 def test_a_record_at_which_a_debugger_is_left_is_not_skipped(build: Callable[[StreamsBuilder], object]) -> None:

@@ -61,7 +61,7 @@ def test_what_is_looked_up_is_forgotten_before_it_takes_more_memory_than_it_may(
     join: Any, history: timedelta | None, kept_bytes: int, is_read_again: bool
 ) -> None:
     builder = StreamsBuilder()
-    users = builder.table("users", Consumed(STRING, STRING), Materialized("users", history_retention=history))
+    users = builder.table("users", Consumed(STRING, STRING), Materialized(name="users", history_retention=history))
     join(builder.stream("orders", Consumed(STRING, STRING)), users)
     (sub,) = builder.build().sub_topologies()
     backend = Watched()

@@ -84,8 +84,8 @@ def of_a_foreign_key_join(builder: StreamsBuilder) -> None:
 
 
 DEPENDING: dict[str, Callable[[StreamsBuilder], Any]] = {
-    "a table": lambda b: b.table("in", READ, Materialized("rows")),
-    "a count": lambda b: b.stream("in", READ).group_by_key().count(Materialized("counts")),
+    "a table": lambda b: b.table("in", READ, Materialized(name="rows")),
+    "a count": lambda b: b.stream("in", READ).group_by_key().count(Materialized(name="counts")),
     "a global table": lambda b: b.global_table("in", READ),
     "a global store": of_a_global_store,
     "a processor's store": lambda b: b.stream("in", READ).process(Storing),
@@ -126,8 +126,10 @@ def test_keys_that_are_reproduced_are_not_told_of(what: str) -> None:
     "build",
     [
         lambda b: b.stream("in", READ).to("out", Produced(JSON, JSON)),
-        lambda b: b.stream("in", READ).group_by(lambda _k, v: v, Grouped(JSON, JSON)).count(Materialized("counts")),
-        lambda b: b.stream("in", Consumed(BYTES, JSON)).group_by_key().count(Materialized("counts")),
+        lambda b: (
+            b.stream("in", READ).group_by(lambda _k, v: v, Grouped(JSON, JSON)).count(Materialized(name="counts"))
+        ),
+        lambda b: b.stream("in", Consumed(BYTES, JSON)).group_by_key().count(Materialized(name="counts")),
     ],
     ids=["without a store", "by another key", "bytes"],
 )
@@ -260,7 +262,9 @@ def test_keys_with_a_schema_are_told_of_if_the_application_writes_others(what: s
     own, producers = (session_windowed(each) if windows else each for each in KEYS[what])
     builder = StreamsBuilder()
     counts = (
-        builder.stream("in", Consumed(own, JSON)).group_by_key(Grouped(own, JSON)).count(Materialized("counts", own))
+        builder.stream("in", Consumed(own, JSON))
+        .group_by_key(Grouped(own, JSON))
+        .count(Materialized(own, name="counts"))
     )
     counts.to_stream().to("out", Produced(own, LONG))
     registry = {"url": f"mock://{uuid.uuid4()}"}

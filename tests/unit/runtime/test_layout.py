@@ -159,7 +159,7 @@ def test_a_topology_that_repartitions_nothing_has_no_such_topics() -> None:
 def test_the_applications_own_topics_are_known_by_their_names(table_joined: TableJoined[str, str] | None) -> None:
     builder = StreamsBuilder()
     left, right = (builder.table(topic, Consumed(STRING, STRING)) for topic in ("left", "right"))
-    stored = Materialized("joined", STRING, STRING)
+    stored = Materialized(STRING, STRING, name="joined")
     joined = left.join(right, add, stored, foreign_key_extractor=str.lower, table_joined=table_joined)
     joined.group_by(lambda _k, v: (v, v), Grouped(STRING, STRING)).count()
     layout = plan_layout(builder.build(), "app", {"left": 1, "right": 1})

@@ -79,7 +79,7 @@ def log(counts: tuple[int, ...]) -> list[RawRecord]:
 def owner(outputs: Outputs, committed: Mapping[TopicPartition, tuple[int, str]]) -> Task:
     """The task below the repartition topic, from what is committed on."""
     builder = StreamsBuilder()
-    stream = builder.stream("in", Consumed(STRING, STRING)).repartition(Repartitioned(STRING, STRING, "own"))
+    stream = builder.stream("in", Consumed(STRING, STRING)).repartition(Repartitioned(STRING, STRING, name="own"))
     stream.to("out", Produced(STRING, STRING))
     sub = builder.build().sub_topologies()[1]
     task = Task(TaskSpec(TaskId(1, 0), sub, "app", (OWN,)), Ports(outputs, MemoryBackend(), MockClock()))
@@ -150,7 +150,7 @@ OTHER = TopicPartition("other", 0)
 def merging(outputs: Outputs, committed: Mapping[TopicPartition, tuple[int, str]]) -> Task:
     """A task with an input besides that in which packs are; it keeps what it cannot read, and goes on."""
     builder = StreamsBuilder()
-    own = builder.stream("in", Consumed(STRING, STRING)).repartition(Repartitioned(STRING, JSON, "own"))
+    own = builder.stream("in", Consumed(STRING, STRING)).repartition(Repartitioned(STRING, JSON, name="own"))
     own.merge(builder.stream("other", Consumed(STRING, JSON))).to("out", Produced(STRING, JSON))
     config = StreamsConfig(deserialization_exception_handler="continue", errors_dead_letter_queue_topic_name="letters")
     sub = next(sub for sub in builder.build().sub_topologies() if "other" in sub.source_topics)
@@ -234,15 +234,15 @@ def life(
 
 def counting(words: KStream[str, str], _builder: StreamsBuilder) -> KStream[str, int]:
     """Keeps counts in a cache until the commit; one of two cannot be processed."""
-    counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized(name="counts"))
     return counts.to_stream().map_values(lambda n: 6 // (n - 2))
 
 
 def waiting(words: KStream[str, str], builder: StreamsBuilder) -> KStream[str, int]:
     """Keeps records until updates of a table have come; a second one cannot be processed."""
-    versions: Materialized[str, str] = Materialized("versions", history_retention=timedelta(seconds=1))
+    versions: Materialized[str, str] = Materialized(name="versions", history_retention=timedelta(seconds=1))
     table = builder.table("other", Consumed(STRING, STRING), versions)
-    wait: Joined[str, str, str] = Joined(STRING, STRING, "wait", timedelta(milliseconds=10))
+    wait: Joined[str, str, str] = Joined(STRING, STRING, timedelta(milliseconds=10), name="wait")
     return words.left_join(table, lambda word, _: word, joined=wait).map_values({"first": 1, "only": 2}.__getitem__)
 
 
@@ -252,7 +252,7 @@ def test_a_held_back_record_that_cannot_be_processed_is_kept_as_it_came(
     holding: Callable[[KStream[str, str], StreamsBuilder], KStream[str, int]], is_pack: bool
 ) -> None:
     builder = StreamsBuilder()
-    words = builder.stream("in", Consumed(STRING, STRING)).repartition(Repartitioned(STRING, STRING, "own"))
+    words = builder.stream("in", Consumed(STRING, STRING)).repartition(Repartitioned(STRING, STRING, name="own"))
     holding(words, builder).to("out", Produced(STRING, LONG))
     config = StreamsConfig(processing_exception_handler="continue", errors_dead_letter_queue_topic_name="letters")
     sub = next(sub for sub in builder.build().sub_topologies() if "out" in sub.sink_topics)

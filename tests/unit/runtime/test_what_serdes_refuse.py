@@ -161,29 +161,29 @@ def summed_in_windows(_builder: StreamsBuilder, stream: KStream[str, Any]) -> An
 
 
 def numbers() -> Materialized[str, int]:
-    return Materialized("kept", STRING, LONG)
+    return Materialized(STRING, LONG, name="kept")
 
 
 def joined_by_a_wrong_key(builder: StreamsBuilder, stream: KStream[str, Any]) -> Any:
-    table = builder.global_table("all", Consumed(STRING, JSON), Materialized("kept"))
-    return stream.join(table, lambda one, _other: one, key=lambda _key, value: value)
+    table = builder.global_table("all", Consumed(STRING, JSON), Materialized(name="kept"))
+    return stream.join(table, lambda one, _other: one, key_selector=lambda _key, value: value)
 
 
 def joined_later(builder: StreamsBuilder, stream: KStream[str, Any]) -> Any:
-    table = builder.table("all", Consumed(STRING, JSON), Materialized("versions", history_retention=HOUR))
+    table = builder.table("all", Consumed(STRING, JSON), Materialized(name="versions", history_retention=HOUR))
     return stream.join(table, lambda one, _other: one, joined=Joined(STRING, STRING, grace_period=HOUR))
 
 
 def joined_by_a_wrong_foreign_key(builder: StreamsBuilder, stream: KStream[str, Any]) -> Any:
     foreign = builder.table("all", Consumed(STRING, JSON))
-    rows = stream.to_table(Materialized("rows", STRING, JSON))
+    rows = stream.to_table(Materialized(STRING, JSON, name="rows"))
     joined = rows.join(foreign, lambda one, _other: one, foreign_key_extractor=lambda value: value)
     return joined.to_stream()
 
 
 def held_back(_builder: StreamsBuilder, stream: KStream[str, Any]) -> Any:
-    table = stream.to_table(Materialized("rows", STRING, JSON))
-    renamed = table.filter(lambda _key, _value: True, materialized=Materialized("kept", STRING, LONG))
+    table = stream.to_table(Materialized(STRING, JSON, name="rows"))
+    renamed = table.filter(lambda _key, _value: True, materialized=Materialized(STRING, LONG, name="kept"))
     return renamed.suppress(Suppressed.until_time_limit(HOUR, BufferConfig.unbounded())).to_stream()
 
 

@@ -30,7 +30,7 @@ def copying(name: str) -> Callable[[StreamsBuilder], Topology]:
     """A topology that no other process could import."""
 
     def build(builder: StreamsBuilder) -> Topology:
-        table = builder.table(f"{name}.in", Consumed(STRING, Avro(Flight)), Materialized("flights"))
+        table = builder.table(f"{name}.in", Consumed(STRING, Avro(Flight)), Materialized(name="flights"))
         table.to_stream().to(f"{name}.out", Produced(STRING, Avro(Flight)))
         return builder.build()
 

@@ -183,7 +183,7 @@ def test_a_task_whose_schema_is_refused_ends_with_the_registrys_hint(place: str)
     if place == "sink":
         flights.to("flights", Produced(STRING, serde))
     else:
-        flights.to_table(Materialized("flights", STRING, serde))
+        flights.to_table(Materialized(STRING, serde, name="flights"))
     with TopologyTestDriver(builder.build()) as driver, pytest.raises(SerializationError) as ended:
         driver.input_topic("carriers", STRING, STRING).pipe_input("UA1", "UA")
     assert "refuses it (SchemaError: Schema registry" in ended.value.message

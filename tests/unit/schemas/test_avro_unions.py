@@ -58,15 +58,15 @@ def topology(schema: Any) -> Any:
     stream.repartition(Repartitioned(STRING, avro(), name="again")).to("repartition", out)
     grouped = stream.group_by_key(Grouped(STRING, avro()))
     for name, caches in (("cached", True), ("plain", False)):
-        stored = Materialized(name, STRING, avro(), caching=caches)
+        stored = Materialized(STRING, avro(), name=name, caching=caches)
         grouped.reduce(lambda _total, value: value, stored).to_stream().to(name, out)
     windows = grouped.windowed_by(TimeWindows.of_size_with_no_grace(SECOND))
-    last = windows.reduce(lambda _total, value: value, Materialized("windows", STRING, avro()))
+    last = windows.reduce(lambda _total, value: value, Materialized(STRING, avro(), name="windows"))
     last.suppress(Suppressed.until_window_closes(BufferConfig.unbounded())).to_stream(lambda key, _value: key.key).to(
         "windows", out
     )
-    table = stream.to_table(Materialized("table", STRING, avro()))
-    other = builder.table("other", Consumed(STRING, avro()), Materialized("other", STRING, avro()))
+    table = stream.to_table(Materialized(STRING, avro(), name="table"))
+    other = builder.table("other", Consumed(STRING, avro()), Materialized(STRING, avro(), name="other"))
     stream.join(table, lambda _value, row: row, joined=Joined(STRING, avro())).to("stream-table", out)
     table.join(other, lambda value, _other: value).to_stream().to("table-table", out)
     joined = StreamJoined(STRING, avro(), avro())
@@ -76,7 +76,7 @@ def topology(schema: Any) -> Any:
     )
     stream.outer_join(right, lambda one, two: one or two, near, joined=joined).to("outer", out)
     moved = table.group_by(lambda key, value: (f"{key}!", value), Grouped(STRING, avro()))
-    kept = Materialized("moved", STRING, avro())
+    kept = Materialized(STRING, avro(), name="moved")
     moved.aggregate(
         lambda: None, lambda _key, value, _total: value, lambda _key, _value, total: total, kept
     ).to_stream().to("moved", out)
@@ -84,7 +84,7 @@ def topology(schema: Any) -> Any:
         other,
         lambda value, _other: value,
         foreign_key_extractor=lambda _value: "k",
-        materialized=Materialized("fk", STRING, avro()),
+        materialized=Materialized(STRING, avro(), name="fk"),
     )
     by_foreign_key.to_stream().to("foreign-key", out)
     return builder.build()
@@ -253,7 +253,7 @@ def test_classes_of_a_union_come_back_as_they_were(serde: Any, value: Any) -> No
     assert own.serialize(own.deserialize(data)) == data
     builder = StreamsBuilder()
     stream = builder.stream("in", Consumed(STRING, serde)).repartition(Repartitioned(STRING, serde, name="r"))
-    stream.to_table(Materialized("t", STRING, serde)).to_stream().to("out", Produced(STRING, serde))
+    stream.to_table(Materialized(STRING, serde, name="t")).to_stream().to("out", Produced(STRING, serde))
     with TopologyTestDriver(builder.build()) as driver:
         driver.input_topic("in", STRING, serde).pipe_input("k", value, timestamp=1)
         assert driver.output_topic("out", STRING, serde).read_value() == value

@@ -308,7 +308,7 @@ def test_dicts_keep_nanoseconds_and_fields_of_later_versions(data: Any) -> None:
     dicts = Protobuf(OLD, dicts=True)
     builder = StreamsBuilder()
     stream = builder.stream("in", Consumed(STRING, dicts)).repartition(Repartitioned(STRING, dicts, name="r"))
-    stream.map_values(dict).to_table(Materialized("t", STRING, dicts)).to_stream().to("out")
+    stream.map_values(dict).to_table(Materialized(STRING, dicts, name="t")).to_stream().to("out")
     url = f"mock://{uuid.uuid4()}"
     with TopologyTestDriver(builder.build(), schema_registry={"url": url}) as driver:
         raw = placed(Protobuf(NEW), at(url)).serialize(message)

@@ -60,7 +60,9 @@ TASKS = frozenset(TaskId(0, n) for n in range(3))
 
 def application() -> Application:
     builder = StreamsBuilder()
-    builder.stream("in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    builder.stream("in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING)).count(
+        Materialized(name="counts")
+    )
     return Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
 
 
@@ -442,7 +444,7 @@ def partitioned_by(partitioner: StreamPartitioner) -> FakeInstance:
     stream = builder.stream("in", Consumed(STRING, STRING)).repartition(
         Repartitioned(name="by", partitioner=partitioner)
     )
-    stream.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    stream.group_by_key(Grouped(STRING, STRING)).count(Materialized(name="counts"))
     app = Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
     active = frozenset(TaskId(1, n) for n in range(3))
     servers = {str(task): f"there:{task.partition}" for task in active}
@@ -506,9 +508,9 @@ def test_an_instance_on_all_addresses_is_found_at_that_towards_the_brokers() -> 
 def all_kinds() -> Application:
     builder = StreamsBuilder()
     grouped = builder.stream("in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
-    grouped.count(Materialized("counts"))
-    grouped.windowed_by(TimeWindows.of(timedelta(seconds=10))).count(Materialized("windows"))
-    grouped.windowed_by(SessionWindows.of(timedelta(seconds=1))).count(Materialized("sessions"))
+    grouped.count(Materialized(name="counts"))
+    grouped.windowed_by(TimeWindows.of(timedelta(seconds=10))).count(Materialized(name="windows"))
+    grouped.windowed_by(SessionWindows.of(timedelta(seconds=1))).count(Materialized(name="sessions"))
     history = Stores.persistent_versioned_key_value_store("versions", timedelta(hours=1))
     builder.table("in2", Consumed(STRING, STRING), Materialized(supplier=history))
     return Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))

@@ -124,7 +124,7 @@ class Busy(FakeInstance):
 def kept(value: Serde[Any]) -> Application:
     """An application with a store that has a serde of one's choice for values."""
     builder = StreamsBuilder()
-    builder.table("in", Consumed(STRING, value), Materialized("kept", STRING, value))
+    builder.table("in", Consumed(STRING, value), Materialized(STRING, value, name="kept"))
     return Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
 
 

@@ -30,7 +30,7 @@ def shop(published: Mapping[str, str] | None = None) -> Application:
     pages = builder.stream(["clicks", "views"], Consumed(STRING, STRING)).group_by(
         lambda _key, page: page, Grouped(STRING, STRING, name="by-page")
     )
-    counts = pages.windowed_by(TimeWindows.of(FIVE)).count(Materialized("per-page"))
+    counts = pages.windowed_by(TimeWindows.of(FIVE)).count(Materialized(name="per-page"))
     counts.to_stream().to("page-counts", Produced(windowed(STRING, FIVE), LONG))
     return Application(AppConfig("shop", "m:f"), "v1", builder.build(), {}, Path("unused"), published)
 

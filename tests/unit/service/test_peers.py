@@ -162,7 +162,7 @@ def test_a_question_over_many_partitions_has_one_deadline() -> None:
 
 def of_json(tmp_path: Path) -> FakeInstance:
     builder = StreamsBuilder()
-    builder.stream("in", Consumed(JSON, JSON)).group_by_key(Grouped(JSON, JSON)).count(Materialized("counts"))
+    builder.stream("in", Consumed(JSON, JSON)).group_by_key(Grouped(JSON, JSON)).count(Materialized(name="counts"))
     return FakeInstance(application=Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, tmp_path))
 
 

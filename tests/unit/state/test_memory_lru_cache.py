@@ -73,7 +73,7 @@ def test_the_order_of_use_survives_a_restart(reopen: Callable[[], StateBackend])
 def test_a_table_forgets_keys_without_telling_anybody() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("in", Consumed(STRING, STRING)).group_by_key()
-    stream.count(Materialized("counts", STRING, max_entries=2)).to_stream().to("out", Produced(STRING, LONG))
+    stream.count(Materialized(STRING, name="counts", max_entries=2)).to_stream().to("out", Produced(STRING, LONG))
     with TopologyTestDriver(builder.build()) as driver:
         for key in ("a", "b", "a", "c", "b"):
             driver.input_topic("in", STRING, STRING).pipe_input(key, "x")
@@ -85,7 +85,7 @@ def test_sizes_that_make_no_sense_are_refused() -> None:
     with pytest.raises(TopologyError, match="max_cache_size cannot be negative"):
         opened(MemoryBackend(), size=-1)
     with pytest.raises(TopologyError, match="max_entries cannot be negative"):
-        Materialized("store", max_entries=-1)
+        Materialized(name="store", max_entries=-1)
     empty = opened(MemoryBackend(), size=0)
     empty.put("a", 1)
     assert list(empty.all()) == []

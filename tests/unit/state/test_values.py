@@ -191,7 +191,7 @@ def test_a_key_that_is_changed_later_is_forwarded_as_it_was() -> None:
 def summed(sink: Serde[Any], store: Serde[Any], add: Callable[[Any, Any], Any], *, caching: bool) -> TopologyTestDriver:
     builder = StreamsBuilder()
     stream = builder.stream("in", Consumed(STRING, JSON))
-    sums = stream.group_by_key().reduce(add, Materialized("sums", STRING, store, caching=caching))
+    sums = stream.group_by_key().reduce(add, Materialized(STRING, store, name="sums", caching=caching))
     sums.to_stream().to("out", Produced(STRING, sink))
     return TopologyTestDriver(builder.build())
 

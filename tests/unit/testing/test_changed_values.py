@@ -56,7 +56,7 @@ def stream(builder: StreamsBuilder) -> KStream[str, Any]:
 
 
 def kept(name: str = "kept") -> Materialized[str, Any]:
-    return Materialized(name, STRING, JSON)
+    return Materialized(STRING, JSON, name=name)
 
 
 def append(_key: Any, value: Any, aggregate: Any) -> Any:
@@ -136,7 +136,7 @@ def join_table(builder: StreamsBuilder) -> None:
 
 def join_global(builder: StreamsBuilder) -> None:
     table = builder.global_table("in-all", Consumed(STRING, JSON), kept())
-    stream(builder).left_join(table, lambda mine, _row: changed(mine), key=lambda key, _value: key)
+    stream(builder).left_join(table, lambda mine, _row: changed(mine), key_selector=lambda key, _value: key)
 
 
 def subtract_of_old(builder: StreamsBuilder) -> None:

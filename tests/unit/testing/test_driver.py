@@ -86,13 +86,13 @@ def test_records_are_read_with_their_headers_and_in_many_ways() -> None:
 def stores() -> Topology:
     builder = StreamsBuilder()
     grouped = builder.stream("in", STRINGS).group_by_key(Grouped(STRING, STRING))
-    grouped.count(Materialized("counts"))
-    grouped.windowed_by(TimeWindows.of_size_with_no_grace(SECOND)).count(Materialized("windows"))
-    grouped.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(SECOND)).count(Materialized("sessions"))
+    grouped.count(Materialized(name="counts"))
+    grouped.windowed_by(TimeWindows.of_size_with_no_grace(SECOND)).count(Materialized(name="windows"))
+    grouped.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(SECOND)).count(Materialized(name="sessions"))
     builder.add_state_store(Stores.key_value_store("plain", STRING, LONG))
     builder.stream("other", STRINGS).process(Putting, "plain")
-    builder.global_table("global", STRINGS, Materialized("rows"))
-    builder.table("history", STRINGS, Materialized("versions", history_retention=SECOND))
+    builder.global_table("global", STRINGS, Materialized(name="rows"))
+    builder.table("history", STRINGS, Materialized(name="versions", history_retention=SECOND))
     return builder.build()
 
 
@@ -180,7 +180,7 @@ def updates_of_a_count(settings: Any) -> list[int | None]:
 
     builder = StreamsBuilder()
     stream = builder.stream("in", STRINGS).flat_map_values(counted_twice)
-    stream.group_by_key().count(Materialized("counts")).to_stream().to("out", Produced(STRING, LONG))
+    stream.group_by_key().count(Materialized(name="counts")).to_stream().to("out", Produced(STRING, LONG))
     with TopologyTestDriver(builder.build(), settings) as driver:
         driver.input_topic("in", STRING, STRING).pipe_input("k", "v")
         return driver.output_topic("out", STRING, LONG).read_values_to_list()
@@ -201,7 +201,7 @@ def test_a_setting_that_does_not_exist_is_refused_with_the_nearest() -> None:
 
 def test_what_a_topology_writes_to_the_topic_of_a_global_table_is_in_the_table() -> None:
     builder = StreamsBuilder()
-    builder.global_table("global", STRINGS, Materialized("rows"))
+    builder.global_table("global", STRINGS, Materialized(name="rows"))
     builder.stream("in", STRINGS).to("global", TEXT)
     with TopologyTestDriver(builder.build()) as driver:
         driver.input_topic("in", STRING, STRING).pipe_key_value_list([("A", "alpha"), ("A", "beta")])
@@ -226,9 +226,9 @@ def test_inputs_wait_for_each_other_for_as_long_as_the_setting_says() -> None:
 def test_internal_topics_are_known_once_something_has_been_written_to_them() -> None:
     builder = StreamsBuilder()
     counts = builder.stream("one", STRINGS).select_key(lambda _k, v: v).group_by_key(Grouped(STRING, STRING))
-    table = builder.table("two", STRINGS, Materialized("table2"))
+    table = builder.table("two", STRINGS, Materialized(name="table2"))
     table.join(
-        counts.count(Materialized("table1")),
+        counts.count(Materialized(name="table1")),
         lambda _row, count: count,
         foreign_key_extractor=lambda row: row,
         table_joined=TableJoined(name="join"),

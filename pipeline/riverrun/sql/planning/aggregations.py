@@ -341,7 +341,7 @@ def _of_stream(
     stream, options = relation.stream.map_values(row_of).filter(fold.grouped()), Grouped(keys, rows)
     grouped = stream.group_by_key(options) if is_keyed else stream.group_by(fold.group(), options)
     kept = None if window is None or window.retention is None else timedelta(milliseconds=window.retention)
-    stored: Materialized[Any, Any] = Materialized(store, value_serde=states, retention=kept)
+    stored: Materialized[Any, Any] = Materialized(name=store, value_serde=states, retention=kept)
     if window is None:
         return grouped.aggregate(fold.initial, fold.adder(), stored)
     emit = EmitStrategy.on_window_close() if is_final else EmitStrategy.on_window_update()
@@ -384,4 +384,4 @@ def _of_table(
         return (made[: fold.width], made) if is_grouped(key, made) else None
 
     table = relation.table.group_by(grouped, Grouped(keys, rows))
-    return table.aggregate(fold.initial, fold.adder(), fold.undo, Materialized(store, value_serde=states))
+    return table.aggregate(fold.initial, fold.adder(), fold.undo, Materialized(name=store, value_serde=states))

@@ -330,7 +330,7 @@ class Plan:
         if source.is_table:
             if source.name not in self.tables:
                 store = _store_of(source)
-                kept: Materialized[Any, Any] | None = Materialized(store) if store else None
+                kept: Materialized[Any, Any] | None = Materialized(name=store) if store else None
                 self.tables[source.name] = self.builder.table(source.topic, consumed, kept)
             return relation.with_table(self.tables[source.name])
         return relation.with_stream(self.builder.stream(source.topic, consumed), used & _PSEUDO)
@@ -347,7 +347,7 @@ class Plan:
             return self._placed_table(source, relation, stream)
         if source.is_table:
             if source.name not in self.tables:
-                self.tables[source.name] = stream.to_table(Materialized(_store_of(source), keys, values))
+                self.tables[source.name] = stream.to_table(Materialized(keys, values, name=_store_of(source)))
             return relation.with_table(self.tables[source.name])
         return relation.with_stream(stream, used & _PSEUDO)
 

@@ -283,7 +283,7 @@ def _materialized(relation: Relation, value: Columns, store: str | None) -> Mate
     if store is None:
         return None
     rows = named(row_serde([type_ for _, type_ in value]), value)
-    return Materialized(store, relation.key_serde, rows, caching=False)
+    return Materialized(relation.key_serde, rows, name=store, caching=False)
 
 
 def _key_of(keys: Sequence[exp.Expr], relation: Relation) -> Callable[[Any, Any], Any]:

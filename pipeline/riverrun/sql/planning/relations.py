@@ -121,7 +121,7 @@ class Relation:
         """
         relation = self.with_stream(stream, PLACES)
         assert relation.stream is not None  # noqa: S101 - it has just been set
-        return relation.stream.to_table(Materialized(store, self.key_serde, rows_of(relation.fields)))
+        return relation.stream.to_table(Materialized(self.key_serde, rows_of(relation.fields), name=store))
 
     def with_placed_table(self, table: KTable[Any, Any]) -> Relation:
         """Return the relation with the rows of a table from `placed_table`."""

@@ -46,7 +46,7 @@ def test_versions_that_brokers_may_have_compacted_are_missed_aloud(
     lag_ms: int, age_ms: int, restores_from: int, is_told: bool
 ) -> None:
     builder = StreamsBuilder()
-    builder.table("in", Consumed(STRING, STRING), Materialized("table", history_retention=timedelta(days=1)))
+    builder.table("in", Consumed(STRING, STRING), Materialized(name="table", history_retention=timedelta(days=1)))
     (sub,) = builder.build().sub_topologies()
     backend = MemoryBackend()
     backend.write({}, {CHANGELOG: restores_from})

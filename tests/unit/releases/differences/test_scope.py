@@ -56,14 +56,14 @@ def grouped(builder: StreamsBuilder, **consumed: Any) -> Any:
 
 def windows(builder: StreamsBuilder) -> None:
     counts = grouped(builder).windowed_by(TimeWindows.of_size_and_grace(MINUTE, timedelta(seconds=30)))
-    counts.count(Materialized("counts", retention=timedelta(hours=1))).to_stream().to(
+    counts.count(Materialized(name="counts", retention=timedelta(hours=1))).to_stream().to(
         "out", Produced(windowed(STRING, MINUTE), LONG)
     )
 
 
 def sliding(builder: StreamsBuilder) -> None:
     counts = grouped(builder).windowed_by(SlidingWindows.of_time_difference_with_no_grace(MINUTE))
-    counts.count(Materialized("counts")).to_stream().to("out", Produced(windowed(STRING, MINUTE), LONG))
+    counts.count(Materialized(name="counts")).to_stream().to("out", Produced(windowed(STRING, MINUTE), LONG))
 
 
 def stateless(builder: StreamsBuilder) -> None:
@@ -101,11 +101,11 @@ def sessions(builder: StreamsBuilder) -> None:
 
 
 def counted(builder: StreamsBuilder) -> None:
-    grouped(builder).count(Materialized("counts")).to_stream().to("out", Produced(STRING, LONG))
+    grouped(builder).count(Materialized(name="counts")).to_stream().to("out", Produced(STRING, LONG))
 
 
 def joined_with_a_table(builder: StreamsBuilder) -> None:
-    users = builder.table("users", Consumed(STRING, STRING), Materialized("users"))
+    users = builder.table("users", Consumed(STRING, STRING), Materialized(name="users"))
     joined = builder.stream("views", Consumed(STRING, STRING)).join(users, lambda page, user: f"{page} {user}")
     joined.to("out", Produced(STRING, STRING))
 
@@ -124,7 +124,9 @@ def joined_with_a_stream(builder: StreamsBuilder) -> None:
 def joined_with_a_global_table(builder: StreamsBuilder) -> None:
     users = builder.global_table("users", Consumed(STRING, STRING))
     views = builder.stream("views", Consumed(STRING, STRING))
-    views.join(users, lambda page, user: page + user, key=lambda key, _page: key).to("out", Produced(STRING, STRING))
+    views.join(users, lambda page, user: page + user, key_selector=lambda key, _page: key).to(
+        "out", Produced(STRING, STRING)
+    )
 
 
 def processed(builder: StreamsBuilder) -> None:

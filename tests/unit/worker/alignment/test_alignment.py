@@ -54,7 +54,9 @@ def counted_in_windows(grace_ms: int | None, levels: int, size: timedelta = time
     builder = StreamsBuilder()
     stream = builder.stream("in", Consumed(STRING, STRING)).select_key(lambda _key, value: value)
     for level in range(1, levels):
-        stream = stream.repartition(Repartitioned(STRING, STRING, f"{level}")).select_key(lambda _key, value: value)
+        stream = stream.repartition(Repartitioned(STRING, STRING, name=f"{level}")).select_key(
+            lambda _key, value: value
+        )
     grouped = stream.group_by_key(Grouped(STRING, STRING))
     if grace_ms is None:
         grouped.count()

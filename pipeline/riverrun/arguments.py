@@ -103,7 +103,14 @@ TEXT = instance(str, wanted="a str")
 NUMBER = instance(int, wanted="an int")
 FLAG = instance(bool, wanted="True or False")
 MAPPING = instance(AnyMapping, wanted="a mapping")
-SERDE = one_of("Serde", wanted="a Serde", hint=lambda _given: "Use STRING, LONG, JSON and their like, or Serde(...).")
+
+
+def _serde_hint(given: object) -> str:
+    named = f" A name is a keyword: name={given!r}." if isinstance(given, str) else ""
+    return f"Use STRING, LONG, JSON and their like, or Serde(...).{named}"
+
+
+SERDE = one_of("Serde", wanted="a Serde", hint=_serde_hint)
 STORE = one_of("StoreBuilder", wanted="a store of Stores")
 PUNCTUATOR = function("time_ms")
 HANDLER = function("context, record, exception")

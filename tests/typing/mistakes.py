@@ -75,9 +75,7 @@ orders.left_join(sizes, joined_amount)  # E: arg-type
 orders.join(words, lambda _order, word: word)  # E: call-overload
 orders.join(sizes, joined_amount, near)  # E: call-overload
 orders.join(everywhere, lambda _order, name: name)  # E: call-overload
-orders.join(
-    everywhere, lambda _order, name: name, key_selector=lambda _id, order: order.user
-)  # E: arg-type return-value
+orders.join(everywhere, lambda _a, name: name, key_selector=lambda _id, order: order.user)  # E: arg-type return-value
 orders.join(sizes, joined_amount, joined=Joined(LONG, JSON(Order)))  # E: arg-type
 orders.outer_join(words, lambda _order, word: word.upper(), near)  # E: union-attr
 
@@ -96,9 +94,7 @@ sizes.group_by(lambda _key, size: size)  # E: arg-type return-value
 # Aggregations.
 words.group_by_key().reduce(lambda _aggregate, word: len(word))  # E: arg-type return-value
 words.group_by_key().aggregate(lambda: "", count_letters)  # E: misc
-words.group_by_key().aggregate(
-    lambda: 0, count_letters, Materialized(STRING, STRING, name="a")
-)  # E: arg-type return-value
+words.group_by_key().aggregate(lambda: 0, count_letters, Materialized(STRING, STRING))  # E: arg-type return-value
 words.group_by_key().windowed_by(SessionWindows.of(timedelta(1))).aggregate(lambda: 0, count_letters)  # E: call-arg
 words.group_by_key().windowed_by(timedelta(minutes=1))  # E: call-overload
 words.group_by_key().cogroup(count_letters).cogroup(orders.group_by_key(), count_letters)  # E: arg-type

@@ -157,6 +157,28 @@ class Amounts(FixedKeyProcessor[str, Order]):
 
 
 processed: KStream[str, int] = orders.process(Lengths)
+
+
+class Totals(Processor[str, Order, bytes, int]):
+    def init(self, context: ProcessorContext[bytes, int]) -> None:
+        self.context = context
+
+    def process(self, record: Record[str, Order]) -> None:
+        self.context.forward(Record(record.key.encode(), record.value.amount, record.timestamp))
+
+
+class Prices(FixedKeyProcessor[str, Order, float]):
+    def init(self, context: FixedKeyProcessorContext[str, float]) -> None:
+        self.context = context
+
+    def process(self, record: FixedKeyRecord[str, Order]) -> None:
+        self.context.forward(record.with_value(record.value.amount / 100))
+
+
+# A processor that names the types that it forwards determines those of the stream.
+assert_type(orders.process(Totals), KStream[bytes, int])
+assert_type(orders.process(lambda: Totals()), KStream[bytes, int])  # noqa: PLW0108 - a function that returns one
+assert_type(orders.process_values(Prices), KStream[str, float])
 amounts: KStream[str, int] = orders.process_values(Amounts)
 assert_type(orders.process_values(Amounts), KStream[str, Any])
 amounts.map_values(float).to("amounts", Produced(STRING, DOUBLE))

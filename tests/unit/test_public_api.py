@@ -51,7 +51,7 @@ def test_no_method_is_missing_without_a_word(cls: str) -> None:
         (riverrun.Consumed[str, str], (riverrun.STRING, riverrun.STRING)),
         (riverrun.Produced[str, str], (riverrun.STRING, riverrun.STRING)),
         (riverrun.Grouped[str, str], (riverrun.STRING, riverrun.STRING)),
-        (riverrun.Materialized[str, str], ("store",)),
+        (riverrun.Materialized[str, str], (riverrun.STRING, riverrun.STRING)),
         (riverrun.Joined[str, str, str], (riverrun.STRING,)),
         (riverrun.StreamJoined[str, str, str], (riverrun.STRING,)),
         (riverrun.TableJoined[str, str], ()),

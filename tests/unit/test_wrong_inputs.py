@@ -98,6 +98,10 @@ CALLS: Cases = {
     "classes for serdes": (lambda b: stream(b, key=str, value=str), "serde"),
     "swapped arguments": (swapped, "topics"),
     "a store's name as text": (lambda b: stream(b).group_by_key().count("x"), r"Materialized\(name='x'\)"),
+    "a store's name where its serde belongs": (
+        lambda b: stream(b).group_by_key().count(Materialized("x")),
+        r"name='x'",
+    ),
     "a store's name with a blank": (lambda b: stream(b).group_by_key().count(Materialized(name="a b")), "'a b'"),
     "a number as name": (lambda b: stream(b).group_by_key().count(named(5)), "name"),
     "a number as window": (lambda _b: TimeWindows.of(5), "timedelta"),  # type: ignore[arg-type]

@@ -195,8 +195,8 @@ class KStream(Generic[K, V]):
 
     @checked()
     def process(
-        self, supplier: Callable[[], Processor[K, V]], *state_stores: str, named: Named | None = None
-    ) -> KStream[Any, Any]:
+        self, supplier: Callable[[], Processor[K, V, K2, V2]], *state_stores: str, named: Named | None = None
+    ) -> KStream[K2, V2]:
         """Run a `Processor` on each record; it may use the named stores. May change the key; discards the serdes.
 
         Args:
@@ -223,8 +223,8 @@ class KStream(Generic[K, V]):
 
     @checked()
     def process_values(
-        self, supplier: Callable[[], FixedKeyProcessor[K, V]], *state_stores: str, named: Named | None = None
-    ) -> KStream[K, Any]:
+        self, supplier: Callable[[], FixedKeyProcessor[K, V, V2]], *state_stores: str, named: Named | None = None
+    ) -> KStream[K, V2]:
         """Run a `FixedKeyProcessor` on each record; it may use the named stores. Keeps keys; discards the value serde.
 
         Args:

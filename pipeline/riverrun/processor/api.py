@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol
+
+from typing_extensions import TypeVar
 
 from riverrun.errors import ProcessingError
 from riverrun.records import check_headers
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 KIn = TypeVar("KIn")
 VIn = TypeVar("VIn")
+KOut = TypeVar("KOut", default=Any)
+VOut = TypeVar("VOut", default=Any)
 
 
 class PunctuationType(Enum):
@@ -122,10 +126,10 @@ class ProcessingContext(Protocol):
         ...
 
 
-class ProcessorContext(ProcessingContext, Protocol):
+class ProcessorContext(ProcessingContext, Protocol[KOut, VOut]):
     """The context of a `Processor` (`org.apache.kafka.streams.processor.api.ProcessorContext`)."""
 
-    def forward(self, record: Record[Any, Any], child: str | None = None) -> None:
+    def forward(self, record: Record[KOut, VOut], child: str | None = None) -> None:
         """Send a record to all children, or to one of them.
 
         Raises:
@@ -158,12 +162,14 @@ class ValueTransformerWithKey(Protocol[K_contra, V_contra, VOut_co]):
         return  # types: a docstring alone would make it abstract
 
 
-class Processor(Protocol[KIn, VIn]):
+class Processor(Protocol[KIn, VIn, KOut, VOut]):
     """Processes one record at a time (`org.apache.kafka.streams.processor.api.Processor`).
 
+    Its types are those of the records that it takes and of those that it forwards. The latter are `Any` if left out.
+
     >>> from riverrun import Record
-    >>> class Shout(Processor[str, str]):
-    ...     def init(self, context: ProcessorContext) -> None:
+    >>> class Shout(Processor[str, str, str, str]):
+    ...     def init(self, context: ProcessorContext[str, str]) -> None:
     ...         self.context = context
     ...
     ...     def process(self, record: Record[str, str]) -> None:
@@ -172,7 +178,7 @@ class Processor(Protocol[KIn, VIn]):
     A supplier must return a new instance on each call: every task has its own.
     """
 
-    def init(self, context: ProcessorContext) -> None:  # noqa: ARG002 - for those that implement it
+    def init(self, context: ProcessorContext[KOut, VOut]) -> None:  # noqa: ARG002 - for those that implement it
         """Called once, before the first record."""
         return  # types: a docstring alone would make it abstract
 
@@ -234,10 +240,10 @@ class FixedKeyRecord(Generic[K, V]):
         return replace(self, headers=headers)
 
 
-class FixedKeyProcessorContext(ProcessingContext, Protocol):
+class FixedKeyProcessorContext(ProcessingContext, Protocol[KOut, VOut]):
     """The context of a `FixedKeyProcessor` (`org.apache.kafka.streams.processor.api.FixedKeyProcessorContext`)."""
 
-    def forward(self, record: FixedKeyRecord[Any, Any], child: str | None = None) -> None:
+    def forward(self, record: FixedKeyRecord[KOut, VOut], child: str | None = None) -> None:
         """Send a record to all children, or to one of them.
 
         Raises:
@@ -246,13 +252,15 @@ class FixedKeyProcessorContext(ProcessingContext, Protocol):
         ...
 
 
-class FixedKeyProcessor(Protocol[KIn, VIn]):
+class FixedKeyProcessor(Protocol[KIn, VIn, VOut]):
     """Processes one record at a time (`org.apache.kafka.streams.processor.api.FixedKeyProcessor`).
+
+    Its types are those of keys, of the values that it takes, and of those that it forwards: `Any` if left out.
 
     A supplier must return a new instance on each call: every task has its own.
     """
 
-    def init(self, context: FixedKeyProcessorContext) -> None:  # noqa: ARG002 - for those that implement it
+    def init(self, context: FixedKeyProcessorContext[KIn, VOut]) -> None:  # noqa: ARG002 - for those that implement it
         """Called once, before the first record."""
         return  # types: a docstring alone would make it abstract
 

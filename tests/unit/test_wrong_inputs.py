@@ -99,7 +99,7 @@ CALLS: Cases = {
     "swapped arguments": (swapped, "topics"),
     "a store's name as text": (lambda b: stream(b).group_by_key().count("x"), r"Materialized\(name='x'\)"),
     "a store's name where its serde belongs": (
-        lambda b: stream(b).group_by_key().count(Materialized("x")),
+        lambda b: stream(b).group_by_key().count(Materialized("x")),  # type: ignore[arg-type]
         r"name='x'",
     ),
     "a store's name with a blank": (lambda b: stream(b).group_by_key().count(Materialized(name="a b")), "'a b'"),

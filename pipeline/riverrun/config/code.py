@@ -149,7 +149,7 @@ def reference_of(function: Callable[..., Any] | str) -> str | PickledFunction:
         ) from error
 
 
-_LIBRARY = Path(__file__).resolve().parents[2]
+_LIBRARY = Path(__file__).resolve().parents[1]
 _APPS = _LIBRARY / "apps"
 _PYTHON = Path(sysconfig.get_path("stdlib"))
 _INSTALLED = {"site-packages", "dist-packages"}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LOADS_GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _LOADS_ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
-_LIBRARY = str(Path(__file__).resolve().parents[2])
+_LIBRARY = str(Path(__file__).resolve().parents[1])
 _PYTHON = tuple(
     f"{place}/"
     for place in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), str(Path(dis.__file__).parent)}

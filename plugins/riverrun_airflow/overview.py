@@ -103,7 +103,7 @@ def overview(project: ProjectConfig, app: str) -> Overview:
     ranges = [(run.state, RunRange.parse(run.range).ranges) for run in runs if run.version == release.live]
     judged = _judged(release)
     partitions = []
-    for each in riverrun.app(app, release.live).lag():
+    for each in riverrun.app(app, version=release.live).lag():
         if not each.is_internal:
             committed = each.start if each.committed is None else each.committed
             states = _of(each.tp, ranges)

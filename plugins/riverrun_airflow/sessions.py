@@ -109,7 +109,7 @@ def bounded(project: ProjectConfig, wish: RunWish) -> BoundedRun:
     """
     from riverrun.spark.ranges import RunRange
 
-    app = front_door(project, wish.master, wish.by).app(wish.app, wish.version or None)
+    app = front_door(project, wish.master, wish.by).app(wish.app, version=wish.version or None)
     start = RunRange.parse(wish.range) if wish.range else wish.start
     return app.bounded(start, wish.end, advance_stream_time_to=wish.advance_to or None)
 
@@ -356,7 +356,7 @@ def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_
     release = releaser_of(project, app, "", "").status()
     if release.live != version:
         return Look(f"{release.live} is live", is_over=True, found=f"{version} is not live: {release.stands}")
-    lag = sum(each.lag for each in front_door(project).app(app, version).lag())
+    lag = sum(each.lag for each in front_door(project).app(app, version=version).lag())
     found = f"{version} is {lag} offsets behind" if 0 < max_lag < lag else ""
     return Look(f"{version} is live, {lag} offsets behind", SystemClock().now_ms() >= until_ms, found)
 
@@ -399,7 +399,7 @@ def lags_of(project: ProjectConfig, app: str) -> dict[str, int]:
     versions = [release.live]
     if release.candidate is not None and release.step not in SETTLED:
         versions.append(release.candidate)
-    return {version: sum(each.lag for each in riverrun.app(app, version).lag()) for version in versions}
+    return {version: sum(each.lag for each in riverrun.app(app, version=version).lag()) for version in versions}
 
 
 def now_ms() -> int:

@@ -102,7 +102,7 @@ def app(broker: Broker, unique: str, tmp_path: Path) -> App:
         return builder.build()
 
     config = {"consumer.heartbeat.interval.ms": 300, "consumer.session.timeout.ms": 10_000}
-    return Riverrun(kafka=broker.kafka, directory=tmp_path).application(unique, build, config=config)
+    return Riverrun(kafka=broker.kafka, directory=tmp_path).app(unique, build, config=config)
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def app(broker: Broker, unique: str, tmp_path: Path) -> App:
     """An application that no other process could import, with two partitions."""
     broker.create(2, f"{unique}.in", f"{unique}.out")
     project = Riverrun(kafka=broker.kafka, directory=tmp_path)
-    return project.application(
+    return project.app(
         unique, topology(unique), config={"consumer.session.timeout.ms": 6000, "commit.interval.ms": 100}
     )
 
@@ -206,20 +206,20 @@ def test_what_is_wrong_is_said_when_it_is_asked_for(broker: Broker, app: App, tm
     with pytest.raises(ConfigError, match="has no application 'clicks'"):
         project.app("clicks")
     with pytest.raises(ConfigError, match="is not a function"):
-        project.application("clicks", 5)  # type: ignore[arg-type]
+        project.app("clicks", 5)  # type: ignore[call-overload]
     lock = threading.Lock()
     with pytest.raises(ConfigError, match="cannot be sent to other processes: TypeError: cannot pickle"):
-        project.application("clicks", lambda builder: builder.build(optimization=str(lock)))
+        project.app("clicks", lambda builder: builder.build(optimization=str(lock)))
     with pytest.raises(ConfigError, match="threads is 0, and must be a whole number of at least 1"):
         app.worker(threads=0)
     with pytest.raises(ConfigError, match="has no version 'v9'"):
         app.release("v9")
-    missing = project.application("missing", topology("missing"))
+    missing = project.app("missing", topology("missing"))
     with pytest.raises(TopicError, match=r"missing\.in"), missing.worker() as worker:
         worker.wait(_SECONDS)
     nowhere = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
     with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1"):
-        nowhere.application("clicks", topology("clicks")).status()
+        nowhere.app("clicks", topology("clicks")).status()
 
 
 _SCRIPT = """
@@ -244,7 +244,7 @@ def everything():
     return [handlers, signals, gc.get_threshold(), gc.get_freeze_count(), os.fstat(1).st_ino, os.fstat(2).st_ino], levels
 
 before, levels = everything()
-app = Riverrun(kafka={"bootstrap.servers": sys.argv[1]}).application("NAME", build)
+app = Riverrun(kafka={"bootstrap.servers": sys.argv[1]}).app("NAME", build)
 with app.worker() as worker:
     worker.wait_for(timeout_s=120)
     while sum(each.lag for each in app.lag()):
@@ -284,7 +284,7 @@ def test_a_bounded_run_a_release_and_the_way_back_are_steps_in_a_row(
 ) -> None:
     broker.create(2, f"{unique}.in", f"{unique}.out")
     project = Riverrun(kafka=broker.kafka, directory=tmp_path, spark=spark, by="ann@desk")
-    app = project.application(
+    app = project.app(
         unique,
         topology(unique),
         quality=lambda: [expectations().ExpectTableRowCountToBeBetween(min_value=2, max_value=2, severity="critical")],

@@ -122,7 +122,7 @@ def test_a_switch_whose_coordinator_died_is_completed_by_a_worker(
             raise KeyboardInterrupt
 
     cuts = []
-    with Riverrun(platform.path).app(platform.name, "v1").worker(state_dir=tmp_path / "third"):
+    with Riverrun(platform.path).app(platform.name, version="v1").worker(state_dir=tmp_path / "third"):
         for step, live, at in ((Releaser.cut, "v2", Step.CUTTING), (Releaser.rollback, "v1", Step.ROLLING_BACK)):
             with pytest.raises(KeyboardInterrupt):
                 completed(platform, step, dies)
@@ -170,7 +170,7 @@ def kill_command(platform: Platform, step: str, at: str) -> None:
 
 @contextmanager
 def as_instance(platform: Platform, state: Path) -> Iterator[None]:
-    with Riverrun(platform.path).app(platform.name, "v1").worker(state_dir=state):
+    with Riverrun(platform.path).app(platform.name, version="v1").worker(state_dir=state):
         yield
 
 
@@ -178,7 +178,7 @@ def as_instance(platform: Platform, state: Path) -> Iterator[None]:
 def as_deployment(platform: Platform, state: Path) -> Iterator[None]:
     """An instance as a task of Spark, in the place of the process."""
     end(platform, "v1")
-    deployment = Riverrun(platform.path).app(platform.name, "v1").deployment(1, state_dir=state)
+    deployment = Riverrun(platform.path).app(platform.name, version="v1").deployment(1, state_dir=state)
     thread = threading.Thread(target=deployment.run)
     thread.start()
     try:

@@ -22,8 +22,8 @@ def build(builder: StreamsBuilder) -> Topology:
 @pytest.fixture
 def app(tmp_path: Path) -> App:
     project = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
-    project.application("words", build)
-    return project.app("words", "v1")
+    project.app("words", build)
+    return project.app("words", version="v1")
 
 
 def test_an_application_is_described_in_each_format_without_a_broker(app: App) -> None:

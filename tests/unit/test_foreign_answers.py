@@ -53,9 +53,7 @@ def answering() -> Iterator[Callable[[int, bytes], str]]:
 def test_answers_that_are_no_json_are_an_error_that_says_so(
     answering: Callable[[int, bytes], str], tmp_path: Path, body: bytes
 ) -> None:
-    app = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path).application(
-        "clicks", lambda b: b.build()
-    )
+    app = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path).app("clicks", lambda b: b.build())
     with pytest.raises(StreamsError, match="does not answer as an instance does") as refused:
         app.scale(2, answering(200, body))
     assert len(str(refused.value)) < 500

@@ -69,8 +69,8 @@ def test_an_application_of_the_file_is_not_declared_again(tmp_path: Path) -> Non
     (tmp_path / "streams.toml").write_text(FILE)
     project = Riverrun(tmp_path / "streams.toml")
     with pytest.raises(ConfigError, match="declares application 'clicks'") as refused:
-        project.application("clicks", build)
-    assert "project.app" in (refused.value.hint or "")
+        project.app("clicks", build)
+    assert "leave the topology out" in (refused.value.hint or "")
 
 
 def test_a_schema_registry_is_passed_with_clients_properties_only(tmp_path: Path) -> None:
@@ -82,14 +82,27 @@ def test_a_schema_registry_is_passed_with_clients_properties_only(tmp_path: Path
 def test_a_function_that_returns_no_topology_is_told_how_to_end() -> None:
     wrong: Any = forgot_to_return
     project = Riverrun(kafka=NOWHERE)
-    project.application("clicks", wrong)
+    project.app("clicks", wrong)
     with pytest.raises(TopologyError, match="gave None, not a Topology") as refused:
-        project.app("clicks", "v1").topology()
+        project.app("clicks", version="v1").topology()
     assert refused.value.hint == "End the function with `return builder.build()`."
 
 
+@pytest.mark.parametrize(
+    "needless",
+    [{"quality": "checks:all"}, {"versions": {"v2": "b:b"}}, {"outputs": {"o": "log"}}, {"config": {"a": 1}}],
+)
+def test_settings_of_a_declaration_need_its_topology(needless: dict[str, Any]) -> None:
+    project = Riverrun(kafka=NOWHERE)
+    project.app("clicks", "module:build")
+    with pytest.raises(ConfigError, match=rf"app\('clicks', {next(iter(needless))}=...\) needs the topology"):
+        project.app("clicks", **needless)
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "x" * 250])
-@pytest.mark.parametrize("named", [Materialized, lambda name: Grouped(STRING, STRING, name=name)])
+@pytest.mark.parametrize(
+    "named", [lambda name: Materialized(name=name), lambda name: Grouped(STRING, STRING, name=name)]
+)
 def test_names_that_topics_cannot_have_are_refused(name: str, named: Callable[[str], object]) -> None:
     with pytest.raises(TopologyError, match="is illegal") as refused:
         named(name)

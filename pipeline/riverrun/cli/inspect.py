@@ -52,7 +52,7 @@ def describe(
     if code and form is not Format.TEXT:
         message = f"a picture shows no code: --format {form.value} goes without --code"
         raise typer.BadParameter(message, param_hint="--code")
-    application = settings_of(context).project().app(app, version).loaded()
+    application = settings_of(context).project().app(app, version=version).loaded()
     if form is not Format.TEXT:
         typer.echo(described(application, form.value), nl=False)
         return

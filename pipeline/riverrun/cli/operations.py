@@ -20,7 +20,7 @@ Server = Annotated[str | None, typer.Option(help="Address of an instance, host:p
 
 def status(context: typer.Context, app: App, version: Version = None, server: Server = None) -> None:
     """Show an application's instances. An instance that answers also shows its own tasks and the places of all others."""
-    found = settings_of(context).project().app(app, version).status(server)
+    found = settings_of(context).project().app(app, version=version).status(server)
     typer.echo(f"{found.application_id}: group {found.group}, {counted(len(found.members), 'instance')}")
     for member in found.members:
         typer.echo(f"  {member}")
@@ -35,7 +35,7 @@ def lag(context: typer.Context, app: App, version: Version = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    chosen = settings_of(context).project().app(app, version)
+    chosen = settings_of(context).project().app(app, version=version)
     found = chosen.lag()
     table = Table(title=chosen.application_id, title_justify="left")
     table.add_column("partition", overflow="fold")
@@ -66,7 +66,7 @@ def reset(
     yes: Yes = False,
 ) -> None:
     """Let an application start over: delete its internal topics and local state, and set where it reads next."""
-    chosen = settings_of(context).project().app(app, version)
+    chosen = settings_of(context).project().app(app, version=version)
     plan = chosen.plan_reset(start)
     for topic in plan.topics:
         typer.echo(f"delete topic {topic}")
@@ -93,7 +93,7 @@ def clean_up(
     yes: Yes = False,
 ) -> None:
     """Delete an application's local state on this machine; workers restore theirs. With --version it asks no broker."""
-    chosen = settings_of(context).project().app(app, version)
+    chosen = settings_of(context).project().app(app, version=version)
     found = chosen.local_state(state_dir)
     if found:
         _confirm(f"Delete {', '.join(map(str, found))}?", yes=yes)
@@ -181,7 +181,7 @@ def skip(
     the application has one.
     """
     tp, offset = _place(record)
-    chosen = settings_of(context).project().app(app, version)
+    chosen = settings_of(context).project().app(app, version=version)
     planned = chosen.plan_skip(tp, offset)
     if dry_run:
         typer.echo(f"{record} of task {planned.task_id} would be skipped; nothing was done")
@@ -215,7 +215,7 @@ def snapshot(
     """Publish the present state of all tasks to snapshot.url. Workers go on meanwhile."""
     from riverrun.project.progress_bar import progress_bar
 
-    chosen = settings_of(context).project().app(app, version)
+    chosen = settings_of(context).project().app(app, version=version)
     with progress_bar():
         published = chosen.snapshot()
     for manifest in published:

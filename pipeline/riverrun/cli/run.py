@@ -187,7 +187,7 @@ def run(
     bounded = (
         settings_of(context)
         .project(master)
-        .app(app, version)
+        .app(app, version=version)
         .bounded(
             start,
             end,

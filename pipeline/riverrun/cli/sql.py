@@ -65,7 +65,7 @@ def sql(
     broker is asked. Without --version it does so for all versions.
     """
     require_extra("sql")
-    found = settings_of(context).project().app(app, version)
+    found = settings_of(context).project().app(app, version=version)
     if resolve:
         _resolve(found.config, version)
         return

@@ -179,7 +179,7 @@ def _serdes(
     if of_app is None:
         key, value = STRING, STRING
     else:
-        key, value = serdes_of(settings_of(context).project().app(of_app, version).topology(), topic, window)
+        key, value = serdes_of(settings_of(context).project().app(of_app, version=version).topology(), topic, window)
     return (
         key if key_serde is None else serde_named(key_serde, window),
         value if value_serde is None else serde_named(value_serde, window),
@@ -319,7 +319,7 @@ def export_topic(
 
     project, options, packages = settings_of(context).project(master), _pairs(context, option), package or ()
     if store is not None:
-        app = project.app(source, version)
+        app = project.app(source, version=version)
         with progress_bar():
             rows = app.export_store(store, target, kind, at=at, options=options, packages=packages)
         typer.echo(f"{store} of {source}: {counted(rows, 'row')} written to {target}")

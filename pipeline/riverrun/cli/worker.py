@@ -87,7 +87,7 @@ def worker(
         _refuse({"--on": on}, f"does not go with {flag}", "A bounded run on Spark: riverrun run.")
         alone = {"--threads": threads, "--server": server}
         _refuse(alone, f"does not go with {flag}, which runs all tasks in one process", "Leave it out.")
-    chosen = settings_of(context).project(master).app(app, version)
+    chosen = settings_of(context).project(master).app(app, version=version)
     if on is Place.SPARK:
         deployment = chosen.deployment(
             instances or 1, threads=threads, state_dir=state_dir, server=server, on_report=_show_report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from riverrun.config import ProjectConfig
 from riverrun.config.code import look_beside
@@ -95,22 +95,11 @@ class Riverrun:
         """The names of its applications."""
         return (*self._config.apps, *self._config.refused)
 
-    def app(self, name: str, version: str | None = None) -> App:
-        """Return an application.
+    @overload
+    def app(self, name: str, *, version: str | None = None) -> App: ...
 
-        Args:
-            name: Its name.
-            version: Its version; None for the version that is live at each call.
-
-        Raises:
-            ConfigError: If there is no such application or version.
-        """
-        config = self._config.app(name)
-        if version is not None:
-            config.topology_of(version)
-        return App(self._cluster, self._config, name, version)
-
-    def application(
+    @overload
+    def app(
         self,
         name: str,
         topology: Callable[[StreamsBuilder], Topology] | str,
@@ -121,16 +110,32 @@ class Riverrun:
         versions: Mapping[str, Callable[[StreamsBuilder], Topology] | str] | None = None,
         outputs: Mapping[str, str] | None = None,
         config: Mapping[str, Any] | None = None,
-    ) -> App:
-        """Declare an application, as `[apps.NAME]` does in a file. Another call changes it.
+    ) -> App: ...
 
-        Functions that other processes cannot import, such as those of a notebook, travel with their code. Their
-        bytecode identifies them, so another version of Python counts as a change.
+    def app(
+        self,
+        name: str,
+        topology: Callable[[StreamsBuilder], Topology] | str | None = None,
+        *,
+        version: str | None = None,
+        quality: Callable[[], Any] | str | None = None,
+        data_docs: str | None = None,
+        versions: Mapping[str, Callable[[StreamsBuilder], Topology] | str] | None = None,
+        outputs: Mapping[str, str] | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> App:
+        """Return an application of the project, or declare one by its topology, as `[apps.NAME]` does in a file.
+
+        Another call with a topology changes the declaration. Functions that other processes cannot import, such as
+        those of a notebook, travel with their code. Their bytecode identifies them, so another version of Python counts
+        as a change.
 
         Args:
             name: Its name.
-            topology: A function of a `StreamsBuilder`, or its name: `module:function`.
-            version: The version that goes live first. Default: `v1`.
+            topology: A function of a `StreamsBuilder`, or its name: `module:function`. None for an application that
+                the file declares, or an earlier call.
+            version: Without a topology, the version to work with; None for the version that is live at each call. With
+                one, the version that goes live first. Default: `v1`.
             quality: A function that returns expectations, its name, or the path of suites in JSON.
             data_docs: Directory that gets Data Docs of gates and checks; none if left out.
             versions: Further versions to release, with their topologies.
@@ -138,22 +143,32 @@ class Riverrun:
             config: Settings, by Kafka Streams' own names.
 
         Raises:
-            ConfigError: If an argument is unknown or impossible, or the file declares an application with this name.
+            ConfigError: If there is no such application or version; if an argument is unknown or impossible, needs a
+                topology, or the file declares an application with this name.
         """
-        if name in self._declared:
-            message = f"{self._config.path} declares application {name!r}"
-            raise ConfigError(message, hint="Choose another name, or use the existing application: project.app(...).")
         table = {
-            "topology": topology,
-            "version": version,
             "quality": quality,
             "data_docs": data_docs,
             "versions": versions or {},
             "outputs": outputs or {},
             "config": config or {},
         }
-        self._config = self._config.with_app(name, table, self._environ)
+        if topology is None:
+            return self._existing(name, version, [key for key, value in table.items() if value])
+        if name in self._declared:
+            message = f"{self._config.path} declares application {name!r}"
+            raise ConfigError(message, hint="Choose another name, or leave the topology out to use that application.")
+        self._config = self._config.with_app(name, {"topology": topology, "version": version, **table}, self._environ)
         return App(self._cluster, self._config, name, None)
+
+    def _existing(self, name: str, version: str | None, needless: Sequence[str]) -> App:
+        if needless:
+            message = f"app({name!r}, {needless[0]}=...) needs the topology that it belongs to"
+            raise ConfigError(message, hint=f"app({name!r}, build, {needless[0]}=...) declares an application.")
+        config = self._config.app(name)
+        if version is not None:
+            config.topology_of(version)
+        return App(self._cluster, self._config, name, version)
 
     def reach(self) -> Mapping[str, str]:
         """Check, once, that the brokers answer.

@@ -43,7 +43,7 @@ def project(tmp_path: Path, url: str | None) -> Riverrun:
 
 
 def test_another_process_builds_the_topology_with_the_registry(tmp_path: Path) -> None:
-    app = project(tmp_path, f"mock://test-{uuid.uuid4()}").application("copies", copying("copies"))
+    app = project(tmp_path, f"mock://test-{uuid.uuid4()}").app("copies", copying("copies"))
     config: Any = pickle.loads(pickle.dumps(app.config))  # noqa: S301 - our own
     topology = build_topology(SimpleNamespace(config=config, version="v1"))
     sink = topology.sink_of("copies.out")
@@ -57,7 +57,7 @@ def test_another_process_builds_the_topology_with_the_registry(tmp_path: Path) -
 
 def test_a_placed_topology_is_the_same_topology(tmp_path: Path) -> None:
     url = f"mock://test-{uuid.uuid4()}"
-    app = project(tmp_path, url).application("copies", copying("copies"))
+    app = project(tmp_path, url).app("copies", copying("copies"))
     topology = build_topology(SimpleNamespace(config=app.config, version="v1"))
     unplaced = copying("copies")(StreamsBuilder())
     assert topology.fingerprint() == unplaced.fingerprint()
@@ -65,7 +65,7 @@ def test_a_placed_topology_is_the_same_topology(tmp_path: Path) -> None:
 
 
 def test_without_a_registry_the_first_record_says_what_is_missing(tmp_path: Path) -> None:
-    app = project(tmp_path, None).application("copies", copying("copies"))
+    app = project(tmp_path, None).app("copies", copying("copies"))
     sink = build_topology(SimpleNamespace(config=app.config, version="v1")).sink_of("copies.out")
     assert sink is not None
     with pytest.raises(ConfigError, match="none is configured") as refused:

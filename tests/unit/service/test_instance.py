@@ -31,7 +31,7 @@ def test_connections_to_other_instances_end_with_the_instance(tmp_path: Path, mo
 
     monkeypatch.setattr(peers, "Peers", Noted)
     project = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
-    app = project.application("copies", copying, config={"application.server": "127.0.0.1:0"}, version="v1")
+    app = project.app("copies", copying, config={"application.server": "127.0.0.1:0"}, version="v1")
     application = load_application(app.project, "copies", StreamsBuilder, version="v1")
     with new_instance(application, build_topology):
         assert [each._client.is_closed for each in opened] == [False]

@@ -24,6 +24,7 @@ Examples:
 
 from __future__ import annotations
 
+import importlib
 import typing
 
 from riverrun.dsl.branching import Branched, BranchedKStream
@@ -146,6 +147,7 @@ __all__ = [
     "DropReason",
     "EmitStrategy",
     "ErrorHandlerContext",
+    "ExportSpec",
     "FailOnInvalidTimestamp",
     "FixedKeyProcessor",
     "FixedKeyProcessorContext",
@@ -153,6 +155,7 @@ __all__ = [
     "GlobalKTable",
     "Grouped",
     "Headers",
+    "ImportSpec",
     "JoinWindows",
     "Joined",
     "JsonSchema",
@@ -228,7 +231,13 @@ __version__: str
 
 if typing.TYPE_CHECKING:
     from riverrun.project.riverrun import Riverrun
+    from riverrun.transfers.specs import ExportSpec, ImportSpec
 else:  # type checkers would accept any name
+    _SLOW = {
+        "ExportSpec": "riverrun.transfers.specs",
+        "ImportSpec": "riverrun.transfers.specs",
+        "Riverrun": "riverrun.project.riverrun",
+    }
 
     def __getattr__(name: str) -> object:
         """Load the slow attributes on first use: the version, and the classes that run applications."""
@@ -236,9 +245,7 @@ else:  # type checkers would accept any name
             from importlib.metadata import version  # noqa: PLC0415 - as above
 
             return version("riverrun")
-        if name == "Riverrun":
-            from riverrun.project.riverrun import Riverrun  # noqa: PLC0415 - as above
-
-            return Riverrun
+        if name in _SLOW:
+            return getattr(importlib.import_module(_SLOW[name]), name)
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

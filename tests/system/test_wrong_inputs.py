@@ -127,6 +127,6 @@ def test_exports_that_do_not_fit_are_told_clearly_and_without_java(
             figures[judgement] += 1
             if judgement != "clear":
                 told.append(f"{judgement}: {case.name} ({code}): {' '.join(output.split())[-400:]}")
-    record_property("wrong_exports", dict(figures))
+    record_property("wrong_inputs", dict(figures))
     print("\n".join(told))
     assert not told

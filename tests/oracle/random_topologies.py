@@ -99,7 +99,7 @@ _STATELESS = {
     "versioned": (
         "builder.table({topic!r}, TEXTS, Materialized(STRING, STRING, name={store!r}, history_retention=ms({history})))"
     ),
-    "look_up_global": "{0}.filter(lambda k, v: v is not None).{join}({1}, pair, key=lambda k, v: key_of({f}, k, v))",
+    "look_up_global": "{0}.filter(lambda k, v: v is not None).{join}({1}, pair, key_selector=lambda k, v: key_of({f}, k, v))",
     "table_filter": "{0}.filter(lambda k, v: passes({f}, k, v){stored_if_named})",
     "table_map_values": "{0}.map_values(lambda v: mapped({f}, v), {stored})",
     "table_join": "{0}.{join}({1}, pair, {stored})",
@@ -149,7 +149,7 @@ def _expression(step: Step, case: Case) -> str:
         "join": _JOINS[step["kind"]] if step.get("kind") in _JOINS else "",
         "stored": f"Materialized(STRING, STRING, name={store!r})",
         "stored_if_named": f", Materialized(STRING, STRING, name={store!r})" if store else "",
-        "name": f", {step['name']!r}" if "name" in step else "",
+        "name": f", name={step['name']!r}" if "name" in step else "",
         "by": f"StreamJoined(STRING, STRING, STRING, store_name={store!r})" if store else "BY_TEXTS",
     }
     special = {

@@ -16,7 +16,7 @@ TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
         "flat_map": ("in",),
         "flat_map_values": ("in",),
         "select_key_and_peek": ("in",),
-        "foreach": ("in",),
+        "for_each": ("in",),
         "merge": ("in", "other", "third"),
         "same_topic_twice": ("in",),
         "two_topics_one_source": ("in", "other"),

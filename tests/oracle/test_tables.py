@@ -111,7 +111,7 @@ def of_a_stream_and_a_global_table(builder: StreamsBuilder, operator: str, _opti
         return value.partition(",")[2] or None
 
     join = getattr(builder.stream("left", TEXTS), operator)
-    join(builder.global_table("right", TEXTS), both, key=key).to("out", TO_TEXTS)
+    join(builder.global_table("right", TEXTS), both, key_selector=key).to("out", TO_TEXTS)
 
 
 def of_windows(builder: StreamsBuilder, operator: str, options: Options) -> None:

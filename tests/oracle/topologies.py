@@ -121,7 +121,7 @@ def select_key_and_peek(builder: StreamsBuilder, say: Say) -> None:
     stream.peek(lambda k, v: say(both(k, v))).to("out", Produced(STRING, STRING, name="write"))
 
 
-def foreach(builder: StreamsBuilder, say: Say) -> None:
+def for_each(builder: StreamsBuilder, say: Say) -> None:
     stream = texts(builder)
     stream.foreach(lambda k, v: say(both(k, v)))
     stream.filter(lambda k, _v: k is not None).foreach(lambda k, v: say(both(v, k)), named=Named("second"))

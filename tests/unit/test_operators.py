@@ -209,7 +209,7 @@ def test_a_global_table_is_looked_up_by_any_key(join: str, expected: list[Any]) 
         table = builder.global_table("table", STRINGS)
         keys = {"1": "a", "2": "b"}
         found: KStream[str, str] = getattr(stream, join)(
-            table, lambda value, other: f"{value}{other}", key=lambda _k, v: keys[v]
+            table, lambda value, other: f"{value}{other}", key_selector=lambda _k, v: keys[v]
         )
         return found
 

@@ -123,7 +123,7 @@ def shell(
     monkeypatch.setattr(cli, "start_logging", lambda _style: None)
     monkeypatch.setattr(commands, "_releaser", made.releaser)
     # These ask brokers whether anybody is at work.
-    for looking in ("steps.step_checks.require_nobody", "switching.switch.Switch.check"):
+    for looking in ("step_checks.require_nobody", "switch.Switch.check"):
         monkeypatch.setattr(f"riverrun.releases.{looking}", lambda *_: None)
     monkeypatch.setattr(Versions, "staged", lambda _versions, _version: SimpleNamespace(application=None))
     monkeypatch.setattr("riverrun.releases.versions.release_of", lambda *_: made.registry().read("clicks", "v1"))

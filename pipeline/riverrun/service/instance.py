@@ -10,9 +10,6 @@ import threading
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-import uvicorn
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
-
 from riverrun.config.address import ServerAddress, checked_address
 from riverrun.errors import ConfigError
 from riverrun.extras import require_extra
@@ -71,8 +68,7 @@ def name_of(listener: socket.socket, server: str, brokers: str) -> str:
     Args:
         listener: The bound socket, whose port is used.
         server: The address that was to be bound. If it means every address of this machine, the host is the address from
-            which
-            this machine reaches the brokers.
+            which this machine reaches the brokers.
         brokers: `bootstrap.servers`.
 
     Raises:
@@ -99,6 +95,9 @@ def serving(
         limits: Limits of connections; by default, the usual ones, in clear.
         end_streams: Ends answers that would go on.
     """
+    import uvicorn  # noqa: PLC0415 - an extra
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: PLC0415 - as above
+
     shared = limits or Limits()
 
     def limited(**given: Any) -> LimitedConnection:

@@ -427,7 +427,7 @@ class Drawing:
             stream = self.stream()
             join = self.pick(stream.join, stream.left_join)
             fail = self.failing
-            self.streams.append(join(self.pick(*self.globals), both, key=lambda k, v: fail(v)[:1] if v else k))
+            self.streams.append(join(self.pick(*self.globals), both, key_selector=lambda k, v: fail(v)[:1] if v else k))
 
     # Tables.
 

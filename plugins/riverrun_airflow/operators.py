@@ -309,7 +309,7 @@ class ReleaseOperator(BaseOperator):
 
     def _take(self, context: Context) -> str:
         if self.step not in STEPS:
-            message = f"{self.step!r} is no step of a release: {', '.join(STEPS)}"
+            message = f"{self.step!r} is not a step of a release: {', '.join(STEPS)}"
             raise AirflowFailException(message)
         location = located(self.config, self.riverrun_conn_id)
         project = location.project()

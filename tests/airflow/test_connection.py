@@ -113,7 +113,7 @@ def test_the_project_is_found_by_a_connection_a_variable_or_the_environment(tmp_
     assert text.startswith("ConfigError: kafka in the extra of connection 'riverrun_default' is not a JSON object")
     assert tested[0] is False
     step, app, dry, conn = failures
-    assert step.startswith("'jump' is no step of a release: plan, start")
+    assert step.startswith("'jump' is not a step of a release: plan, start")
     assert "has no application 'klicks'\nHint: Did you mean 'clicks'?" in app
     assert dry == "dry is 'perhaps', which is neither true nor false"
     assert conn.startswith("Airflow has no connection 'gone'")

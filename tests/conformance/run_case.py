@@ -51,7 +51,7 @@ def cases(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if not all(each["name"] and isinstance(each["statements"], list) for each in found):
             raise ValueError("a case has no name, or no list of statements")  # noqa: EM101, TRY003, TRY301 - told below
     except (OSError, ValueError, LookupError, TypeError) as error:
-        message = f"{path} is no file of cases: {type(error).__name__}: {error}"
+        message = f"{path} is not a file of cases: {type(error).__name__}: {error}"
         hint = 'It is JSON: {"tests": [{"name": ..., "statements": [...], "inputs": [...], "outputs": [...]}]}.'
         raise ConfigError(message, hint=hint) from error
     for case in found:

@@ -697,7 +697,7 @@ def test_bytes_are_not_exported_as_text(broker: Broker, unique: str, tmp_path: P
     for format_ in ("csv", "json", "parquet"):
         spec = ExportSpec(unique, str(tmp_path / format_), format_, name=f"{unique}-{format_}")
         with pytest.raises(
-            DeserializationError, match=rf"value is no text in UTF-8.*topic {unique}, partition 0, offset 1"
+            DeserializationError, match=rf"value is not text in UTF-8.*topic {unique}, partition 0, offset 1"
         ):
             run_export(spec, broker.admin(), spark)
     spec = ExportSpec(unique, str(tmp_path / "binary"), "parquet", is_binary=True, name=f"{unique}-binary")

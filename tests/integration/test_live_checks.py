@@ -93,7 +93,7 @@ def test_only_records_since_a_point_are_judged(broker: Broker, app: App) -> None
     pay(broker, app, ("bob", 1, 9_000))
     assert app.check("last").verdict.warnings == ()
     assert [each.since for each in app.checks()][-2:] == [app.checks()[-1].at, ""]
-    with pytest.raises(RangeError, match=r"gone-0 is no partition that .* publishes to"):
+    with pytest.raises(RangeError, match=r"gone-0 is not a partition that .* publishes to"):
         app.check("gone-0@1")
     with pytest.raises(RangeError, match="'perhaps' is not a time"):
         app.check("perhaps")

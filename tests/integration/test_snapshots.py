@@ -155,7 +155,7 @@ def test_a_worker_publishes_what_has_changed_now_and_then(case: Case) -> None:
     assert sum(first["changelogs"].values()) < sum(second["changelogs"].values())
     case.lose_state()
     case.write(52, 60)
-    assert case.work() <= 1  # the marker of a transaction is no record
+    assert case.work() <= 1  # the marker of a transaction is not a record
     assert case.counts() == {b"w%d" % n: 12 for n in range(WORDS)}
 
 

@@ -68,7 +68,7 @@ def read(name: str, serde: Serde[Any] | None, *values: bytes | None) -> dict[str
         (BOOLEAN, True, pa.bool_(), True),
         (UUID, uuid.UUID(int=1), pa.string(), "00000000-0000-0000-0000-000000000001"),
         (JSON(list[int]), [1, 2], pa.list_(pa.int64()), [1, 2]),
-        (JSON(int | float), 3, pa.float64(), 3.0),  # type: ignore[arg-type] # a union is no class, but msgspec reads it
+        (JSON(int | float), 3, pa.float64(), 3.0),  # type: ignore[arg-type] # a union is not a class, but msgspec reads it
     ],
 )
 def test_a_serde_of_a_known_type_gives_a_column_of_it(

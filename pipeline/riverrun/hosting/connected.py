@@ -221,8 +221,6 @@ class ConnectedApplication:
 
         A run that writes to staging topics may always do so, unless its version holds for a mark: the run would pass the mark.
 
-        A run that writes to staging topics always may, unless its version holds for a mark: it would go beyond.
-
         Raises:
             NotLiveError: If another version is live.
             UnderWayError: If a switch is under way, or the version holds.

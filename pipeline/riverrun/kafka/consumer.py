@@ -147,7 +147,7 @@ class RecordConsumer:
         """Read these partitions from these offsets, in addition to those already assigned.
 
         The client looks up a topic's leaders by a timer of up to a second. This call triggers the look-up at once. It
-        is no failure if no broker answers: the client retries by itself.
+        is not a failure if no broker answers: the client retries by itself.
         """
         self._assigned.update(starts)
         self._ever_assigned.update(starts)

@@ -50,7 +50,7 @@ def pair_of(given: Any) -> tuple[Any, Any]:
     """Return the result of a mapper of keys and values, if it is a pair.
 
     Raises:
-        TypeError: If it is no tuple: a text or dictionary of length two could be unpacked too, but wrongly.
+        TypeError: If it is not a tuple: a text or dictionary of length two could be unpacked too, but wrongly.
     """
     if isinstance(given, tuple):
         return given

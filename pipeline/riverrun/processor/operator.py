@@ -3,10 +3,8 @@
 An operator gets key, value, timestamp and headers as arguments and calls `context.forward` with the same four. The
 task binds `forward` to the children once, so a chain of operators is a chain of plain calls.
 
-The contract of operators that generated functions have as lines, where others are called.
-
-`riverrun.runtime.fusion` writes the functions. An operator writes its lines next to its `process`, and they do just
-that: tests compare the two.
+Operators may also write their work as lines of Python. `riverrun.runtime.fusion` puts these into one generated function
+instead of calling the operators. Lines and `process` of an operator do exactly the same work: tests compare the two.
 """
 
 from __future__ import annotations
@@ -128,7 +126,7 @@ class MaySchedule(Protocol):
     may_schedule: ClassVar[bool]
 
 
-class NotFused(Exception):  # noqa: N818 - it is no error
+class NotFused(Exception):  # noqa: N818 - it is not an error
     """An operator has no lines and is called; the text says why."""
 
 
@@ -284,18 +282,18 @@ WRITTEN_AS = "riverrun_written_as"
 
 
 def written(function: Callable[..., Any], how: Any) -> Any:
-    """Return a function that generated functions have as lines.
+    """Note lines that do the work of a function, for generated functions to contain in place of a call; return the function.
 
     Args:
-        function: The function, which does just that.
-        how: These lines.
+        function: The function.
+        how: The lines.
     """
     setattr(function, WRITTEN_AS, how)
     return function
 
 
 def lines_of(function: Any) -> Any:
-    """Return what `written` said of a function; None if it has to be called."""
+    """Return the lines that `written` noted for a function; None if it has to be called."""
     return getattr(function, "__dict__", {}).get(WRITTEN_AS)  # not its attributes: objects of mocks have any
 
 

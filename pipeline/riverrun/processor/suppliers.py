@@ -175,5 +175,5 @@ def _method(given: object, name: str) -> Any:
 
 
 def _is_plain(given: object) -> bool:
-    """Return whether an object's class says what it is: it is no part of the language."""
+    """Return whether an object's class says what it is: it is not part of the language."""
     return type(given).__module__ != "builtins"

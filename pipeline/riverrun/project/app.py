@@ -468,7 +468,7 @@ class App:
 
         Raises:
             ConfigError: If the expectations cannot be had, or are of an output or a store that there is not.
-            RangeError: If `since` is no point of the public topics.
+            RangeError: If `since` is not a point of the public topics.
             DeserializationError: If a record cannot be read.
         """
         return check_published(self._chosen, since)

@@ -73,7 +73,7 @@ def checks_of(where: str, given: Any, stores: Collection[str]) -> Checks:
         return Checks(given)
     for store, each in given.stores.items():
         if store not in stores:
-            message = f"{where} has expectations of {store!r}, which is no state store"
+            message = f"{where} has expectations of {store!r}, which is not a state store"
             raise ConfigError(message, hint=nearest(str(store), stores))
         _require_list(where, each)
     _require_list(where, given.runs)
@@ -99,7 +99,7 @@ def by_topic(where: str, given: Any, topics: Collection[str], logs: Collection[s
     found = {topic: Expectations() for topic in topics}
     for topic, each in given.items():
         if topic not in found:
-            message = f"{where} has expectations of {topic!r}, which is no output"
+            message = f"{where} has expectations of {topic!r}, which is not an output"
             raise ConfigError(message, hint=nearest(str(topic), found))
         found[topic] = _of(where, each)
         if topic in logs and found[topic].difference:
@@ -191,7 +191,7 @@ def _suite(file: Path) -> tuple[str, list[Any]]:
         raise ConfigError(message) from error
     is_suite = isinstance(content, dict) and isinstance(content.get("name"), str)
     if not is_suite or not isinstance(content.get("expectations"), list):
-        message = f"{file} is no suite of expectations"
+        message = f"{file} is not a suite of expectations"
         raise ConfigError(
             message, hint='A suite is {"name": "TOPIC", "expectations": [{"type": ..., "kwargs": {...}}]}.'
         )

@@ -203,7 +203,7 @@ class LiveCheck:
 
         Raises:
             ConfigError: If the expectations cannot be loaded, or name an output or a store that does not exist.
-            RangeError: If `since` is no point of the public topics.
+            RangeError: If `since` is not a point of the public topics.
             DeserializationError: If a record cannot be read.
             ReleaseError: If a record of a table has no key.
             BrokerError: If brokers do not answer.
@@ -317,7 +317,7 @@ class LiveCheck:
             return OffsetVector(offsets_at_time(self._admin, whole, at_ms)), at_ms
         for tp in vector.offsets:
             if tp not in ends:
-                message = f"{tp} is no partition that {self._application.config.name} publishes to"
+                message = f"{tp} is not a partition that {self._application.config.name} publishes to"
                 raise RangeError(message, hint=f"It has: {', '.join(map(str, sorted(ends)))}.")
         return vector, 0
 

@@ -134,7 +134,7 @@ def require_repairable(application: Application, scope: Scope) -> Reach:
     for topic in chosen:
         if topic not in known or known[topic].kind is not OutputKind.TABLE:
             why = known[topic].why if topic in known else f"{application.id} does not write it"
-            message = f"{topic} is no table that can be repaired: {why}"
+            message = f"{topic} is not a table that can be repaired: {why}"
             raise ReleaseError(message, hint="The records of a log cannot be taken back.")
     if not chosen:
         message = f"{application.id} writes no table: there is nothing to repair"

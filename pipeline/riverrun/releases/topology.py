@@ -83,7 +83,7 @@ def require_same_keys(one: Application, other: Application) -> None:
         if _differ(mine, theirs.get(topic, mine)):
             message = (
                 f"{one.config.name}: {topic} has keys of {mine} in {one.version} and of {theirs[topic]} in {other.version}:"
-                " rows of one could not replace those of the other"
+                " a row of one version would never replace a row of the other"
             )
             raise ReleaseError(message, hint=f"Let {other.version} write to a topic of its own.")
 

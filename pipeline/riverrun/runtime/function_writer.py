@@ -111,7 +111,7 @@ class RunningNodes:
             message = "several nodes forward to it"
             raise NotFused(message)
         if not isinstance(operator, Fused):
-            message = f"{type(operator).__name__} says no lines of its own"
+            message = f"{type(operator).__name__} does not write lines"
             raise NotFused(message)
         return operator
 

@@ -104,7 +104,7 @@ def guarded(headers: Headers) -> Headers:
 
 
 def unguarded(headers: Headers) -> Headers:
-    """Return the headers of a record that is no pack as they were before it was written to a repartition topic."""
+    """Return the headers of a record that is not a pack as they were before it was written to a repartition topic."""
     return headers[:-1] if headers and headers[-1][0] == _PLAIN_HEADER else headers
 
 

@@ -307,7 +307,7 @@ def _map_setter(field: Any, known: dict[str, Fill]) -> Fill:
 
 def _boolean(key: str) -> bool:
     if key not in {"true", "false"}:
-        message = f"{key!r} is no bool"
+        message = f"{key!r} is not a bool"
         raise ValueError(message)
     return key == "true"
 
@@ -336,7 +336,7 @@ def _fill_json(message: Any, value: Any) -> None:
 
 
 def _changed(descriptor: Any, value: Any, change: Callable[[Any, Any], Any]) -> Any:
-    """Return a value of a message in which `change` has replaced each value of a field that is no message."""
+    """Return a value of a message in which `change` has replaced each value of a field that is not a message."""
     name = descriptor.full_name
     if name in WRAPPERS:
         return _changed_single(descriptor.fields_by_name["value"], value, change)
@@ -383,7 +383,7 @@ def _with_unknown(value: Any) -> Any:
 
 def _bytes_of_json(value: Any) -> bytes:
     if not isinstance(value, str):
-        message = f"{value!r} is no base64"
+        message = f"{value!r} is not base64"
         raise ValueError(message)  # noqa: TRY004 - what a text says
     return base64.b64decode(value, validate=True)
 

@@ -66,7 +66,7 @@ def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
             return serde.serialize(serde.deserialize(text.encode()))  # as the store would write it
         return serde.serialize(read(text))
     except Exception as error:
-        message = f"{shortened(text)} is no key of serde {serde.name}: {shortened(str(error))}"
+        message = f"{shortened(text)} is not a key of serde {serde.name}: {shortened(str(error))}"
         raise ValueError(message) from error
 
 

@@ -61,7 +61,7 @@ def sql_router(
     ) -> Response:
         """Return the rows of the SELECT statement in the body, from the stores of an SQL application."""
         if queries is None:
-            return refused("bad-statement", f"The topology of {application.id} is no file of statements", 400)
+            return refused("bad-statement", f"The topology of {application.id} is not a file of statements", 400)
         live.require(version)
         began = time.monotonic()
         until = began + queries.seconds

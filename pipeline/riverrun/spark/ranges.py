@@ -140,7 +140,7 @@ def _from_where_it_stands(
     *,
     is_time: bool,
 ) -> Mapping[TopicPartition, int]:
-    """Return the ends; partitions processed beyond a time end where they stand, as asking for a finished day is no mistake.
+    """Return the ends; partitions processed beyond a time end where they stand, as asking for a finished day is not a mistake.
 
     Raises:
         RangeError: If the requested offsets are processed already, or the processed records no longer exist.
@@ -212,7 +212,7 @@ def time_ms(text: str) -> int:
     (60000, 86400000, 1767225600001)
 
     Raises:
-        RangeError: If the text is no time.
+        RangeError: If the text is not a time.
     """
     try:
         time = datetime.fromisoformat(text)

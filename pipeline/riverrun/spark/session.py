@@ -76,7 +76,7 @@ def spark_session(
         starting: Context entered while Java starts in this process.
 
     Raises:
-        ConfigError: If `master` is no master URL.
+        ConfigError: If `master` is not a master URL.
         MissingExtraError: If Spark is not installed.
         EngineError: If it does not start.
     """
@@ -87,7 +87,7 @@ def spark_session(
     remote, cluster = given.pop("spark.remote", None), given.pop("spark.master", None)
     chosen = master or remote or cluster or DEFAULT_MASTER
     if not _MASTERS.fullmatch(chosen):
-        message = f"{chosen!r} is no master of Spark"
+        message = f"{chosen!r} is not a master of Spark"
         raise ConfigError(
             message, hint="local[2,4], spark://host:7077, yarn, k8s://..., or sc://host:15002 for Spark Connect."
         )

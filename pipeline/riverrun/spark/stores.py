@@ -214,7 +214,7 @@ def _builder(topology: Topology, store: str) -> StoreBuilder:
         builder = topology.stores[store]
         if builder.kind in READABLE and (builder.logging or builder.source_topic is not None):
             return builder
-        why = f"is a {builder.kind.value} store, which is no table" if builder.logging else "has no changelog"
+        why = f"is a {builder.kind.value} store, which is not a table" if builder.logging else "has no changelog"
         message = f"Store {store} cannot be read: it {why}"
         raise InvalidStateStoreError(message)
     for found in topology.global_stores:

@@ -162,7 +162,7 @@ class PullQuery:
     _make: Callable[[Any], Any] = field(repr=False)
 
     def row(self, key: Any, value: Any, timestamp: int | None, window: Window | None) -> tuple[Any, ...] | None:
-        """Return a row of the result as JSON shows it; None if the entry of the store is no row of the result.
+        """Return a row of the result as JSON shows it; None if the entry of the store is not a row of the result.
 
         Args:
             key: A key of the store.

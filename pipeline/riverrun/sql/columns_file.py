@@ -200,7 +200,7 @@ class ColumnsFile:
         except FileNotFoundError:
             return ()
         except (OSError, msgspec.DecodeError) as error:
-            message = f"{self.path} is no file of columns: {error}"
+            message = f"{self.path} is not a file of columns: {error}"
             raise SqlError(message, hint=f"`riverrun sql APP --resolve` writes {self.path.name}.") from error
 
     def write(self, entries: Sequence[Entry]) -> None:

@@ -66,7 +66,7 @@ class StateFile:
             message = f"{self.sha256!r} is no SHA-256 sum"
             raise ValueError(message)
         if not _NAME.fullmatch(self.name):
-            message = f"{self.name!r} is no name of a file"
+            message = f"{self.name!r} is not a name of a file"
             raise ValueError(message)
 
 
@@ -150,7 +150,7 @@ def check_url(url: str) -> None:
         wanted = Path(url.removeprefix("file://").removeprefix("local://")).absolute()
         there = next(path for path in (wanted, *wanted.parents) if path.exists())
         if not (there.is_dir() and os.access(there, os.W_OK)):
-            log.warning("no snapshots can be kept at %s: %s is no directory that can be written", url, there)
+            log.warning("no snapshots can be kept at %s: %s is not a directory that can be written", url, there)
 
 
 class SnapshotStore:

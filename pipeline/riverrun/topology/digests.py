@@ -570,7 +570,7 @@ def _variable(value: ContextVar[Any]) -> Steps:
 
 
 def _annotation(value: Any) -> Steps | None:
-    """Describe a type other than a class; None if it is no type."""
+    """Describe a type other than a class; None if it is not a type."""
     origin = typing.get_origin(value)
     if origin is not None:
         named = origin.__module__ == "typing"  # a class in some versions of Python, an object in others

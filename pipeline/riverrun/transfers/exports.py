@@ -98,7 +98,7 @@ def _check_text(tp: TopicPartition, records: Any, name: str) -> None:
             try:
                 (data or b"").decode()
             except UnicodeDecodeError as error:
-                message = f"A {name.removeprefix('_')} is no text in UTF-8: {error}"
+                message = f"A {name.removeprefix('_')} is not text in UTF-8: {error}"
                 place = {
                     "topic": tp.topic,
                     "partition": tp.partition,
@@ -228,7 +228,7 @@ def _last(topic: ControlTopic, name: str) -> ExportBatch:
         return ExportBatch()
     try:
         batch = _batch(found)
-        batch.ranges  # noqa: B018 - raises if the text is no range
+        batch.ranges  # noqa: B018 - raises if the text is not a range
     except (UnreadableError, RangeError) as error:
         message = f"The progress of export {name} cannot be read from topic {EXPORTS_TOPIC}: {error}"
         hint = "Was it written by a newer version of Riverrun? If not, look at who may write to that topic."

@@ -274,5 +274,5 @@ def _time(spec: ImportSpec, frame: Any) -> tuple[Any, Any]:
     time = f.when(is_number, found.try_cast("decimal(38, 6)").try_cast("long")).otherwise(
         f.unix_millis(found.try_cast("timestamp"))
     )
-    problem = f.concat(f.lit(f"column {spec.timestamp} is no time: "), f.substring(found, 1, _SHOWN_BYTES))
+    problem = f.concat(f.lit(f"column {spec.timestamp} is not a time: "), f.substring(found, 1, _SHOWN_BYTES))
     return time, f.when(found.isNotNull() & time.isNull(), problem)

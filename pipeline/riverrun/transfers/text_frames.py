@@ -103,7 +103,7 @@ def mode_of(spec: ImportSpec) -> str:
 def _check(spec: ImportSpec) -> None:
     codec_of(spec.options)
     if mode_of(spec) not in _MODES:
-        message = f"{mode_of(spec)} is no mode of reading"
+        message = f"{mode_of(spec)} is not a mode of reading"
         raise ConfigError(message, hint=f"Allowed: {', '.join(_MODES)}")
     is_typed = spec.schema is not None or _is(spec, "inferSchema")
     unused = sorted(name for name in spec.options if name.lower() not in _OF_LINES)

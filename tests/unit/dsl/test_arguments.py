@@ -167,7 +167,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: stream().map_values(yielding),
         "mapper must return its result, but yielding is a generator function",
     ),
-    "a store's name that is no text": (
+    "a store's name that is not text": (
         lambda: stream().process(Forward, Stores),
         "state_stores must be a str, not the class Stores",
     ),

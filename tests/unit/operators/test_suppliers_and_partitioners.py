@@ -84,7 +84,7 @@ class RememberRow(ValueTransformerWithKey[str, str, str]):
 
 @dataclass
 class WithStores:
-    """A supplier that is no class, with the stores that its processors need."""
+    """A supplier that is not a class, with the stores that its processors need."""
 
     kind: Any
 

@@ -30,7 +30,7 @@ def test_expectations_are_of_each_output_or_by_topic(given: Any, expected: dict[
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({"sum": [ONE]}, r"m:f has expectations of 'sum', which is no output\nHint: Did you mean 'sums'\?"),
+        ({"sum": [ONE]}, r"m:f has expectations of 'sum', which is not an output\nHint: Did you mean 'sums'\?"),
         ({"alerts": Expectations(difference=[ONE])}, "difference of alerts, which is a log"),
         (None, "m:f returns None\nHint: It must return a list"),
         ({"sums": "text"}, "m:f returns 'text'"),

@@ -76,6 +76,6 @@ def test_a_directory_without_suites_and_a_store_that_is_not_there_are_refused(tm
         declared(str(tmp_path / "gone"))
     suite(tmp_path, "store.count", NOT_NULL)
     with pytest.raises(
-        ConfigError, match=r"expectations of 'count', which is no state store\nHint: Did you mean 'counts'"
+        ConfigError, match=r"expectations of 'count', which is not a state store\nHint: Did you mean 'counts'"
     ):
         checks_of("suites", read_suites(tmp_path), ["counts"])

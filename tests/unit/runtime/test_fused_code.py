@@ -140,7 +140,7 @@ def test_the_code_of_a_topology_is_told_with_what_was_not_fused_and_why() -> Non
     assert "for done in range(count):" in loop
     assert "aggregate = aggregate + 1" in loop
     assert sorted(code.unfused.values()) == [
-        "UserProcessor says no lines of its own",
+        "UserProcessor does not write lines",
         "it chooses topics or partitions by a function",
         "its store has no cache that it may change in place",
     ]

@@ -190,7 +190,7 @@ def test_dicts_may_be_written_in_other_ways(url: str, value: dict[str, Any], wri
         ({"at": 3}, "at: "),
         ({"took": 3}, "took: 3 is no google.protobuf.Duration"),
         ({"by_number": {"x": 1}}, "by_number: "),
-        ({"by_flag": {"x": "1"}}, "by_flag: 'x' is no bool"),
+        ({"by_flag": {"x": "1"}}, "by_flag: 'x' is not a bool"),
         ({"spare": 3}, "spare: "),
         ({"seats": []}, "seats: .* is no map"),
         ({"miles": "3"}, "miles: "),

@@ -241,7 +241,7 @@ def test_columns_of_an_earlier_statement_are_stale(project: Path, old: str, new:
 def test_a_damaged_file_is_refused_and_written_anew(project: Path) -> None:
     register(project, amount="int")
     (project / "orders.columns.json").write_text('[{"source": "ORDERS"}]')
-    with pytest.raises(SqlError, match=r"orders.columns.json is no file of columns: .* `part`"):
+    with pytest.raises(SqlError, match=r"orders.columns.json is not a file of columns: .* `part`"):
         built(project)
     resolved(project)
     built(project)

@@ -221,7 +221,7 @@ MISTAKES = {
         "Cannot compare STRING with INTEGER",
         "",
     ),
-    "a text in IN that is no number": ("SELECT * FROM sales WHERE n IN ('two')", 'type INTEGER: "two"', ""),
+    "a text in IN that is not a number": ("SELECT * FROM sales WHERE n IN ('two')", 'type INTEGER: "two"', ""),
     "items without a common type": ("SELECT shop, ARRAY[n, true] AS l FROM sales", "INTEGER and BOOLEAN", "CAST"),
     "a time that is none": ("SELECT * FROM sales WHERE ROWTIME > 'noon'", "Failed to parse timestamp 'noon'", "2020-"),
     "EMIT FINAL without windows": ("SELECT shop, n FROM sales EMIT FINAL", "windowed aggregations", ""),
@@ -597,4 +597,4 @@ def test_a_file_without_cases_is_named_and_not_run(
     if text is not None:
         path.write_text(text)
     assert main([str(path)]) == 2
-    assert f"{path} is no file of cases" in capsys.readouterr().err
+    assert f"{path} is not a file of cases" in capsys.readouterr().err

@@ -81,7 +81,7 @@ def is_same_schema(one: Any, other: Any, registry: Registry) -> bool:
 
 
 def kind_of(schema: Any) -> str:
-    """Return the type of a definition that is no union: the name of a primitive or complex type."""
+    """Return the type of a definition that is not a union: the name of a primitive or complex type."""
     return str(schema if isinstance(schema, str) else schema["type"])
 
 

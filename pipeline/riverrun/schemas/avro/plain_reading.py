@@ -341,7 +341,7 @@ def default_of(schema: Any, default: Any, defined: Mapping[str, Any], tags: Tags
             if tags is None or not branch.is_tagged:
                 return found
             return dict([tags.of(branch.name)], **found) if branch.is_record else (branch.name, found)
-        message = f"{default!r} is no default of a union"
+        message = f"{default!r} is not a default of a union"
         raise ValueError(message)
     kind, logical = kind_of(schema), logical_of(schema)
     found = _plain_default(kind, schema, default, defined, tags)
@@ -378,7 +378,7 @@ def _plain_default(  # noqa: C901, PLR0911 - one case per type
                 for each in schema["fields"]
                 if each["name"] in default or "default" in each or _raise(ValueError(f"{each['name']} has no default"))
             }
-    message = f"{default!r} is no default of {name_of(schema)}"
+    message = f"{default!r} is not a default of {name_of(schema)}"
     raise ValueError(message)
 
 

@@ -345,7 +345,7 @@ def _symbol_writer(schema: Any) -> Writing:
     def write(out: bytearray, value: Any, _depth: int) -> None:
         number = numbers.get(value) if isinstance(value, str) else None
         if number is None:
-            message = f"{_short(value)} is no symbol of {schema['name']}"
+            message = f"{_short(value)} is not a symbol of {schema['name']}"
             raise _MisfitError(message)
         _write_number(out, number)
 

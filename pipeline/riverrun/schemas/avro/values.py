@@ -147,7 +147,7 @@ def _time(per_second: int) -> Logical:
     def read(number: int) -> dt.time:
         number *= step
         if not 0 <= number < whole:
-            message = f"{number // step} is no time of a day"
+            message = f"{number // step} is not a time of a day"
             raise ValueError(message)
         seconds, micros = divmod(number, 1_000_000)
         return dt.time(seconds // 3600, seconds // 60 % 60, seconds % 60, micros)
@@ -204,7 +204,7 @@ def _decimal_writer(schema: Mapping[str, Any]) -> Convert:
             return value
         sign, digits, exponent = value.as_tuple()
         if not isinstance(exponent, int):
-            message = f"{value} is no number of Avro"
+            message = f"{value} is not a number of Avro"
             raise ValueError(message)  # noqa: TRY004 - a value, not its class
         shift = exponent + scale if any(digits) else 0
         if shift > precision or len(digits) > precision + max(0, -shift):
@@ -240,7 +240,7 @@ _LOGICAL = {
 
 
 def class_of(schema: Any) -> type:
-    """Return the class of the values that are read with a definition, which is no union."""
+    """Return the class of the values that are read with a definition, which is not a union."""
     logical = logical_of(schema)
     return _SIMPLE.get(kind_of(schema), object) if logical is None else logical.cls
 
@@ -459,7 +459,7 @@ def _of_json(schema: Any, shown: Any) -> Any:
     """Return a value without parts from JSON; what does not fit is left to the writer, which says why.
 
     Raises:
-        ValueError: If a text is no value of the definition's class.
+        ValueError: If a text is not a value of the definition's class.
     """
     cls = class_of(schema)
     if isinstance(shown, float):  # not read from text yet, which has a decimal in its place

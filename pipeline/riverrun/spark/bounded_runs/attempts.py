@@ -139,7 +139,7 @@ def _check_all_answered(works: Sequence[TaskWork], results: Sequence[TaskResult]
     """
     missing = sorted({str(work.task_id) for work in works} - {result.task_id for result in results})
     if missing:
-        message = f"Spark says that it is done, and gave no result of tasks {', '.join(missing)}"
+        message = f"Spark ended the job without results of tasks {', '.join(missing)}"
         raise EngineError(message, hint="Run it again: completed work is not repeated.")
 
 

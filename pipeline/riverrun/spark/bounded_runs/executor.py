@@ -277,7 +277,7 @@ def _purge(owned: OwnedTask, admin: Admin, repartitions: frozenset[str]) -> tupl
     try:
         Purge(admin).run([owned], repartitions)
     except StreamsError as error:
-        return (f"Task {owned.id}: what is needed no more is not deleted: {error.message}",)
+        return (f"Task {owned.id}: processed records of repartition topics could not be deleted: {error.message}",)
     return ()
 
 

@@ -211,7 +211,7 @@ def _writer_of(record: RawFields) -> TaskId | None:
 
 
 def _nobody(_record: RawFields) -> None:
-    """Return None: the record is no pack."""
+    """Return None: the record is not a pack."""
 
 
 def _pack(record: RawFields, taken: int) -> _Block:

@@ -51,7 +51,7 @@ def fields_of_avro(columns: Columns) -> Callable[[Any], dict[str, Any]]:
 
     def read(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
-            message = f"{value!r} is no record"
+            message = f"{value!r} is not a record"
             raise TypeError(message)
         upper = {name.upper(): each for name, each in value.items()}
         return {name: read(value.get(name, upper.get(alike))) for name, alike, read in readers}

@@ -40,7 +40,7 @@ def check_written(text: str, columns: Columns) -> None:
     """Make sure that a schema needs no fields besides columns.
 
     Raises:
-        SqlError: If it has a required field that is no column.
+        SqlError: If it has a required field that is not a column.
     """
     schema, names = json.loads(text), {name for name, _ in columns}
     for field in schema["fields"] if isinstance(schema, dict) and schema.get("type") == "record" else ():

@@ -176,7 +176,7 @@ def _values_reader(columns: Columns) -> Callable[[Any], dict[str, Any]]:
 
     def values_of(found: Any) -> dict[str, Any]:
         if not isinstance(found, dict):
-            message = f"{found!r} is no object with the columns {', '.join(readers)}"
+            message = f"{found!r} is not an object with the columns {', '.join(readers)}"
             raise ValueError(message)  # noqa: TRY004 - what the text says, not what the code does
         values: dict[str, Any] = dict.fromkeys(readers)
         for name, value in found.items():

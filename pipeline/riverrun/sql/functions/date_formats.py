@@ -144,7 +144,7 @@ def _check(pattern: str, parts: Sequence[re.Match[str]], letters: frozenset[str]
         elif letter and letter not in _LETTERS:
             problem = f"the letter {letter} is not supported; there are {''.join(sorted(_LETTERS))}"
         elif letter and letters is not None and letter not in letters:
-            problem = f"the letter {letter} is no part of this type"
+            problem = f"the letter {letter} is not part of this type"
         elif letter and len(run) not in _COUNTS.get(letter, range(1, 3)):
             problem = f"{run} has a wrong number of letters"
         if problem:

@@ -26,7 +26,7 @@ def _limit(call: AggregateCall, name: str) -> int | None:
     """Return the limit of SET; below zero there is none.
 
     Raises:
-        WrongArguments: If it is no number.
+        WrongArguments: If it is not a number.
     """
     setting = f"ksql.functions.{name}.limit"
     limit = str(call.settings.get(setting, -1))

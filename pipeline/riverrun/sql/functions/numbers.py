@@ -272,7 +272,7 @@ _RADII |= dict.fromkeys(("MI", "MILE", "MILES"), 3959.0)
 def _radius(unit: str | None) -> float:
     found = _RADII.get((unit or "").strip().upper() or "KM")
     if found is None:
-        message = f"{unit} is no unit of distances; there are KM and MI"
+        message = f"{unit} is not a unit of distances; there are KM and MI"
         raise ValueError(message)
     return found
 

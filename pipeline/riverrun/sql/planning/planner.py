@@ -547,7 +547,7 @@ def _millis(text: str, start: int) -> int:
     match = re.fullmatch(r"\s*(\d+)\s+([A-Za-z]+)\s*", text)
     unit = match[2].upper().removesuffix("S") if match else ""
     if match is None or unit not in UNITS:
-        message = f"WINDOW_SIZE {text!r} is no duration such as '10 SECONDS'"
+        message = f"WINDOW_SIZE {text!r} is not a duration such as '10 SECONDS'"
         raise SqlError(message, start)
     return checked_duration(int(match[1][:_MOST_DIGITS]) * UNITS[unit], start)
 

@@ -158,7 +158,7 @@ def test_rows_that_depend_on_earlier_records_are_refused(build: Callable[[Stream
 def test_logs_are_refused() -> None:
     with pytest.raises(ReleaseError, match="writes no table"):
         require_repairable(application(stateless), MINUTES_2_TO_4)
-    with pytest.raises(ReleaseError, match="out is no table that can be repaired"):
+    with pytest.raises(ReleaseError, match="out is not a table that can be repaired"):
         require_repairable(application(stateless), Scope(0, 1, topics=frozenset({"out"})))
 
 

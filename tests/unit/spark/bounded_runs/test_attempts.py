@@ -28,7 +28,7 @@ class ForgetfulSpark:
 
 def test_a_run_does_not_go_on_without_what_a_task_did() -> None:
     works: Any = [TaskWork(None, TaskId(0, number), {}) for number in range(3)]  # type: ignore[arg-type]  # nobody looks
-    with pytest.raises(EngineError, match=r"gave no result of tasks 0_1, 0_2"):
+    with pytest.raises(EngineError, match=r"without results of tasks 0_1, 0_2"):
         run_on_spark(ForgetfulSpark("0_0"), works, lambda _job: StreamsBuilder().build())
     results = run_on_spark(ForgetfulSpark("0_0", "0_1", "0_2"), works, lambda _job: StreamsBuilder().build())
     assert [result.task_id for result in results] == ["0_0", "0_1", "0_2"]

@@ -251,7 +251,7 @@ def test_a_function_returns(name: str, argument_types: str, values: tuple[Any, .
         ("PARSE_DATE", "STRING STRING", ("2021-02-30", "yyyy-MM-dd"), "day"),
         ("PARSE_DATE", "STRING STRING", ("Mon 2021-10-12", "EEE yyyy-MM-dd"), "is no Monday"),
         ("FORMAT_TIMESTAMP", "TIMESTAMP STRING STRING", (0, "HH", "Mars/Base"), "no time zone Mars/Base"),
-        ("DATEADD", "STRING INT DATE", ("MOONS", 1, 0), "MOONS is no unit of time"),
+        ("DATEADD", "STRING INT DATE", ("MOONS", 1, 0), "MOONS is not a unit of time"),
         ("ENCODE", "STRING STRING STRING", ("a", "utf8", "utf9"), "encoding utf9"),
         ("TO_BYTES", "STRING STRING", ("1f2", "hex"), "hexadecimal"),
         ("TO_BYTES", "STRING STRING", ("X'", "hex"), "hexadecimal"),

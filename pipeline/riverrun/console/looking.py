@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from riverrun.project.riverrun import Riverrun
     from riverrun.releases.registry import Release
 
+log = logging.getLogger(__name__)
+
 _MOST_ASKED = 64
 """Maximum number of instances that are asked; of further ones only the address is shown."""
 
@@ -245,8 +247,6 @@ def _versions(release: Release, config: AppConfig) -> list[str]:
 def _told(error: StreamsError) -> str:
     return redacted(f"{error.message}. {error.hint}" if error.hint else error.message)
 
-
-log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 5.0
 _SHARE = 4

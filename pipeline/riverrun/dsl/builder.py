@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from riverrun.state.api import StoreBuilder
     from riverrun.topology.topology import Topology
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 Topics = frozenset[str] | tuple[str, int]
 """A set of topics, or the text and the flags of a pattern."""
 
@@ -74,10 +77,6 @@ class StreamSources:
         if any(one & other for one, other in combinations(sets, 2)):
             message = "Two source nodes are subscribed to overlapping but not equal input topics"
             raise TopologyError(message)
-
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class StreamsBuilder:

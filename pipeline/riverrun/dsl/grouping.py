@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
     from riverrun.windows import Windows as OwnGiven
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 OperatorOf = Callable[["StoreBuilder", "TableNode"], "Operator"]
 """Creates the operator of an aggregation from its store and node, when it is known what the node sends."""
 
@@ -231,10 +234,6 @@ def _closing(store: StoreBuilder) -> ClosingWindows | None:
 
 def _nothing() -> None:
     """Return None, the aggregate without values."""
-
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,10 @@ from riverrun.windows import SessionWindows, SlidingWindows, TimeWindows, Unlimi
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=type)
+
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -62,11 +66,6 @@ def joiner_with_key(joiner: Callable[..., Any]) -> Callable[[Any, Any, Any], Any
     if required_arguments(joiner) == 3:  # noqa: PLR2004 - key and two values
         return joiner
     return OfValues(joiner)
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-C = TypeVar("C", bound=type)
 
 
 def _quoted_in(option: str) -> Callable[[Any], str | None]:

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from riverrun.serde.api import Serde
     from riverrun.state.suppliers import StoreSupplier
 
+K = TypeVar("K")
+V = TypeVar("V")
+VO = TypeVar("VO")
+KO = TypeVar("KO")
+
 
 class EmitStrategy(Enum):
     """Determines when a windowed aggregation forwards results (`org.apache.kafka.streams.kstream.EmitStrategy`, KIP-825)."""
@@ -51,12 +56,6 @@ class JoinKind:
 INNER = JoinKind(left_outer=False, right_outer=False)
 LEFT = JoinKind(left_outer=True, right_outer=False)
 OUTER = JoinKind(left_outer=True, right_outer=True)
-
-
-K = TypeVar("K")
-V = TypeVar("V")
-VO = TypeVar("VO")
-KO = TypeVar("KO")
 
 
 def validate_name(name: str | None) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
 
+log = logging.getLogger(__name__)
+
 
 class InputLag(NamedTuple):
     """The lag of one input of an application, in offsets.
@@ -112,9 +114,6 @@ def explained(
         " Raise retention.ms of the topic if the records were needed."
     )
     return MissingOffsetError(error.message, hint=hint)
-
-
-log = logging.getLogger(__name__)
 
 
 def warn_of_narrow_times(connected: ConnectedApplication) -> None:

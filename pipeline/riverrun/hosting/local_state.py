@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from riverrun.state.api import StateBackend
     from riverrun.topology.nodes import SubTopology
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
@@ -63,8 +65,6 @@ def after_predecessor(open_state: Callable[[], T], *, within_s: float, retry_s: 
                 raise
         time.sleep(retry_s)
 
-
-log = logging.getLogger(__name__)
 
 INSTANCE_DIRECTORY = "instance-{}"
 """Subdirectory of the state directory, by number, for each of several instances that are started together."""

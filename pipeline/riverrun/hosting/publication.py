@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from riverrun.config import AppConfig
     from riverrun.kafka.admin import Admin
 
+log = logging.getLogger(__name__)
+
 CONTROL_TOPIC = "riverrun-releases"
 SWITCHING: Mapping[str, str] = {"cutting": "cut", "rolling-back": "rollback"}
 """Steps of a release in which no version may publish, with the command that completes each."""
@@ -210,8 +212,6 @@ def not_live(app: str, version: str, record: LiveVersion) -> NotLiveError:
     """Make the error that a version may not publish."""
     return NotLiveError(f"{app} {version} may not publish: {record.live} is live", hint=_STAGING_HINT)
 
-
-log = logging.getLogger(__name__)
 
 _TP = TopicPartition(CONTROL_TOPIC, 0)
 _fields = foreign_decoder(dict[str, Any])

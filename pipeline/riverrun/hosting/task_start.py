@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from riverrun.runtime.ports import Clock
     from riverrun.state.api import StateBackend
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Right:
@@ -105,9 +107,6 @@ def _require_staging(connected: ConnectedApplication, record: LiveVersion, right
     wanted = {*right.published.values(), *filter(None, [right.dead_letters])}
     if application.topology.choosing_sinks or wanted - connected.admin.partitions(wanted).keys():
         raise not_live(application.config.name, application.version, record)
-
-
-log = logging.getLogger(__name__)
 
 
 class TaskStart:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from riverrun.kafka.requests import Requests
 
+log = logging.getLogger(__name__)
+
 _ANSWER_SECONDS = 3.0
 """Longest wait for a partition's leader before the leader is looked up again: the client itself would ask a dead broker for
 minutes."""
@@ -135,9 +137,6 @@ def _end_all(askers: dict[str, Consumer]) -> None:
     """Close the consumers of a `Leaders` that no longer exists."""
     for consumer in askers.values():
         end_in_background(consumer.close, "asker")
-
-
-log = logging.getLogger(__name__)
 
 
 def log_sizes(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[TopicPartition, int]:

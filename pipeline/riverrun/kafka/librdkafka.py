@@ -14,6 +14,8 @@ from riverrun.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+T = TypeVar("T")
+
 CLIENT = {"reconnect.backoff.max.ms": 1000, "enable.metrics.push": False}
 """Defaults for all clients. They reconnect to lost brokers every second, as Java's clients do, instead of every ten. They push
 no metrics to brokers (KIP-714): a client that does may wait a second when it ends, for a signal that was sent already."""
@@ -33,8 +35,6 @@ def end_in_background(end: Callable[[], object], name: str) -> None:
     """
     threading.Thread(target=end, name=f"end-{name}").start()
 
-
-T = TypeVar("T")
 
 INSTALLED: str = __version__
 """The installed version of confluent-kafka."""

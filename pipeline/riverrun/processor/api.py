@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from riverrun.processor.metrics import StreamsMetrics
     from riverrun.records import Headers, Record, RecordMetadata, TaskId
 
+K_contra = TypeVar("K_contra", contravariant=True)
+V_contra = TypeVar("V_contra", contravariant=True)
+VOut_co = TypeVar("VOut_co", covariant=True)
+K = TypeVar("K")
+V = TypeVar("V")
+
 KIn = TypeVar("KIn")
 VIn = TypeVar("VIn")
 KOut = TypeVar("KOut", default=Any)
@@ -138,11 +144,6 @@ class ProcessorContext(ProcessingContext, Protocol[KOut, VOut]):
         ...
 
 
-K_contra = TypeVar("K_contra", contravariant=True)
-V_contra = TypeVar("V_contra", contravariant=True)
-VOut_co = TypeVar("VOut_co", covariant=True)
-
-
 class ValueTransformerWithKey(Protocol[K_contra, V_contra, VOut_co]):
     """Computes a table's value from another table's (`org.apache.kafka.streams.kstream.ValueTransformerWithKey`).
 
@@ -189,10 +190,6 @@ class Processor(Protocol[KIn, VIn, KOut, VOut]):
     def close(self) -> None:
         """Called once, after the last record. Stores are closed by the task, not here."""
         return  # types: a docstring alone would make it abstract
-
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 @dataclass(frozen=True)

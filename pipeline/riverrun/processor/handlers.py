@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from riverrun.config import StreamsConfig
     from riverrun.records import ConsumerRecord, Headers, Record, TaskId
 
+log = logging.getLogger(__name__)
+
 
 class DropReason(StrEnum):
     """All reasons. Metrics and summaries show the values."""
@@ -59,8 +61,6 @@ class DropReason(StrEnum):
     UNDECODABLE = "undecodable"
     """The source's serdes could not read it, and `deserialization.exception.handler` chose to continue."""
 
-
-log = logging.getLogger(__name__)
 
 ERRORS_EXCEPTION = "__streams.errors.exception"
 ERRORS_MESSAGE = "__streams.errors.message"

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from riverrun.runtime.times import Schedule
     from riverrun.state.api import CachedUpdate, Place
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class ChosenTopic:
@@ -100,9 +102,6 @@ class ChosenPartitions:
 def is_time(chosen: object) -> bool:
     """Return whether something is a time in ms, or a negative number, which stands for no time."""
     return isinstance(chosen, int) and chosen <= MAX_TIME_MS
-
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)

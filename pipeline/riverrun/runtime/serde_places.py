@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from riverrun.topology.nodes import Node
     from riverrun.topology.topology import Topology
 
+log = logging.getLogger(__name__)
+
 
 def with_places(topology: Topology, application_id: str, registry: Mapping[str, Any]) -> Topology:
     """Return the topology with each serde placed at a topic, a repartition topic or the changelog of a store.
@@ -88,8 +90,6 @@ class _Places:
         keys, values = (SerdePlace(topic, is_key, self.registry) for is_key in (True, False))
         return placed(owner.key_serde, keys), placed(owner.value_serde, values)
 
-
-log = logging.getLogger(__name__)
 
 _FIRST = 100
 """Number of keys of each input that are compared; later ones cost nothing."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from riverrun.schemas.subjects import Registration
     from riverrun.serde.api import Serde, SerdePlace
 
+T = TypeVar("T")
+
 _typed_dict: Any = TypedDict
 """Called with types that are known at run time only, which type checkers do not expect."""
 _PLAIN: dict[Any, Any] = {"boolean": bool, "integer": int, "null": None, "number": float, "string": str}
@@ -76,8 +78,6 @@ def type_of(schema: Any) -> Any:
         return _typed_dict(str(schema.get("title", "Object")), fields, total=False)
     return _PLAIN.get(kind, Any)
 
-
-T = TypeVar("T")
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _FREE_REFERENCES, _REFERENCES_PER_BYTE = 10_000, 20

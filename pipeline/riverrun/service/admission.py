@@ -27,6 +27,8 @@ from riverrun.service.answering import PATHS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+log = logging.getLogger(__name__)
+
 SIGNATURE = "X-Riverrun-Signature"
 """Header of a question: its time, a number that is used once, and the signature. Of an answer: the signature."""
 POSITION = "X-Riverrun-Position"
@@ -119,7 +121,6 @@ if TYPE_CHECKING:
     Send = Callable[[Message], Awaitable[None]]
     App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-log = logging.getLogger(__name__)
 
 OPEN_PATHS = frozenset({"/health", "/ready"}) | PATHS
 """Paths that need no token, since they reveal no data. The console's files are equal everywhere."""

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from riverrun.config import StreamsConfig
 
+log = logging.getLogger(__name__)
+
 
 def server_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
     """Return the TLS context that an instance uses towards callers; None if it answers in clear.
@@ -60,8 +62,6 @@ def client_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
         message = f"server.ssl.ca.location {authorities} cannot be used: {error}"
         raise ConfigError(message, hint="A PEM file is needed: certificates of authorities.") from error
 
-
-log = logging.getLogger(__name__)
 
 HEADER_SECONDS = 10.0
 """Maximum time for a handshake, for the headers of a request, and for the wait for the next request."""

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from riverrun.worker.queries import Page, Query
     from riverrun.worker.states import InstanceStatus
 
+log = logging.getLogger(__name__)
+
 
 class Host(Protocol):
     """An instance, as seen by readers of its stores (`Supervisor`)."""
@@ -350,8 +352,6 @@ def _refusal_of(answer: Answer, server: str) -> Refusal:
         missing if isinstance(missing, int) else None,
     )
 
-
-log = logging.getLogger(__name__)
 
 _REMEMBERED_SECONDS = 5.0
 """Instances come and go, but a crowd of callers must not make brokers answer as often."""

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from riverrun.records import Headers, RawRecord
     from riverrun.serde.api import Serde
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 
 def given_settings(config: StreamsConfig | Mapping[str, Any] | None, reader: str) -> StreamsConfig:
     """Return settings, also from Kafka Streams' dotted names.
@@ -35,10 +38,6 @@ def given_settings(config: StreamsConfig | Mapping[str, Any] | None, reader: str
     if config is None or isinstance(config, StreamsConfig):
         return config or StreamsConfig()
     return streams_config(reader, "config", config)
-
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 @dataclass(slots=True)

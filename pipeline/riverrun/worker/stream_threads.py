@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from riverrun.records import TaskId
     from riverrun.topology.topology import Topology
 
+log = logging.getLogger(__name__)
+
 _IGNORED: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 """These signals reach the whole process group (Ctrl-C, systemd); a child process leaves the reaction to its parent."""
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from {module} import run_child; run_child({name!r}, {fds!r})"
@@ -146,8 +148,6 @@ def _signals_held_back() -> Iterator[None]:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-
-log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 5.0
 _NOTHING = Report(active=frozenset(), standby=frozenset(), positions={}, lags={}, summary=WorkerSummary(), obeyed=0)

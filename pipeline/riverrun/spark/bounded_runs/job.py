@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from riverrun.spark.unfinished import Begun, Slice, Step
     from riverrun.topology.topology import Topology
 
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
@@ -139,11 +142,6 @@ def summary_of(plan: RunPlan, results: Iterable[TaskResult]) -> RunSummary:
         warnings=everything.warnings,
         totals=everything.totals,
     )
-
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 def run(

@@ -14,6 +14,8 @@ from riverrun.sql.functions.registry import REGISTRY, Aggregate, AggregateCall, 
 from riverrun.sql.functions.signatures import ArrayOf, MapOf, Parameter, Pattern, Signature, StructOf
 from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
 
+C = TypeVar("C", bound=type)
+
 THEME = "User functions"
 F = TypeVar("F", bound=Callable[..., Any])
 _TYPES: dict[Any, SqlType] = {
@@ -72,9 +74,6 @@ def udtf(function: F) -> F:
         raise TopologyError(message, hint="Annotate its result as list[X].")
     _declare("table", function, _parameters(function, hints), get_args(hints["return"])[0], function, nulls=True)
     return function
-
-
-C = TypeVar("C", bound=type)
 
 
 def udaf(kind: C) -> C:

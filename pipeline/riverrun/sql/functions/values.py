@@ -17,6 +17,8 @@ from riverrun.sql.values import rounded_to
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sized
 
+S = TypeVar("S", bound="Sized")
+
 
 class UnknownFunction(TopologyError):  # noqa: N818 - a name of SQL's own vocabulary
     """No function has this name.
@@ -39,7 +41,6 @@ class WrongArguments(TopologyError):  # noqa: N818 - as above
     """The function does not take arguments of these types; the message lists what it takes."""
 
 
-S = TypeVar("S", bound="Sized")
 MOST_CHARACTERS = 16 * 1024 * 1024
 """Greatest number of characters, or bytes, of a value that a function makes: no record is larger."""
 MOST_ITEMS = 1_000_000

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from riverrun.runtime.task import Task
     from riverrun.worker.queries import Page, Question, Refusal
 
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
 _STRETCH_SECONDS = 0.0004
 """Time for which a task processes before queries are answered; the number of records adapts to it."""
 _RECORDS_PER_SLICE = 1_000
@@ -76,10 +79,6 @@ class TimeSlices:
             )
         return done
 
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _COMMIT_SECONDS = 0.01
 """How long a turn waits for commits if there is nothing else to do."""

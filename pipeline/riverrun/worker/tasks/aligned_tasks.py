@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from riverrun.topology.nodes import SubTopology
     from riverrun.topology.topology import Topology
 
+log = logging.getLogger(__name__)
+
 LEAST_DRIFT_MS = 1_000
 """With a smaller drift, tasks would wait for each other's commits after nearly every record."""
 UNBOUNDED_DRIFT_MS = 86_400_000
@@ -122,8 +124,6 @@ def _levels(subs: Sequence[SubTopology]) -> dict[int, int]:
             levels[reader.id] = min(max(above, default=-1) + 1, len(subs))
     return levels
 
-
-log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 5.0
 """How often to check tasks."""

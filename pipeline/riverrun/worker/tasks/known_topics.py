@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from riverrun.records import TaskId
     from riverrun.runtime.layout import Layout
 
+log = logging.getLogger(__name__)
+
 
 class KnownTopics:
     """Topics to read and to write; looked up at the start, and again when they are reported to differ.
@@ -103,8 +105,6 @@ class KnownTopics:
         self.connected, self.sources = connected, sources
         self.repartition = frozenset(topic.name for topic in self.layout.repartition_topics)
 
-
-log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
 """How often to look. Records of a recreated topic that are processed in between are not lost: the next take-over compares."""

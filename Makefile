@@ -4,7 +4,7 @@ PROCESSES ?= 2
 # More than there are cores: tests with brokers wait more than they compute.
 BROKERS ?= 3
 # Percent of lines that tests in memory must reach. Raise it when they reach more, never lower it.
-COVERED := 77
+COVERED := 79
 # How long `make oracle` compares random topologies.
 MINUTES ?= 3
 UV_VERSION := 0.13.8

@@ -47,7 +47,7 @@ def test_suites_that_great_expectations_itself_has_saved_are_read(tmp_path: Path
     ("content", "complaint"),
     [
         ("{", "cannot be read"),
-        ("[]", "is no suite of expectations"),
+        ("[]", "is not a suite of expectations"),
         (
             {"type": "expect_column_value_to_not_be_null", "kwargs": {}},
             "Did you mean 'expect_column_values_to_not_be_n",

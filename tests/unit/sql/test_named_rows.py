@@ -230,7 +230,7 @@ def test_keys_of_windows_are_messages_for_no_one_but_the_topology() -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [('{"TOTL": 1}', "no column 'TOTL'"), ("[1, 2]", "no object"), ('{"TOTAL": "x"}', "."), ("{", ".")],
+    [('{"TOTL": 1}', "no column 'TOTL'"), ("[1, 2]", "not an object"), ('{"TOTAL": "x"}', "."), ("{", ".")],
 )
 def test_rows_that_do_not_fit_are_not_written(text: str, message: str) -> None:
     with pytest.raises(Exception, match=message):

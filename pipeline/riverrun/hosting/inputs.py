@@ -1,4 +1,9 @@
-"""The inputs of an application: where reading starts, how far it lags, and whether topics keep, lose or refuse its records."""
+"""The inputs of an application: where reading starts, how far it lags, and whether topics keep, lose or refuse its records.
+
+Brokers give each topic an id, by which topics that were deleted and created again are noticed: offsets and state are of the
+earlier one. A task commits the ids of the topics that it depends on in the metadata of its offsets (`OffsetMetadata.topics`).
+Its local state notes those of its inputs, since brokers delete committed offsets with a topic.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Ownership: of a task by the producer that last initialised its id, of an application by one of several hosts."""
+"""Ownership: of a task by the producer that last initialised its id, of an application by one of several hosts.
+
+Hosts that process an application alone, which are bounded runs and workers that end once they have caught up, are members of
+a separate group. Brokers notice within a session that a member has died, so a crash leaves no lock behind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Everything of confluent-kafka that is not its public interface, or that is wrong in it, and settings of all its clients."""
+"""Everything of confluent-kafka that is not its public interface, or that is wrong in it, and settings of all its clients.
+
+librdkafka's own error codes have names that begin with an underscore in Python, although they are documented.
+"""
 
 from __future__ import annotations
 

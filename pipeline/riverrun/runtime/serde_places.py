@@ -1,4 +1,10 @@
-"""Tells serdes where they are used, and finds keys whose bytes a serde does not write again as it read them."""
+"""Tells serdes where they are used, and finds keys whose bytes a serde does not write again as it read them.
+
+Kafka places records by the bytes of their keys, and stores find rows by them. Sources hand on values, so from then on a key is
+what its serde writes. This may differ from what was read: JSON with spaces, or with fields in another order, or the id of the
+producer's schema where that is not the serde's. Then the rows of a table are not in the partition in which joins and queries
+look for them. No single record is wrong.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,18 @@
-"""The times that a task keeps: of punctuations, operators and stores, of late records, and of committed offsets."""
+"""The times that a task keeps: of punctuations, operators and stores, of late records, and of committed offsets.
+
+Lateness must not depend on where a task was stopped, which worker takes it over, or where a run was cut. So the transaction
+that commits results also commits all times that they depend on, unless the stored data contains them.
+
+Kafka Streams' metadata of a committed offset has the partition's highest event time, and processors' own times. Facts that it
+does not know are stored among the latter, which it reads and ignores:
+
+- how much of a pack (`runtime.packs`) has been processed
+- the times from which operators and stores continue (`ObservedTimes`)
+- the time of the next record, by which tasks are aligned
+- the mark for which a task holds
+- how many records a task has dropped, on all hosts, so that a release can tell
+- the ids of the topics that a task depends on, so that a topic that was deleted and created again is noticed
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,32 @@
-"""Kafka Streams' layouts of table changes, suppression buffers and stream-stream joins, byte for byte."""
+"""Kafka Streams' layouts of table changes, suppression buffers and stream-stream joins, byte for byte.
+
+Table changes in repartition topics (`ChangedSerializer`, KIP-904):
+
+```
+old only   old ++ 0x00
+new only   new ++ 0x01
+both       varint(length of new) ++ new ++ old ++ 0x02
+```
+Flags 0x03, 0x04 and 0x05 mean 0x00, 0x01 and 0x02 with a byte `is_latest` before the flag. Later releases of Kafka Streams
+may write them, and this module reads them. Lengths are zigzag varints, as everywhere in Kafka.
+
+Records in the changelog of a suppression buffer (`BufferValue`):
+
+```
+int64 timestamp ++ int64 offset ++ int32 length ++ topic ++ int32 partition
+    ++ int32 headers ++ (int32 length ++ name ++ int32 length, -1 if null ++ value)*
+    ++ int32 -1 (no prior value) ++ int32 -1 (no old value) ++ int32 length ++ value ++ int64 0
+```
+Their key has the layout of time-first windows: `0x00 ++ int64 timestamp ++ key ++ int32 sequence number`.
+
+Stores of stream-stream joins (`TimestampedKeyAndJoinSideSerializer`, `LeftOrRightValueSerializer`):
+
+```
+key      int64 timestamp ++ byte side ++ key      side: 1 left, 0 right
+value    byte side ++ value
+list     0x01 ++ int32 count ++ (int32 length ++ bytes)*
+```
+"""
 
 from __future__ import annotations
 

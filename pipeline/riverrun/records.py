@@ -41,6 +41,13 @@ def moment(time: datetime) -> datetime:
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
+def malformed_timestamp(timestamp: Any) -> ProcessingError:
+    """Return the error for an event time that is negative, or not a whole number of ms."""
+    if isinstance(timestamp, int):
+        return ProcessingError(f"Malformed record: timestamp {timestamp} is negative")
+    return ProcessingError(f"Malformed record: timestamp {timestamp!r} is not a whole number of ms")
+
+
 def check_headers(headers: object) -> None:
     """Check that every host can write headers unchanged.
 
@@ -267,11 +274,9 @@ class Record(Generic[K, V]):
     def __post_init__(self) -> None:
         """Refuse negative timestamps, as `org.apache.kafka.streams.processor.api.Record` does, and malformed headers."""
         if not isinstance(self.timestamp, int):
-            message = f"Malformed record: timestamp {self.timestamp!r} is not a whole number of ms"
-            raise ProcessingError(message)
+            raise malformed_timestamp(self.timestamp)
         if self.timestamp < 0:
-            message = f"Malformed record: timestamp {self.timestamp} is negative"
-            raise ProcessingError(message)
+            raise malformed_timestamp(self.timestamp)
         if self.headers != ():
             check_headers(self.headers)
 

@@ -38,7 +38,7 @@ class Ticking:
         raise RuntimeError(message)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 def test_a_worker_punctuates_commits_the_output_and_asks_the_handler(

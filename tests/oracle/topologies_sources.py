@@ -173,7 +173,7 @@ def global_store(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def read_only_store(_builder: StreamsBuilder, _say: Say) -> None:
-    """Nothing of it is made by the builder: see `read_only_store_afterwards`."""
+    """Leave all to `read_only_store_afterwards`: the builder makes no part of it."""
 
 
 def read_only_store_afterwards(topology: Topology) -> Topology:

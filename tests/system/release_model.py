@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.publication import LiveVersion
     from riverrun.records import TaskId
-    from riverrun.releases.history import Change
+    from riverrun.releases.verdicts import Change
     from tests.brokers import Broker
 
 PARTITIONS = 2

@@ -23,7 +23,7 @@ import riverrun.releases.marks as marks_module
 import riverrun.releases.versions as versions_module
 from riverrun import LONG, Riverrun, StreamsBuilder
 from riverrun.config import ProjectConfig
-from riverrun.console.api import console
+from riverrun.console.serving import console
 from riverrun.errors import (
     ApprovalNeededError,
     GateFailedError,

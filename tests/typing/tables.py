@@ -75,13 +75,13 @@ assert_type(people.to_stream(lambda _name, person: person.age), KStream[int, Per
 
 class Length:
     def init(self, context: ProcessorContext) -> None:
-        """Nothing to open."""
+        """Do nothing."""
 
     def transform(self, key: str, value: Person | None) -> int | None:
         return None if value is None else len(key)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 assert_type(people.transform_values(Length), KTable[str, int])

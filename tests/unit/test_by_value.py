@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 SCRIPT = """
 import sys
 import msgspec
-from riverrun.config.code import dumps
+from riverrun.config.by_value import dumps
 
 class Total(msgspec.Struct, frozen=True, rename="camel"):
     carrier: str

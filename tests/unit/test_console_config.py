@@ -9,7 +9,7 @@ import pytest
 
 from riverrun import Riverrun
 from riverrun.config import ProjectConfig
-from riverrun.console.api import console
+from riverrun.console.serving import console
 from riverrun.errors import ConfigError
 
 PATH = Path("/project/streams.toml")

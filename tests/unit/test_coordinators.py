@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import KafkaException
 
-from riverrun.kafka.groups import Question, describe_group
+from riverrun.kafka.coordinators import Question, describe_group
 
 _BROKERS = 3
 

@@ -17,12 +17,11 @@ from riverrun.errors import RangeError, ReleaseError, SnapshotError
 from riverrun.hosting import control_topic
 from riverrun.hosting.publication import LiveVersion, Mark, decoded
 from riverrun.records import OffsetVector, TaskId, TopicPartition, is_legal_topic, whole_number
-from riverrun.releases.history import Change, history
 from riverrun.releases.live_quality import CheckRecord
 from riverrun.releases.live_quality import _check as check_of
 from riverrun.releases.registry import Release, Step
 from riverrun.releases.registry import _decoded as release_of
-from riverrun.releases.verdicts import GateVerdict
+from riverrun.releases.verdicts import Change, GateVerdict, history
 from riverrun.releases.worker_quality import TaskWork
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.runs import RunRecord

@@ -130,7 +130,7 @@ def console(
 ) -> None:
     """Serve a page over all applications of the project until Ctrl-C or SIGTERM stops it. The page changes nothing."""
     from riverrun.config.secrets import TOKEN, checked_token
-    from riverrun.console.api import console as serve
+    from riverrun.console.serving import console as serve
 
     settings = settings_of(context)
     token = checked_token(TOKEN, settings.environ.get(TOKEN, ""))

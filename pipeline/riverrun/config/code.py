@@ -3,99 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import io
 import sys
 import sysconfig
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic
-
-import cloudpickle
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import nearest
 from riverrun.errors import ConfigError, StreamsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_OPTIONS = (
-    *("frozen", "eq", "order", "array_like", "gc", "omit_defaults", "repr_omit_defaults", "forbid_unknown_fields"),
-    *("weakref", "dict", "cache_hash", "tag", "tag_field"),
-)
-_AT_CREATION = ("__doc__", "__module__", "__qualname__", "__post_init__")
-
-
-def dumps(value: Any) -> bytes:
-    """Pickle a value; functions and classes that no other process can import travel with their code.
-
-    cloudpickle alone restores a `msgspec.Struct` without its fields: it rebuilds a class from its attributes, but msgspec
-    derives fields from annotations.
-
-    Args:
-        value: Anything. `pickle.loads` reads the result where cloudpickle is installed.
-
-    Raises:
-        Exception: Any error that pickling a referenced object raises.
-    """
-    written = io.BytesIO()
-    _Pickler(written).dump(value)
-    return written.getvalue()
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # untyped
-    def reducer_override(self, value: Any) -> Any:
-        """Reduce a struct defined in a notebook or a script to its fields and methods."""
-        if isinstance(value, type(msgspec.Struct)) and not _is_importable(value):
-            return _struct, _parts(value), _methods(value), None, None, _with_methods
-        return super().reducer_override(value)
-
-
-def _is_importable(kind: type) -> bool:
-    found: Any = None if kind.__module__ == "__main__" else sys.modules.get(kind.__module__)
-    for name in kind.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is kind
-
-
-def _parts(kind: Any) -> tuple[Any, ...]:
-    """Return the arguments of `_struct`: the parts that must exist when the class is created."""
-    own = vars(kind).get("__annotations__", {})
-    fields = [
-        (each.name, each.type, _given(default=each.default), _given(default_factory=each.default_factory))
-        for each in msgspec.structs.fields(kind)
-        if each.name in own
-    ]
-    config = kind.__struct_config__
-    options = {name: getattr(config, name) for name in _OPTIONS}
-    options["rename"] = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
-    options["kw_only"] = not own.keys() & set(kind.__match_args__)
-    options["bases"] = tuple(base for base in kind.__bases__ if base is not Generic)
-    return kind.__name__, fields, {name: vars(kind)[name] for name in _AT_CREATION if name in vars(kind)}, options
-
-
-def _given(**default: Any) -> dict[str, Any]:
-    """Return the keyword of a field's default; empty if it has none."""
-    return {name: value for name, value in default.items() if value is not msgspec.NODEFAULT}
-
-
-def _struct(name: str, fields: list[Any], namespace: dict[str, Any], options: dict[str, Any]) -> Any:
-    made = [(field, kind, msgspec.field(**value, **factory)) for field, kind, value, factory in fields]
-    return msgspec.defstruct(name, made, namespace=namespace, **options)
-
-
-def _methods(kind: Any) -> dict[str, Any]:
-    made = vars(_struct("Plain", [], {}, {}))
-    own = {name: value for name, value in vars(kind).items() if name not in made and name not in _AT_CREATION}
-    return {
-        name: value for name, value in own.items() if name not in kind.__struct_fields__ and name != "__annotations__"
-    }
-
-
-def _with_methods(kind: type, methods: dict[str, Any]) -> None:
-    for name, value in methods.items():
-        setattr(kind, name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +58,7 @@ def reference_of(function: Callable[..., Any] | str) -> str | PickledFunction:
     reference = f"{module}:{name}"
     if module != "__main__" and getattr(sys.modules.get(module), name, None) is function:
         return reference
+    from riverrun.config.by_value import dumps  # noqa: PLC0415 - as above
 
     try:
         return PickledFunction(reference, dumps(function))

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 from fastapi import FastAPI, Query, Request, Response
 
 from riverrun.config.secrets import redacted
-from riverrun.config.sections import CONSOLE_SERVER
 from riverrun.console.shown import row_object
 from riverrun.errors import ConfigError, ReleaseError, StreamsError
-from riverrun.extras import require_extra
 from riverrun.hosting.process import SystemClock
 from riverrun.service.admission import OPEN_PATHS, Admission
 from riverrun.service.answering import FILES, Streams, as_events, as_json, content, serve_files, show_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from riverrun.console.looking import Watch
-    from riverrun.project.riverrun import Riverrun
     from riverrun.releases.rows import DifferentRow
     from riverrun.service.admission import Access
 
@@ -113,42 +109,3 @@ def _compare(api: FastAPI, differences: Differences) -> None:
         finally:
             busy.release()
         return as_json({"rows": rows[:limit], "more": len(rows) > limit})
-
-
-@contextmanager
-def console(project: Riverrun, server: str | None = None, token: str = "") -> Iterator[str]:
-    """Serve within this context.
-
-    Args:
-        project: The project.
-        server: `host:port`; by default, as `[console]` says.
-        token: Callers must show it, if `[console]` names no token.
-
-    Yields:
-        The address of the page.
-
-    Raises:
-        ConfigError: If the address cannot be used, or others could reach it without a token.
-        MissingExtraError: If the packages for that are not installed.
-    """
-    require_extra("http")
-    from riverrun.console.looking import Looking, Watch  # noqa: PLC0415 - as above
-    from riverrun.service.admission import Access  # noqa: PLC0415 - as above
-    from riverrun.service.connections import Limits, server_tls  # noqa: PLC0415 - as above
-    from riverrun.service.instance import bound, name_of, serving  # noqa: PLC0415 - as above
-
-    settings = project.config.console
-    address, shown = server or settings.application_server or CONSOLE_SERVER, settings.server_token or token
-    tls = server_tls(settings)
-    wants_token = bool(shown or settings.server_read_token)
-    with bound(address, wants_token=wants_token, where="[console]") as listener:
-        name = name_of(listener, address, project.config.kafka["bootstrap.servers"])
-        access = Access(shown, settings.server_read_token, None, name, frozenset(settings.server_allowed_hosts))
-
-        def differences(app: str, limit: int) -> Sequence[DifferentRow]:
-            return project.app(app).release().releaser.diff(limit)
-
-        with closing(Looking(project)) as looking, closing(Watch(looking.look)) as watch:
-            api = new_api(watch, differences, access)
-            with serving(api, listener, Limits(tls=tls), api.state.events.end):
-                yield f"http{'s' if tls else ''}://{name}/"

@@ -8,10 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from riverrun.hosting.inputs import InputLag
-    from riverrun.releases.history import Change
     from riverrun.releases.registry import Release
     from riverrun.releases.rows import DifferentRow
-    from riverrun.releases.verdicts import GateVerdict
+    from riverrun.releases.verdicts import Change, GateVerdict
     from riverrun.spark.runs import RunRecord
 
 _MOST_PARTITIONS = 200

@@ -10,7 +10,7 @@ from riverrun.dsl.options import validate_name
 from riverrun.dsl.plan import TABLE_OPTION, TableNode, serde_of
 from riverrun.dsl.tables import Derived
 from riverrun.errors import TopologyError
-from riverrun.operators.suppress import Suppress, SuppressRules, suppressed_getter
+from riverrun.operators.tables import Suppress, SuppressRules, suppressed_getter
 from riverrun.state.api import StoreBuilder, StoreKind
 from riverrun.topology.nodes import SinkNode, SourceNode
 from riverrun.windows import MAX_TIME_MS, millis

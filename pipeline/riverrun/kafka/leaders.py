@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
-from kafka import KafkaAdminClient, errors
 
 from riverrun.errors import TopicError
 from riverrun.kafka import librdkafka
 from riverrun.kafka.errors import MISSING_HINT, MISSING_TOPIC, UNREACHABLE
-from riverrun.kafka.kafka_python import connection
 from riverrun.kafka.librdkafka import end_in_background
 from riverrun.kafka.requests import CLIENT_ID, REQUEST_SECONDS
 from riverrun.records import TopicPartition, counted
@@ -152,6 +150,10 @@ def log_sizes(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[TopicPart
     names = sorted(set(topics))
     if not names:
         return {}
+    from kafka import KafkaAdminClient, errors  # noqa: PLC0415 - loads for long, and only forecasts ask
+
+    from riverrun.kafka.kafka_python import connection  # noqa: PLC0415 - as above
+
     try:
         client = KafkaAdminClient(
             **connection(kafka), client_id=CLIENT_ID, request_timeout_ms=int(REQUEST_SECONDS * 1_000)

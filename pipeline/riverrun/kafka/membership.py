@@ -15,7 +15,7 @@ from kafka.errors import KafkaConfigurationError, KafkaError
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from riverrun.errors import BrokerError, ConfigError
-from riverrun.kafka.groups import COUNT_BYTES
+from riverrun.kafka.coordinators import COUNT_BYTES
 from riverrun.kafka.kafka_python import GroupCoordinator, connection
 
 if TYPE_CHECKING:

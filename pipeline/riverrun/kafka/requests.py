@@ -9,7 +9,6 @@ port, TLS on one side only, or a server that is not a broker.
 from __future__ import annotations
 
 import socket
-import ssl
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -271,6 +270,8 @@ def _no_broker(server: str) -> Obstacle:
 
 def _speaks_tls(address: tuple[str, int]) -> bool:
     """Return whether a server answers a TLS handshake, without checking its certificate or sending data."""
+    import ssl  # noqa: PLC0415 - only a broker that does not answer is probed
+
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:

@@ -168,7 +168,7 @@ class SubscriptionSend:
         return new is None or self._foreign_key_bytes(old) != self._foreign_key_bytes(new)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 class SubscriptionReceive:
@@ -245,7 +245,7 @@ class SubscriptionJoin:
         self._forward(value.primary_key, response, timestamp, headers)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 class ForeignTableJoin:
@@ -364,7 +364,7 @@ class ResponseJoin:
         return None if row is None else hash128(self._value_bytes(row.value))
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 def _writing(part: str, serialize: Bytes) -> Bytes:

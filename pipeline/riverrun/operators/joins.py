@@ -93,7 +93,7 @@ class StreamTableJoin:
         return f"{key} = {table_key}\n{refused}\n{block('else:', looked_up, block(f'if {found} is not None:', other))}"
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 class StreamTableLeftJoin:
@@ -153,7 +153,7 @@ class StreamTableLeftJoin:
         return f"{refused}\n{block('else:', looked_up, joined)}"
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ class StreamVersionedTableJoin:
                 self._context.forward(key, result, timestamp, headers)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 class BufferedStreamTableJoin:

@@ -122,7 +122,7 @@ class Filter:
         return block(f"if {test_of(at, 'predicate', self.predicate)}:", at.below())
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 @dataclass(slots=True)
@@ -147,7 +147,7 @@ class Map:
         return f"{pair}\n{at.below(at.own('key'), at.own('value'))}"
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 @dataclass(slots=True)
@@ -175,7 +175,7 @@ class MapKey:
         return f"{at.own('key')} = {call_of(at, 'mapper', self.mapper)}\n{at.below(key=at.own('key'))}"
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 @dataclass(slots=True)
@@ -201,7 +201,7 @@ class MapValues:
         return f"{at.own('value')} = {call_of(at, 'mapper', self.mapper)}\n{at.below(value=at.own('value'))}"
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 @dataclass(slots=True)
@@ -227,7 +227,7 @@ class FlatMap:
         return block(f"for pair in {call_of(at, 'mapper', self.mapper)}:", pair_lines(at, "pair", "pair"), each)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 @dataclass(slots=True)
@@ -252,7 +252,7 @@ class FlatMapValues:
         return block(f"for {at.own('value')} in {values}:", at.below(value=at.own("value")))
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 @dataclass(slots=True)
@@ -281,7 +281,7 @@ class Peek:
         return f"{refused}\n{at.below()}"
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 @dataclass(slots=True)
@@ -303,7 +303,7 @@ class PassThrough:
         return at.below()
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 class Branch:
@@ -348,7 +348,7 @@ class Branch:
         return "\n".join(ways)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 class Print:

@@ -69,7 +69,7 @@ class TableRepartitionMap:
         return (None, None) if pair is None or pair_of(pair)[0] is None else pair
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ class TableTableJoin:
         return None if found is None else found.value
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the operator holds no resources."""
 
 
 class TableJoinMerge:

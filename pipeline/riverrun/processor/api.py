@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from typing_extensions import TypeVar
 
-from riverrun.errors import ProcessingError
-from riverrun.records import check_headers
+from riverrun.records import check_headers, malformed_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -216,11 +215,9 @@ class FixedKeyRecord(Generic[K, V]):
     def __post_init__(self) -> None:
         """Refuse negative timestamps, and malformed headers."""
         if not isinstance(self.timestamp, int):
-            message = f"Malformed record: timestamp {self.timestamp!r} is not a whole number of ms"
-            raise ProcessingError(message)
+            raise malformed_timestamp(self.timestamp)
         if self.timestamp < 0:
-            message = f"Malformed record: timestamp {self.timestamp} is negative"
-            raise ProcessingError(message)
+            raise malformed_timestamp(self.timestamp)
         if self.headers != ():
             check_headers(self.headers)
 

@@ -1,8 +1,8 @@
 """The control topic: which version of each application is live, and where its release stands.
 
-It has one compacted partition, with one record per application, and one per revision of it (`releases.history`). All writers of
-an application use one transactional id, so writing is a compare-and-set. Take the lock (which fences the previous holder), read
-under it, compare, write, commit. A writer that was fenced tries again while the revision is the one that it knows.
+It has one compacted partition, with one record per application, and one per revision of it (`releases.verdicts`). All writers
+of an application use one transactional id, so writing is a compare-and-set. Take the lock (which fences the previous holder),
+read under it, compare, write, commit. A writer that was fenced tries again while the revision is the one that it knows.
 """
 
 from __future__ import annotations
@@ -41,8 +41,15 @@ from riverrun.hosting.publication import (
     require_never_released,
     unreadable,
 )
-from riverrun.releases.history import Change, encoded, history, last_revision, names_of
-from riverrun.releases.verdicts import GateVerdict, require_approvable
+from riverrun.releases.verdicts import (
+    Change,
+    GateVerdict,
+    encoded,
+    history,
+    last_revision,
+    names_of,
+    require_approvable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

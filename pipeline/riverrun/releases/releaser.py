@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from riverrun.config import ProjectConfig
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
-    from riverrun.releases.history import Change
     from riverrun.releases.step_checks import Readiness
+    from riverrun.releases.verdicts import Change
     from riverrun.spark.bounded_runs.job import RunSummary
 
     Dropped = tuple[Mapping[str, int], Mapping[str, int]]

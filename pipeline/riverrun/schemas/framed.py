@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from riverrun.errors import ConfigError, SchemaError
 from riverrun.schemas.registry import Registry, registry_of
 from riverrun.schemas.subjects import Registration, check_settings
-from riverrun.serde.api import Serde, SerdePlace, placed, reading_framed
-from riverrun.serde.immutable import immutable_types
+from riverrun.serde.api import Serde, SerdePlace, immutable_types, placed, reading_framed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 import msgspec
 
 from riverrun.decoders import json_decoder
-from riverrun.serde.api import Serde
-from riverrun.serde.immutable import PLAIN, immutable_types
+from riverrun.serde.api import PLAIN, Serde, immutable_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -235,9 +235,10 @@ class LimitedConnection(asyncio.Protocol):
 
     def _in_headers(self, data: bytes) -> int:
         """Return how many bytes of some data belong to headers; a body may come with them at once."""
-        ends_at = (self._last + data).find(_HEADERS_END)
-        self._last = data[1 - len(_HEADERS_END) :]
-        return len(data) if ends_at < 0 else ends_at
+        before, seen = len(self._last), self._last + data
+        ends_at = seen.find(_HEADERS_END)
+        self._last = seen[1 - len(_HEADERS_END) :]
+        return len(data) if ends_at < 0 else max(0, ends_at - before)
 
     def eof_received(self) -> None:
         """Handle the end of the other side's data."""

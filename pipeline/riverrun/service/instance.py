@@ -14,7 +14,6 @@ from riverrun.config.address import ServerAddress, checked_address
 from riverrun.errors import ConfigError
 from riverrun.extras import require_extra
 from riverrun.hosting.process import SystemClock
-from riverrun.service.connections import LimitedConnection, Limits
 from riverrun.worker.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from riverrun.errors import StreamsError
     from riverrun.hosting.application import Application
     from riverrun.service.admission import Access
+    from riverrun.service.connections import Limits
     from riverrun.topology.topology import Topology
     from riverrun.worker.states import WorkerState
     from riverrun.worker.stream_thread.protocol import StreamJob
@@ -97,6 +97,8 @@ def serving(
     """
     import uvicorn  # noqa: PLC0415 - an extra
     from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: PLC0415 - as above
+
+    from riverrun.service.connections import LimitedConnection, Limits  # noqa: PLC0415 - most instances serve nothing
 
     shared = limits or Limits()
 

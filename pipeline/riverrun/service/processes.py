@@ -28,7 +28,7 @@ from riverrun.runtime.serde_places import with_places
 from riverrun.service.rendering import from_base64
 from riverrun.state.api import StoreKind
 from riverrun.windows import Window
-from riverrun.worker.stream_threads import start_child
+from riverrun.worker.spawning import start_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from riverrun.sql.answers import PullQuery
     from riverrun.sql.catalog import Catalog
     from riverrun.state.api import StoreBuilder
-    from riverrun.worker.stream_threads import ChildProcess
+    from riverrun.worker.spawning import ChildProcess
 
 log = logging.getLogger(__name__)
 

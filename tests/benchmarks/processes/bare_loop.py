@@ -75,10 +75,10 @@ class Stateless:
                 send(target, value, message.key(), message.timestamp()[1])
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no record is held back."""
 
     def committed(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no record is kept."""
 
 
 class WindowedCount:

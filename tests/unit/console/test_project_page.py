@@ -18,10 +18,9 @@ from riverrun.console.shown import change_object, instance_object, lag_object, r
 from riverrun.errors import BrokerError, ConfigError, ReleaseError
 from riverrun.hosting.inputs import InputLag
 from riverrun.records import TopicPartition
-from riverrun.releases.history import Change
 from riverrun.releases.registry import Release, Step
 from riverrun.releases.rows import DifferentRow
-from riverrun.releases.verdicts import GateVerdict
+from riverrun.releases.verdicts import Change, GateVerdict
 from riverrun.service.admission import Access
 from riverrun.service.instance import bound, serving
 from riverrun.spark.runs import RunRecord

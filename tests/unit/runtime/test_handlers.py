@@ -170,7 +170,7 @@ class Punctuating:
             fail_on_bad("bad")
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 def punctuating(*, forwards: bool) -> Topology:
@@ -506,7 +506,7 @@ class Remembering:
         self._store.put(record.key, record.value, record.timestamp)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 def test_what_a_store_has_let_go_of_already_counts_as_dropped() -> None:

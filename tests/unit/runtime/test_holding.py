@@ -43,7 +43,7 @@ class Ticking:
         self._context.forward(record)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 class Holder:

@@ -37,7 +37,7 @@ class Forwarding(Processor[str, str]):
         self.context.forward(record)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 class TenLater(Forwarding):

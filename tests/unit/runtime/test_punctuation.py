@@ -36,7 +36,7 @@ class Scheduling:
         """Records only move time."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 def driver_with(schedule: Callable[[ProcessorContext], object], wall_clock_ms: int = 0) -> TopologyTestDriver:

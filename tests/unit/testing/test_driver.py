@@ -104,7 +104,7 @@ class Putting(Processor[str, str]):
         self.store.put(record.key, len(record.value))
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 def test_stores_are_asked_for_by_their_kind() -> None:

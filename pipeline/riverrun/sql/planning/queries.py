@@ -16,7 +16,7 @@ from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import is_aggregate
 from riverrun.sql.planning.aggregations import aggregated
 from riverrun.sql.planning.joins import joined_all
-from riverrun.sql.planning.table_functions import exploded, table_calls
+from riverrun.sql.planning.relations import exploded, table_calls
 from riverrun.sql.statements import SqlError
 from riverrun.sql.types import Map, Primitive
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SCRIPT = """
 import multiprocessing
-from riverrun.worker.stream_threads import start_child
+from riverrun.worker.spawning import start_child
 
 print("begins")
 FACTOR = 6

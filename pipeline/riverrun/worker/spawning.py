@@ -1,0 +1,129 @@
+"""Starts stream threads. They do not import the program that starts them: it may be a script, a notebook or a shell.
+
+Python's own `multiprocessing` has each process import the program first. A script without a guard would start another worker,
+and a notebook cannot be imported. Here, code that such a program defines is sent along instead.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_IGNORED: Final = frozenset({signal.SIGINT, signal.SIGTERM})
+"""These signals reach the whole process group (Ctrl-C, systemd); a child process leaves the reaction to its parent."""
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from {module} import run_child; run_child({name!r}, {fds!r})"
+
+
+class ChildProcess:
+    """A process that this process has started.
+
+    Args:
+        popen: The process.
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        """Wrap a running process."""
+        self._popen = popen
+
+    @property
+    def pid(self) -> int:
+        """Return its process id."""
+        return self._popen.pid
+
+    @property
+    def exitcode(self) -> int | None:
+        """Return its exit code: minus the number of the signal that ended it, if one did; None while it is alive."""
+        return self._popen.poll()
+
+    def is_alive(self) -> bool:
+        """Return whether it is still running."""
+        return self._popen.poll() is None
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for its end, for up to `timeout_s` seconds."""
+        try:
+            self._popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return
+
+    def kill(self) -> None:
+        """Kill it."""
+        self._popen.kill()
+
+
+def start_child(
+    name: str, function: Callable[..., None], lines: Sequence[Connection], arguments: Sequence[Any]
+) -> ChildProcess:
+    """Start a process that calls a function with its ends of some pipes, then further arguments.
+
+    Args:
+        name: Name of the process, for its log.
+        function: The function to call.
+        lines: The ends of pipes (`multiprocessing.Pipe`) for the process; at least one. This process may close its copies then.
+        arguments: Sent to the process through the first pipe, so that they are not on the command line.
+
+    Returns:
+        The process.
+
+    Raises:
+        OSError: If the machine has no resources for it.
+    """
+    from riverrun.config.by_value import dumps  # noqa: PLC0415 - the process that is started imports this module, too
+
+    sent = dumps((function, tuple(arguments)))
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    with ours, theirs:
+        fds = [ours.fileno(), *(pipe.fileno() for pipe in lines)]
+        path = [entry or os.getcwd() for entry in sys.path]  # noqa: PTH109 - as text
+        program = _PROGRAM.format(path=path, module=__name__, name=name, fds=fds)
+        warnings = [f"-W{option}" for option in sys.warnoptions]
+        with _signals_held_back():
+            popen = subprocess.Popen([sys.executable, *warnings, "-c", program], stdin=subprocess.DEVNULL, pass_fds=fds)
+        child = ChildProcess(popen)
+        ours.close()
+        try:
+            theirs.send_bytes(sent)
+        except OSError:
+            child.kill()
+            child.join()
+            raise
+    return child
+
+
+def run_child(name: str, fds: Sequence[int]) -> None:
+    """Run the function of `start_child`, in the process that it has started.
+
+    Args:
+        name: Name of this process.
+        fds: File descriptors: the pipe with the arguments, then the pipes of the function.
+    """
+    multiprocessing.current_process().name = name
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
+    first: Connection
+    lines: list[Connection]
+    first, *lines = map(Connection, fds)
+    with first:
+        function, arguments = pickle.loads(first.recv_bytes())  # noqa: S301 - from the process that has started this one
+    function(*lines, *arguments)
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """Block signals for a process that the body starts: they would end it with a traceback while it loads."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

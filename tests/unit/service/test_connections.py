@@ -151,6 +151,21 @@ def test_headers_that_are_too_large_are_refused() -> None:
         assert answer(large)[:12] in {b"HTTP/1.1 431", b""}
 
 
+@pytest.mark.parametrize("pieces", [1, 2, 3, 4])
+def test_a_large_body_is_taken_with_whatever_part_of_the_headers_end(pieces: int) -> None:
+    body = b"x" * 2 * HEADER_BYTES
+    head = b"GET /ready HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+    begun, end = head[:-pieces], [head[-number:][:1] for number in range(pieces, 0, -1)]
+    with served(Limits()) as port, connected(port, begun) as asking:
+        asking.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in end[:-1]:
+            time.sleep(0.02)  # so that each comes alone
+            asking.sendall(byte)
+        time.sleep(0.02)
+        asking.sendall(end[-1] + body)
+        assert answer(asking).endswith(b"ready")
+
+
 def test_a_connection_that_asks_again_and_again_is_kept() -> None:
     limits = Limits(header_s=0.3)
 

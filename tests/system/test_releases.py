@@ -21,7 +21,7 @@ import riverrun.releases.corrections as corrections_module
 import riverrun.releases.differ as differ_module
 import riverrun.releases.marks as marks_module
 import riverrun.releases.versions as versions_module
-from riverrun import LONG, Riverrun, StreamsBuilder
+from riverrun import LONG, Riverrun
 from riverrun.config import ProjectConfig
 from riverrun.console.serving import console
 from riverrun.errors import (
@@ -33,7 +33,6 @@ from riverrun.errors import (
     VersionConflictError,
 )
 from riverrun.hosting.alone import processing_alone
-from riverrun.hosting.application import load_application
 from riverrun.hosting.owned_task import OwnedTask
 from riverrun.hosting.ownership import RUN
 from riverrun.hosting.process import SystemClock
@@ -43,7 +42,7 @@ from riverrun.kafka.ranges import read_fields
 from riverrun.releases.chain import Through, take_through
 from riverrun.releases.registry import Registry, Release, Step, live_version, require_no_switch
 from riverrun.releases.releaser import Releaser
-from riverrun.releases.topology import build_topology
+from riverrun.releases.topology import build_topology, load_application
 from riverrun.releases.versions import processing_application
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
@@ -108,7 +107,7 @@ choosing_nothing = "{unique}:build"
         return [present(record.value) for record in self.broker.read(f"{prefix}{self.unique}.letters")]
 
     def run(self, version: str) -> None:
-        application = load_application(self.config, self.unique, StreamsBuilder, version=version)
+        application = load_application(self.config, self.unique, version=version)
         run(
             self.broker.connected(application),
             resolve(self.broker.connected(application)),
@@ -285,7 +284,7 @@ def test_of_a_log_every_record_is_kept_and_nothing_is_sent_again(
 ) -> None:
     monkeypatch.setattr(gate_module, "ROWS_IN_MEMORY", 0)  # Spark judges
     project.pay(("ann", 5), ("ann", -2), ("bob", 7))
-    Worker(load_application(project.config, project.unique, StreamsBuilder, version="v1")).run(until_caught_up=True)
+    Worker(load_application(project.config, project.unique, version="v1")).run(until_caught_up=True)
     releaser, receipts = project.releaser(), f"{project.unique}.receipts"
     plan = str(releaser.plan("v2"))
     assert f"{receipts} is a log: KSTREAM-KEY-SELECT-0000000002 may send" in plan
@@ -695,7 +694,7 @@ def test_an_owner_that_was_away_during_a_switch_does_not_publish_afterwards(proj
     project.pay(("ann", 5), ("ann", -2))
     project.run("v1")
     releaser = project.gated()
-    v1 = load_application(project.config, project.unique, StreamsBuilder, version="v1")
+    v1 = load_application(project.config, project.unique, version="v1")
     connected = project.broker.connected(v1).resolved()
     owned = [OwnedTask(connected, task, SystemClock(), {}) for task in sorted(connected.prepare().tasks)]
     for each in owned:

@@ -16,11 +16,10 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from riverrun import LONG, STRING, StreamsBuilder, Window, Windowed, windowed
+from riverrun import LONG, STRING, Window, Windowed, windowed
 from riverrun.cli.main import app as cli
 from riverrun.config import ProjectConfig
 from riverrun.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError, UnderWayError
-from riverrun.hosting.application import load_application
 from riverrun.partitioning import partition_for
 from riverrun.records import TopicPartition
 from riverrun.releases.corrections import Corrections
@@ -28,7 +27,7 @@ from riverrun.releases.marks import Marks
 from riverrun.releases.registry import Registry
 from riverrun.releases.repair import Repairer
 from riverrun.releases.scope import Scope
-from riverrun.releases.topology import build_topology
+from riverrun.releases.topology import build_topology, load_application
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session
@@ -107,7 +106,7 @@ v2 = "{unique}:build"
         self.broker.write(f"{self.unique}.views", records)
 
     def run(self) -> None:
-        application = load_application(self.config, self.unique, StreamsBuilder)
+        application = load_application(self.config, self.unique)
         run(
             self.broker.connected(application),
             resolve(self.broker.connected(application)),

@@ -11,11 +11,10 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from riverrun import Riverrun, StreamsBuilder
+from riverrun import Riverrun
 from riverrun.cli.main import app
 from riverrun.config import ProjectConfig
-from riverrun.hosting.application import load_application
-from riverrun.releases.topology import build_topology
+from riverrun.releases.topology import build_topology, load_application
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session
@@ -120,7 +119,7 @@ def test_a_worker_and_a_bounded_run_give_what_the_statements_say(broker: Broker,
         ]
         broker.write(f"{name}.orders", orders)
     project = ProjectConfig.load(config, os.environ)
-    batch = load_application(project, names[1], StreamsBuilder)
+    batch = load_application(project, names[1])
     live = Riverrun(config).app(names[0])
     with ExitStack() as running:
         for number in (1, 2):

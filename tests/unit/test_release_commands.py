@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun import StreamsBuilder
 from riverrun.cli import main as cli
 from riverrun.cli import release as commands
 from riverrun.cli.project import code_of
@@ -28,13 +27,13 @@ from riverrun.errors import (
     UnderWayError,
     VersionConflictError,
 )
-from riverrun.hosting.application import load_application
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.groups import GroupState
 from riverrun.releases.registry import Registry, Release, Step
 from riverrun.releases.release_plan import ReleasePlan, statement_digests_of
 from riverrun.releases.releaser import Releaser
 from riverrun.releases.step_checks import Readiness
+from riverrun.releases.topology import load_application
 from riverrun.releases.verdicts import GateVerdict, suite_digest
 from riverrun.releases.versions import Versions, processing_application
 from riverrun.spark.bounded_runs.job import RunSummary
@@ -428,7 +427,5 @@ def test_versions_of_statements_have_digests_and_others_none(shell: Shell, tmp_p
     (tmp_path / "pages.sql").write_text(text)
     shell.path.write_text(shell.path.read_text() + 'v4 = "pages.sql"\n')
     project = ProjectConfig.load(shell.path, {})
-    found = [
-        statement_digests_of(load_application(project, "clicks", StreamsBuilder, version=each)) for each in ("v2", "v4")
-    ]
+    found = [statement_digests_of(load_application(project, "clicks", version=each)) for each in ("v2", "v4")]
     assert [list(each) for each in found] == [[], ["CREATE STREAM CLICKS", "CREATE STREAM PAGES"]]

@@ -81,10 +81,11 @@ def sql(
 
 def _resolve(config: AppConfig, version: str | None) -> None:
     """Write the file of columns of one version, or those of all versions."""
+    from riverrun.config.sections import is_statements
     from riverrun.sql.statement_files import resolve
 
     topologies = [config.topology, *config.versions.values()]
-    paths = [each for each in topologies if isinstance(each, str) and each.endswith(".sql")]
+    paths = [each for each in topologies if is_statements(each)]
     for path in [_file_of(config, version or config.version)] if version or not paths else dict.fromkeys(paths):
         written, lines = resolve(_text(Path(path)), path, config.schema_registry)
         if lines:
@@ -105,11 +106,11 @@ def _file_of(config: AppConfig, version: str) -> str:
     Raises:
         ConfigError: If its topology is none.
     """
-    path = config.topology_of(version)
-    if not isinstance(path, str) or not path.endswith(".sql"):
+    path = config.statements_of(version)
+    if path is None:
         message = f"The topology of {config.name} is not a file of statements"
         raise ConfigError(message, hint=f"riverrun describe {config.name} shows it.")
-    return path
+    return str(path)
 
 
 def _text(file: Path) -> str:

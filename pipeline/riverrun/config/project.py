@@ -11,7 +11,7 @@ from riverrun.config.checks import check_keys, check_path, check_type, kind_of, 
 from riverrun.config.code import PickledFunction, reference_of
 from riverrun.config.parsing import ALLOWED_PROPERTIES, as_written, check_property, setting_named, streams_config
 from riverrun.config.secrets import expanded
-from riverrun.config.sections import AppConfig, OutputKind, console_settings, schema_registry_settings
+from riverrun.config.sections import AppConfig, OutputKind, console_settings, is_statements, schema_registry_settings
 from riverrun.config.streams import SECRETS, StreamsConfig
 from riverrun.errors import ConfigError
 from riverrun.records import shortened, whole_number
@@ -359,6 +359,6 @@ def _suites(path: Path, quality: str | PickledFunction) -> str | PickledFunction
 
 def _located(path: Path, topology: str | PickledFunction) -> str | PickledFunction:
     """Return the reference to a topology; the path of an SQL file is relative to the directory of `streams.toml`."""
-    if isinstance(topology, str) and topology.endswith(".sql"):
+    if is_statements(topology):
         return str((path.parent / topology).resolve())
     return topology

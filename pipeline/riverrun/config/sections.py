@@ -16,6 +16,8 @@ from riverrun.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from typing_extensions import TypeIs
+
     from riverrun.config.code import PickledFunction
 
 
@@ -26,6 +28,11 @@ class OutputKind(Enum):
     """The last record of each key is a row: a release corrects the rows that differ."""
     LOG = "log"
     """Each record counts: a release sends no record twice, and the new version continues."""
+
+
+def is_statements(topology: str | PickledFunction) -> TypeIs[str]:
+    """Return whether a topology is a file of SQL statements."""
+    return isinstance(topology, str) and topology.endswith(".sql")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,15 @@ class AppConfig:
             message = f"Application {self.name} has no version {version!r}"
             raise ConfigError(message, hint=f"Declare it in [apps.{self.name}.versions]. {nearest(version, known)}")
         return known[version]
+
+    def statements_of(self, version: str) -> Path | None:
+        """Return the file of SQL statements that a version's topology is; None if a function builds it.
+
+        Raises:
+            ConfigError: If there is no such version.
+        """
+        topology = self.topology_of(version)
+        return Path(topology) if is_statements(topology) else None
 
 
 CONSOLE_SERVER = "127.0.0.1:8091"

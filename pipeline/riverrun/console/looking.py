@@ -19,9 +19,7 @@ import msgspec
 
 from riverrun.config.secrets import redacted
 from riverrun.console.shown import change_object, instance_object, lag_object, release_object, run_object
-from riverrun.dsl.builder import StreamsBuilder
 from riverrun.errors import ReleaseError, StreamsError
-from riverrun.hosting.application import load_application
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.control_topic import ControlTopic
 from riverrun.hosting.inputs import input_lags
@@ -29,6 +27,7 @@ from riverrun.hosting.process import SystemClock
 from riverrun.hosting.publication import CONTROL_TOPIC
 from riverrun.kafka.requests import require_answer
 from riverrun.releases.registry import Registry, Step, known_release
+from riverrun.releases.topology import load_application
 from riverrun.service.peers import Members, NoAnswerError
 from riverrun.spark.runs import RunLog
 from riverrun.worker.group.protocol import servers_of
@@ -233,7 +232,7 @@ class _AppLook:
     def _application(self, version: str) -> Application:
         """Return the application with its topology. It is loaded once, and user code is not run again."""
         if version not in self._loaded:
-            self._loaded[version] = load_application(self._project, self._name, StreamsBuilder, version=version)
+            self._loaded[version] = load_application(self._project, self._name, version=version)
         return self._loaded[version]
 
 

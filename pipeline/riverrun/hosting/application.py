@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from riverrun.config import BOUNDED_WALL_CLOCK, call_attribute
-from riverrun.config.checks import read_text
-from riverrun.errors import ConfigError, TopologyError
-from riverrun.extras import require_extra
+from riverrun.config import BOUNDED_WALL_CLOCK
+from riverrun.errors import ConfigError
 from riverrun.processor.handlers import error_handlers
 from riverrun.processor.timestamps import timestamp_extractor
 from riverrun.runtime.context import Environment
 from riverrun.runtime.layout import TaskSpec, without_caches
-from riverrun.runtime.serde_places import with_places
-from riverrun.topology.topology import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
+    from pathlib import Path
 
-    from riverrun.config import AppConfig, ProjectConfig, TopologyConfig
+    from riverrun.config import AppConfig
     from riverrun.processor.handlers import ErrorHandlers
     from riverrun.records import TaskId, TopicPartition
     from riverrun.topology.nodes import SubTopology
+    from riverrun.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,67 +113,3 @@ class Application:
         """Return the facts about this application that are available to processors of a task."""
         settings = {**self.config.streams.settings(), "application.id": self.id}
         return Environment(settings, self.directory / task)
-
-
-def topology_of(config: AppConfig, version: str, new_builder: Callable[[TopologyConfig], object]) -> Topology:
-    """Build the topology of a version of an application.
-
-    Args:
-        config: The application.
-        version: The version.
-        new_builder: Makes the `StreamsBuilder` that its function receives; hosts do not know the DSL.
-
-    Raises:
-        ConfigError: If there is no such version or function, or it raises.
-        TopologyError: If the function does not return a topology.
-    """
-    reference = config.topology_of(version)
-    builder = new_builder(config.streams.topology_config)
-    if isinstance(reference, str) and reference.endswith(".sql"):
-        topology = _topology_of_sql(reference, builder)
-    else:
-        topology = call_attribute(reference, builder)
-    if not isinstance(topology, Topology):
-        message = f"{reference} gave {topology!r}, not a Topology"
-        raise TopologyError(message, hint="End the function with `return builder.build()`.")
-    return with_places(topology, config.application_id(version), config.schema_registry)
-
-
-def _topology_of_sql(path: str, builder: Any) -> Topology:
-    require_extra("sql")
-    from riverrun.sql.planning.planner import build_sql  # noqa: PLC0415 - its parser is an extra
-
-    try:
-        text = read_text(Path(path))
-    except OSError as error:
-        message = f"Topology {path} cannot be read: {error.strerror}"
-        raise ConfigError(message, hint="Its path is relative to the directory of streams.toml.") from error
-    return build_sql(text, builder, file=path)
-
-
-def load_application(
-    project: ProjectConfig,
-    name: str,
-    new_builder: Callable[[TopologyConfig], object],
-    *,
-    version: str | None = None,
-    published: Mapping[str, str] | None = None,
-) -> Application:
-    """Load an application with its topology.
-
-    Args:
-        project: The project with all applications.
-        name: The application's name.
-        new_builder: Makes the `StreamsBuilder` that its function receives.
-        version: The version; the configured one if left out.
-        published: Staging topics by the name that the topology uses; None if the version publishes.
-
-    Raises:
-        ConfigError: If there is no such application, version or function, or the function raises.
-        TopologyError: If the function does not return a topology.
-    """
-    config = project.app(name)
-    chosen = version or config.version
-    topology = topology_of(config, chosen, new_builder)
-    directory = project.state_directory(config)
-    return Application(config, chosen, topology, project.kafka, directory, published)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from riverrun.config.secrets import TOKEN, checked_token
-from riverrun.dsl.builder import StreamsBuilder
-from riverrun.hosting.application import load_application
 from riverrun.hosting.connected import ConnectedApplication
+from riverrun.releases.topology import load_application
 
 if TYPE_CHECKING:
     from riverrun.config import AppConfig, ProjectConfig
@@ -66,7 +65,7 @@ class ChosenVersion:
 
     def loaded(self) -> Application:
         """Return the application with its topology, for inspection."""
-        return load_application(self.project, self.name, StreamsBuilder, version=self.version)
+        return load_application(self.project, self.name, version=self.version)
 
     def processing(self) -> Application:
         """Return the application for processing; see `processing_application`."""

@@ -8,7 +8,6 @@ Forecasts a reprocessing: bytes, time, and records that retention may delete bef
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from riverrun.config.checks import read_text
@@ -33,12 +32,12 @@ if TYPE_CHECKING:
 
 def statement_digests_of(application: Application) -> dict[str, str]:
     """Return a digest per SQL statement of a version; empty if its topology is not a file of statements."""
-    path = application.config.topology_of(application.version)
-    if not isinstance(path, str) or not path.endswith(".sql"):
+    path = application.config.statements_of(application.version)
+    if path is None:
         return {}
     from riverrun.sql.statement_files import statement_digests  # noqa: PLC0415 - its parser is an extra
 
-    return statement_digests(read_text(Path(path)), path)
+    return statement_digests(read_text(path), str(path))
 
 
 _LOOKS = 16

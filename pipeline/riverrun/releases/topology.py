@@ -1,23 +1,25 @@
-"""The topology of a version, built where it runs, and kinds of its outputs: a release corrects tables, and repeats no log."""
+"""Applications with the topology of a version, and kinds of its outputs: a release corrects tables, and repeats no log."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from riverrun.config import OutputKind
-from riverrun.config.checks import nearest
+from riverrun.config import OutputKind, call_attribute
+from riverrun.config.checks import nearest, read_text
 from riverrun.dsl.builder import StreamsBuilder
-from riverrun.errors import ConfigError, ReleaseError
-from riverrun.hosting.application import topology_of
+from riverrun.errors import ConfigError, ReleaseError, TopologyError
+from riverrun.extras import require_extra
+from riverrun.hosting.application import Application
+from riverrun.runtime.serde_places import with_places
 from riverrun.topology.nodes import SinkNode
 from riverrun.topology.outputs import Output, outputs_of
+from riverrun.topology.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
-    from riverrun.config import AppConfig
-    from riverrun.hosting.application import Application
-    from riverrun.topology.topology import Topology
+    from riverrun.config import AppConfig, ProjectConfig
 
 _WINDOWED = frozenset({"windowed", "session_windowed"})
 _FORMS = _WINDOWED | {
@@ -34,6 +36,71 @@ _FORMS = _WINDOWED | {
     "protobuf",
 }
 """First words of the names of Riverrun's own serdes; `bytes` may be any of them."""
+
+
+class VersionedJob(Protocol):
+    """Names the topology to build: a `Job` of a bounded run, or a `StreamJob` of a worker."""
+
+    @property
+    def config(self) -> AppConfig:
+        """The application."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """The version of the application."""
+        ...
+
+
+def build_topology(job: VersionedJob) -> Topology:
+    """Return the topology of a job's application and version.
+
+    Programs hand this function to hosts, which know neither the DSL nor SQL: their processes call it where they run.
+
+    Raises:
+        ConfigError: If there is no such version or function, or it raises.
+        TopologyError: If the function does not return a topology.
+    """
+    return _topology_of(job.config, job.version)
+
+
+def load_application(project: ProjectConfig, name: str, *, version: str | None = None) -> Application:
+    """Load an application with its topology. It publishes, until it is given staging topics.
+
+    Args:
+        project: The project with all applications.
+        name: The application's name.
+        version: The version; the configured one if left out.
+
+    Raises:
+        ConfigError: If there is no such application, version or function, or the function raises.
+        TopologyError: If the function does not return a topology.
+    """
+    config = project.app(name)
+    chosen = version or config.version
+    return Application(config, chosen, _topology_of(config, chosen), project.kafka, project.state_directory(config))
+
+
+def _topology_of(config: AppConfig, version: str) -> Topology:
+    reference, statements = config.topology_of(version), config.statements_of(version)
+    builder = StreamsBuilder(config.streams.topology_config)
+    topology = call_attribute(reference, builder) if statements is None else _topology_of_sql(statements, builder)
+    if not isinstance(topology, Topology):
+        message = f"{reference} gave {topology!r}, not a Topology"
+        raise TopologyError(message, hint="End the function with `return builder.build()`.")
+    return with_places(topology, config.application_id(version), config.schema_registry)
+
+
+def _topology_of_sql(path: Path, builder: StreamsBuilder) -> Topology:
+    require_extra("sql")
+    from riverrun.sql.planning.planner import build_sql  # noqa: PLC0415 - its parser is an extra
+
+    try:
+        text = read_text(path)
+    except OSError as error:
+        message = f"Topology {path} cannot be read: {error.strerror}"
+        raise ConfigError(message, hint="Its path is relative to the directory of streams.toml.") from error
+    return build_sql(text, builder, file=str(path))
 
 
 def outputs(application: Application) -> dict[str, Output]:
@@ -131,27 +198,3 @@ def _declared(config: AppConfig, topology: Topology) -> dict[str, Output]:
     found = outputs_of(topology)
     given = {topic: kind for topic, kind in config.outputs.items() if topic in found}
     return found | {topic: Output(topic, kind, "streams.toml says so") for topic, kind in given.items()}
-
-
-class VersionedJob(Protocol):
-    """Names the topology to build: a `Job` of a bounded run, or a `StreamJob` of a worker."""
-
-    @property
-    def config(self) -> AppConfig:
-        """The application."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """The version of the application."""
-        ...
-
-
-def build_topology(job: VersionedJob) -> Topology:
-    """Return the topology of a job's application and version.
-
-    Raises:
-        ConfigError: If there is no such function, or it raises.
-        TopologyError: If it does not return a topology.
-    """
-    return topology_of(job.config, job.version, StreamsBuilder)

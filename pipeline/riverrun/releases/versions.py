@@ -7,9 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config import OutputKind
-from riverrun.dsl.builder import StreamsBuilder
 from riverrun.errors import RangeError, ReleaseError
-from riverrun.hosting.application import Application, load_application
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.local_state import locked
 from riverrun.hosting.publication import staging_name
@@ -17,7 +15,7 @@ from riverrun.kafka.admin import TopicSpec
 from riverrun.processor.handlers import may_keep_letters
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition
 from riverrun.releases.registry import Registry, Step, release_of
-from riverrun.releases.topology import build_topology, outputs
+from riverrun.releases.topology import build_topology, load_application, outputs
 from riverrun.runtime.layout import own_topics
 from riverrun.spark.bounded_runs.job import RunSummary, run
 from riverrun.spark.ranges import COMMITTED, EARLIEST, RunRange, resolve
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from riverrun.config import AppConfig, ProjectConfig
+    from riverrun.hosting.application import Application
     from riverrun.kafka.admin import Admin
     from riverrun.releases.registry import Release
 
@@ -103,7 +102,7 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
     chosen = version or release.live
     if chosen == release.live:
         require_declared(config, chosen, "live")
-        return load_application(project, name, StreamsBuilder, version=chosen)
+        return load_application(project, name, version=chosen)
     versions = Versions(project, name, admin, _no_spark)
     staged = versions.releasable(chosen)
     _require_planned_code(release, staged)
@@ -180,7 +179,7 @@ class Versions:
 
     def application(self, version: str) -> ConnectedApplication:
         """Return a version as it is configured."""
-        application = load_application(self._project, self._config.name, StreamsBuilder, version=version)
+        application = load_application(self._project, self._config.name, version=version)
         return ConnectedApplication(application, self._admin)
 
     def releasable(self, version: str) -> ConnectedApplication:

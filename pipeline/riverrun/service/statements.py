@@ -78,8 +78,7 @@ def sql_router(
 
 def query_processes(application: Application) -> QueryProcesses | None:
     """Return the processes that compute an application's queries; None if its topology is not a file of statements."""
-    path = application.config.topology_of(application.version)
-    return QueryProcesses(application) if isinstance(path, str) and path.endswith(".sql") else None
+    return None if application.config.statements_of(application.version) is None else QueryProcesses(application)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Translates statements of ksqlDB's language into topologies, by calls of the DSL.
 
-May import the DSL, schemas and the layers below; knows neither tasks nor hosts.
+May import the DSL, operators, schemas and the layers below these; knows neither tasks nor hosts.
 """
 
 from __future__ import annotations

@@ -9,12 +9,10 @@ from pathlib import Path
 
 from events import tell
 
-from riverrun import StreamsBuilder
 from riverrun.config import ProjectConfig
-from riverrun.hosting.application import load_application
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.kafka.admin import Admin
-from riverrun.releases.topology import build_topology
+from riverrun.releases.topology import build_topology, load_application
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.java import classes_archive
 from riverrun.spark.ranges import resolve
@@ -23,7 +21,7 @@ from riverrun.spark.session import spark_session
 
 def main(config: str, name: str) -> None:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit())
-    application = load_application(ProjectConfig.load(Path(config), os.environ), name, StreamsBuilder)
+    application = load_application(ProjectConfig.load(Path(config), os.environ), name)
     connected = ConnectedApplication(application, Admin(application.kafka))
     spark = spark_session(archive=classes_archive(os.environ))
     try:

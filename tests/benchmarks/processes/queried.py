@@ -12,10 +12,8 @@ from pathlib import Path
 
 from events import tell
 
-from riverrun import StreamsBuilder
 from riverrun.config import ProjectConfig
-from riverrun.hosting.application import load_application
-from riverrun.releases.topology import build_topology
+from riverrun.releases.topology import build_topology, load_application
 from riverrun.service.api import new_api
 from riverrun.service.instance import bound, name_of, serving
 from riverrun.service.routing import store_places
@@ -27,7 +25,7 @@ LOCAL = "127.0.0.1:0"
 
 
 def main(config: str, name: str) -> None:
-    application = load_application(ProjectConfig.load(Path(config), os.environ), name, StreamsBuilder)
+    application = load_application(ProjectConfig.load(Path(config), os.environ), name)
     listener = bound(LOCAL, wants_token=False)
     server = name_of(listener, LOCAL, application.kafka["bootstrap.servers"])
     supervisor = Supervisor(application, build_topology, server=server)

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from events import tell
 
-from riverrun import StreamsBuilder
 from riverrun.config import ProjectConfig
-from riverrun.hosting.application import load_application
 from riverrun.hosting.process import collect_rarely
+from riverrun.releases.topology import load_application
 from riverrun.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def main(config: str, name: str) -> None:
-    application = load_application(ProjectConfig.load(Path(config), os.environ), name, StreamsBuilder)
+    application = load_application(ProjectConfig.load(Path(config), os.environ), name)
     collect_rarely()
 
     def show(state: WorkerState) -> None:

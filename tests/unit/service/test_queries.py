@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fastapi.testclient import TestClient
 
-from riverrun import StreamsBuilder
 from riverrun.config import AppConfig
 from riverrun.config.streams import StreamsConfig
-from riverrun.hosting.application import Application, topology_of
+from riverrun.hosting.application import Application
 from riverrun.records import TaskId
+from riverrun.releases.topology import build_topology
 from riverrun.service.admission import Access
 from riverrun.service.api import new_api
 from riverrun.worker.queries import Page, Row
@@ -66,7 +67,7 @@ def application(tmp_path: Path, **streams: Any) -> Application:
     path = tmp_path / "orders.sql"
     path.write_text(STATEMENTS)
     config = AppConfig("app", str(path), streams=StreamsConfig(**streams))
-    return Application(config, "v1", topology_of(config, "v1", StreamsBuilder), {}, tmp_path)
+    return Application(config, "v1", build_topology(SimpleNamespace(config=config, version="v1")), {}, tmp_path)
 
 
 class Asked:

@@ -32,6 +32,7 @@ from riverrun.errors import (
     UnderWayError,
     VersionConflictError,
 )
+from riverrun.hosting import publication
 from riverrun.hosting.alone import processing_alone
 from riverrun.hosting.owned_task import OwnedTask
 from riverrun.hosting.ownership import RUN
@@ -479,6 +480,34 @@ def test_a_version_that_chooses_topics_is_refused_and_publishes_nothing(
     with pytest.raises(ReleaseError, match=refusal):
         releaser.plan("v2")
     assert releaser.status() == live
+
+
+def test_a_worker_started_in_the_middle_of_a_switch_that_died_completes_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(publication, "ORPHANED_SECONDS", 1.0)
+    project.pay(("ann", 5), ("ann", -2), ("bob", -1))
+    project.run("v1")
+    releaser = project.gated()
+    Registry.at(project.broker.admin()).write(releaser.status().to(Step.CUTTING))  # as its command did before it died
+    failing = iter([ReleaseError("the first attempt fails")])
+    complete = Releaser.complete
+
+    def fails_once(releaser: Releaser) -> Release:
+        for error in failing:
+            raise error
+        return complete(releaser)
+
+    monkeypatch.setattr(Releaser, "complete", fails_once)
+    app = Riverrun(tmp_path / "streams.toml").app(project.unique)
+    app.catch_up(state_dir=tmp_path / "state")
+    assert releaser.status().live == "v2"
+    assert project.sums() == {"ann": 3, "bob": -1}
+    assert "this instance starts when that is completed" in caplog.text
+    assert "the first attempt fails" in caplog.text
+    project.pay(("bob", 7))
+    app.catch_up(state_dir=tmp_path / "state")
+    assert project.sums() == {"ann": 3, "bob": 6}, "it is the version that is live since"
 
 
 @pytest.mark.parametrize("ended", ["before", "after"])

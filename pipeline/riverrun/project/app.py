@@ -168,6 +168,8 @@ class App:
     ) -> Worker:
         """Return a worker that runs all tasks in this process and thread, outside the group; `run` starts it.
 
+        In the middle of a switch of versions, this waits for its end.
+
         Args:
             state_dir: Directory of local state. Default: `state.dir`.
             on_state: Called with every change of state.
@@ -185,7 +187,7 @@ class App:
             The work done.
 
         Raises:
-            UnderWayError: If another worker, or a run, of the application is active; or a switch of versions is under way.
+            UnderWayError: If another worker, or a run, of the application is active.
             RecordError: If a record cannot be handled.
         """
         return self.sole_worker(state_dir=state_dir).run(until_caught_up=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.config.address import checked_address
 from riverrun.config.checks import check_number
 from riverrun.config.streams import MOST_THREADS
-from riverrun.errors import ConfigError, StreamsError
+from riverrun.errors import ConfigError, StreamsError, UnderWayError
 from riverrun.extras import require_extra
 from riverrun.records import shortened
 from riverrun.releases.topology import build_topology
@@ -22,19 +25,26 @@ if TYPE_CHECKING:
 
     from riverrun.cluster.deployment import Deployment
     from riverrun.cluster.instance import InstanceReport
+    from riverrun.config import AppConfig
     from riverrun.hosting.application import Application
+    from riverrun.kafka.admin import Admin
     from riverrun.project.chosen_version import ChosenVersion
     from riverrun.project.worker import AppWorker
     from riverrun.records import TopicPartition
+    from riverrun.releases.registry import Release
     from riverrun.releases.worker_quality import Answers
     from riverrun.worker.states import WorkerState
     from riverrun.worker.worker import Worker
+
+log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 10.0
 _ASKED_AT_ONCE = 16
 _SHOWN = 1_000
 """Characters of an answer that a message shows: another program may have given it."""
 _HINT = "Name a running instance: --server host:port."
+_LOOK_SECONDS = 1.0
+"""How often an instance that waits for the end of a switch looks at the release."""
 
 
 def asked(
@@ -157,7 +167,7 @@ class LiveOptions:
 
 
 def new_worker(chosen: ChosenVersion, options: LiveOptions, token: str | None) -> AppWorker:
-    """Return an instance for this process.
+    """Return an instance for this process. In the middle of a switch of versions, it waits for its end.
 
     Args:
         chosen: The application.
@@ -176,7 +186,7 @@ def new_sole_worker(
     on_state: Callable[[WorkerState], None] = lambda _state: None,
     on_restore: Callable[[TopicPartition, int, int], None] | None = None,
 ) -> Worker:
-    """Return a worker that runs all tasks in this process and thread.
+    """Return a worker that runs all tasks in this process and thread. In the middle of a switch, it waits for its end.
 
     Args:
         chosen: The application.
@@ -187,13 +197,13 @@ def new_sole_worker(
     from riverrun.worker.worker import Worker
 
     application = _to_run(chosen, options)
-    return Worker(application, on_state=on_state, on_restore=on_restore, complete=_completing(chosen))
+    return Worker(application, on_state=on_state, on_restore=on_restore)
 
 
 def new_deployment(
     chosen: ChosenVersion, options: LiveOptions, instances: int, on_report: Callable[[InstanceReport], None]
 ) -> Deployment:
-    """Return instances on the Spark cluster.
+    """Return instances on the Spark cluster. In the middle of a switch of versions, it waits for its end.
 
     Args:
         chosen: The application.
@@ -229,6 +239,53 @@ def _completing(chosen: ChosenVersion) -> Callable[[], None]:
 
 
 def _to_run(chosen: ChosenVersion, options: LiveOptions) -> Application:
+    """Return the application to run. In the middle of a switch of versions this waits for its end.
+
+    A whole group may have been restarted at that moment, so that no instance is left to complete an abandoned switch.
+    """
     application = options.applied_to(chosen.processing())
-    chosen.require_no_switch(application)
+    try:
+        chosen.require_no_switch(application)
+    except UnderWayError:
+        wait_for_switch(chosen.cluster.admin, chosen.config, _completing(chosen))
+        application = options.applied_to(chosen.processing())  # another version may be live now
+        chosen.require_no_switch(application)
     return application
+
+
+def wait_for_switch(admin: Admin, app: AppConfig, complete: Callable[[], None]) -> None:
+    """Wait until no switch of an application's versions is under way; complete one that nobody works on.
+
+    Args:
+        admin: Asks the brokers.
+        app: The application.
+        complete: Completes the switch; after a failure, it is called again later.
+
+    Raises:
+        ReleaseError: If the release cannot be read, or is lost.
+        BrokerError: If brokers do not answer.
+    """
+    from riverrun.hosting import publication
+    from riverrun.releases.registry import release_of
+
+    def patience_s() -> float:
+        return publication.ORPHANED_SECONDS * random.uniform(1, 1.5)  # noqa: S311 - instances differ
+
+    seen: Release | None = None
+    complete_at = 0.0
+    while (release := release_of(admin, app)).step.value in publication.SWITCHING:
+        if release != seen:
+            if seen is None:
+                message = "the release of %s is %s, by %s: this instance starts when that is completed"
+                log.warning(message, app.name, release.step.value, release.changed_by)
+            seen, complete_at = release, time.monotonic() + patience_s()
+        elif time.monotonic() >= complete_at:
+            message = "the release of %s is %s, but no process works on it: this instance completes it"
+            log.warning(message, app.name, release.step.value)
+            try:
+                complete()
+            except StreamsError as error:
+                log.warning("the release of %s is not completed, which is tried again: %s", app.name, error)
+            complete_at = time.monotonic() + patience_s()
+        else:
+            time.sleep(_LOOK_SECONDS)

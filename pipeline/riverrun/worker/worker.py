@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 class Worker:
     """Runs all tasks of one version of an application in this process, without a group.
 
-    It holds for marks, and publishes as the control topic says, like the instances of a group.
+    It holds for marks, and publishes as the control topic says, like the instances of a group. It completes no switch: versions
+    are switched live only while groups of them run.
 
     Args:
         application: The application to run.
         on_state: Called with every change of state.
         on_restore: Called with changelog, records restored and records expected.
-        complete: Completes a switch of versions whose coordinator has died; None to leave that to others.
     """
 
     def __init__(
@@ -43,7 +43,6 @@ class Worker:
         *,
         on_state: Callable[[WorkerState], None] = lambda _state: None,
         on_restore: Callable[[TopicPartition, int, int], None] | None = None,
-        complete: Callable[[], None] | None = None,
     ) -> None:
         self.state = WorkerState.CREATED
         self.has_begun = False
@@ -53,7 +52,7 @@ class Worker:
         self._on_state = on_state
         self._thread = StreamThread(application, on_restore=on_restore)
         self._news: SimpleQueue[LiveVersion] = SimpleQueue()
-        self._tail = ControlTail(self._connected.admin, application.config.name, self._news.put, complete)
+        self._tail = ControlTail(self._connected.admin, application.config.name, self._news.put)
         self._stopping = False
 
     @property

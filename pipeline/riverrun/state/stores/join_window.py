@@ -25,7 +25,15 @@ from riverrun.state.values import stored_values
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from riverrun.state.api import ChangelogBatch, Puts, StateBackend, StateStore, StoreBuilder, UpdateContext
+    from riverrun.state.api import (
+        ChangelogBatch,
+        FlushListener,
+        Puts,
+        StateBackend,
+        StateStore,
+        StoreBuilder,
+        UpdateContext,
+    )
     from riverrun.state.entries import Entry
 
 
@@ -42,9 +50,7 @@ class ListValueStateStore:
         self.expired_puts = 0  # this store expires nothing
         self._keys, self._values = stored_keys(builder), stored_values(builder)
         self._table = backend.table(builder.name)
-        self._core = core = StoreCore(PlainCodec(self._values), self._table.get, context)
-        self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
-        self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
+        self._core = StoreCore(PlainCodec(self._values), self._table.get, context)
         self._live: list[bytes] = []  # keys of pending values, sorted
         self._floor: bytes | None = b""  # no entry is below; None: no entry at all
 
@@ -81,6 +87,22 @@ class ListValueStateStore:
                 yield key, self._values.read(store_key, entry)
         if first:
             self._floor = None
+
+    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
+        """Forward held-back updates to `listener`; return False without a cache."""
+        return self._core.set_flush_listener(listener, send_old_values=send_old_values)
+
+    def flush(self) -> None:
+        """Pass held-back updates to the listener."""
+        self._core.flush()
+
+    def held_back_bytes(self) -> int:
+        """Return the estimated size of the updates since the last commit, bytes."""
+        return self._core.held_back_bytes()
+
+    def changelog(self) -> Iterator[ChangelogRecord]:
+        """Return one record per key written since the last commit."""
+        return self._core.changelog()
 
     def pending(self) -> Puts:
         """Return the pending writes in the backend's form."""
@@ -163,9 +185,7 @@ class JoinWindowStateStore:
         self._keys, self._values = stored_keys(builder), stored_values(builder)
         self._segments = Segments(builder.name, builder.retention_ms, backend, _SUFFIX.size)
         self._state_table = f"{builder.name}.state"
-        self._core = core = StoreCore(_TimesInKeys(self._segments.time_of), self._segments.find, context)
-        self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
-        self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
+        self._core = StoreCore(_TimesInKeys(self._segments.time_of), self._segments.find, context)
         self._recent = RecentEntries()
         """Includes all entries written since the last commit, whatever their times."""
         state = backend.table(self._state_table).get(_STATE_KEY)
@@ -220,6 +240,22 @@ class JoinWindowStateStore:
                 if time >= first and data is not None:
                     raw = store_key[: -_SUFFIX.size]
                     yield self._keys.read(raw), time, self._values.read(raw, data)
+
+    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
+        """Forward held-back updates to `listener`; return False without a cache."""
+        return self._core.set_flush_listener(listener, send_old_values=send_old_values)
+
+    def flush(self) -> None:
+        """Pass held-back updates to the listener."""
+        self._core.flush()
+
+    def held_back_bytes(self) -> int:
+        """Return the estimated size of the updates since the last commit, bytes."""
+        return self._core.held_back_bytes()
+
+    def changelog(self) -> Iterator[ChangelogRecord]:
+        """Return one record per key written since the last commit."""
+        return self._core.changelog()
 
     def pending(self) -> Puts:
         """Return the pending writes in the backend's form."""

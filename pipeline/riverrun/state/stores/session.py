@@ -12,9 +12,18 @@ from riverrun.state.stores.core import SegmentedCore
 from riverrun.windows import MAX_TIME_MS, Window, Windowed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from riverrun.state.api import ChangelogBatch, Puts, StateBackend, StateStore, StoreBuilder, UpdateContext
+    from riverrun.state.api import (
+        ChangelogBatch,
+        ChangelogRecord,
+        FlushListener,
+        Puts,
+        StateBackend,
+        StateStore,
+        StoreBuilder,
+        UpdateContext,
+    )
     from riverrun.state.cache import CacheEntry
     from riverrun.state.store_types import SessionStore
 
@@ -48,12 +57,8 @@ class SessionStateStore:
         self._fixed_keys = builder.key_serde.immutable_types
         self._entries = entries = SegmentedCore(builder, backend, context, _SUFFIX.size, builder.retention_ms + 1)
         self._codec, self._segments, self._kept = entries.codec, entries.segments, entries.kept
-        self.times, self.resume, self.pending = entries.times, entries.resume, entries.pending
-        self._core = core = entries.writes
-        self.set_flush_listener, self.flush = core.set_flush_listener, core.flush
-        self.held_back_bytes, self.changelog = core.held_back_bytes, core.changelog
-        self._stored, self._write = core.stored, core.write
-        self._cache = core.hold_back(self._codec, pause, _session_end) if builder.caching else None
+        self._core = entries.writes
+        self._cache = self._core.hold_back(self._codec, pause, _session_end) if builder.caching else None
         self._changed = ChangedKeys()
         self._recent = RecentEntries()
 
@@ -82,7 +87,7 @@ class SessionStateStore:
         context, cache = self._context, self._cache
         if cache is None:
             data = None if value is None else self._codec.encode(session.key, value)
-            self._write(store_key, data, context.timestamp)
+            self._core.write(store_key, data, context.timestamp)
         else:
             kept_key = session if type(session.key) in self._fixed_keys else Windowed(self._key_of(raw), session.window)
             cache.put(store_key, kept_key, value, context)
@@ -143,6 +148,34 @@ class SessionStateStore:
     def all(self) -> Iterator[tuple[Windowed[Any], Any]]:
         """Return all sessions that have not expired; older segments first."""
         return self.fetch_keys(None, None)
+
+    def times(self) -> tuple[int, ...]:
+        """Return the highest end ever put, ms, also if its entry has been deleted."""
+        return self._entries.times()
+
+    def resume(self, times: Sequence[int]) -> None:
+        """Continue from committed times: expired entries stay expired."""
+        self._entries.resume(times)
+
+    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
+        """Forward held-back updates to `listener`; return False without a cache."""
+        return self._core.set_flush_listener(listener, send_old_values=send_old_values)
+
+    def flush(self) -> None:
+        """Pass held-back updates to the listener."""
+        self._core.flush()
+
+    def held_back_bytes(self) -> int:
+        """Return the estimated size of the updates since the last commit, bytes."""
+        return self._core.held_back_bytes()
+
+    def changelog(self) -> Iterator[ChangelogRecord]:
+        """Return one record per key written since the last commit."""
+        return self._core.changelog()
+
+    def pending(self) -> Puts:
+        """Return the pending writes in the backend's form."""
+        return self._entries.pending()
 
     def committed(self) -> None:
         """Forget the pending writes, which are in the backend, and drop segments with only expired sessions."""
@@ -214,7 +247,7 @@ class SessionStateStore:
     def _read(self, key: Any, store_key: bytes) -> Any:
         if self._cache is not None:
             return self._cache.get(store_key)
-        data = self._stored(store_key)
+        data = self._core.stored(store_key)
         return None if data is None else self._codec.decode(key, data)
 
     def _value(self, key: Any, store_key: bytes, data: bytes) -> Any:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from riverrun import LONG
 from riverrun.config import ProjectConfig
 from riverrun.errors import ReleaseError, StreamsError
+from riverrun.hosting.barrier_listener import BarrierListener
 from riverrun.hosting.control_topic import ControlTopic
-from riverrun.hosting.publication import CONTROL_TOPIC, SWITCHING, ControlTail
+from riverrun.hosting.publication import CONTROL_TOPIC, SWITCHING
 from riverrun.kafka.membership import GroupMember
 from riverrun.records import OffsetVector
 from riverrun.releases.registry import Registry, Step
@@ -214,7 +215,7 @@ v2 = "{name}_app:build_v2"
         self._machines = 0
         self._lock = threading.RLock()
         self._ends = threading.Event()
-        self._tail = ControlTail(broker.admin(), name, lambda _record: None)
+        self._tail = BarrierListener(broker.admin(), name, "v1", lambda _record: None)
         self._tail.start()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -419,7 +420,7 @@ v2 = "{name}_app:build_v2"
         if record.step.value in SWITCHING:
             self.take(SWITCHING[record.step.value])
             return False
-        return record.mark is None and all(self._of(version) for version in WEIGHTS)
+        return record.barrier is None and all(self._of(version) for version in WEIGHTS)
 
     def _is_complete(self) -> bool:
         with suppress(AssertionError):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-import riverrun.hosting.publication as control_tail_module
+import riverrun.hosting.barrier_listener as listener_module
 from riverrun import Riverrun
 from riverrun.errors import UnderWayError
 from riverrun.releases.registry import Step
@@ -115,7 +115,7 @@ def test_a_switch_whose_coordinator_died_is_completed_by_a_worker(
 ) -> None:
     """The hold ends though no person comes; the pause counts from its beginning."""
     gated(platform)
-    monkeypatch.setattr(control_tail_module, "ORPHANED_SECONDS", 3.0)
+    monkeypatch.setattr(listener_module, "ORPHANED_SECONDS", 3.0)
 
     def dies(done: str) -> None:
         if done == "cutting":
@@ -206,11 +206,11 @@ def test_a_switch_whose_command_was_killed_ends_without_anybody(
 ) -> None:
     """The host of this process completes it; if nothing was published yet, it is taken back. Both versions go on."""
     gated(platform)
-    monkeypatch.setattr(control_tail_module, "ORPHANED_SECONDS", 3.0)
+    monkeypatch.setattr(listener_module, "ORPHANED_SECONDS", 3.0)
     cuts = []
     with host(platform, tmp_path / "third"):
         kill_command(platform, "cut", "marked")
-        platform.until(lambda: platform.releaser().status().mark is None, "gave the mark up")
+        platform.until(lambda: platform.releaser().status().barrier is None, "gave the barrier up")
         assert platform.releaser().status().step is Step.GATED
         kill_command(platform, "cut", "cutting")
         platform.until(partial(is_live, platform, "v2"), "made v2 live")

@@ -32,7 +32,7 @@ from riverrun.errors import (
     UnderWayError,
     VersionConflictError,
 )
-from riverrun.hosting import publication
+from riverrun.hosting import barrier_listener
 from riverrun.hosting.alone import processing_alone
 from riverrun.hosting.owned_task import OwnedTask
 from riverrun.hosting.ownership import RUN
@@ -485,7 +485,7 @@ def test_a_version_that_chooses_topics_is_refused_and_publishes_nothing(
 def test_a_worker_started_in_the_middle_of_a_switch_that_died_completes_it(
     project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(publication, "ORPHANED_SECONDS", 1.0)
+    monkeypatch.setattr(barrier_listener, "ORPHANED_SECONDS", 1.0)
     project.pay(("ann", 5), ("ann", -2), ("bob", -1))
     project.run("v1")
     releaser = project.gated()
@@ -616,7 +616,7 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
         ):
             cut(releaser)
     member.close()
-    assert releaser.status().mark is None, "nobody holds any more"
+    assert releaser.status().barrier is None, "no version pauses any more"
     v1 = releaser._versions.application("v1")
     for take in (cut, lambda releaser: releaser.check("cut")):  # `check` is what a dry run does
         with (

@@ -227,7 +227,7 @@ def test_a_repair_brings_back_the_rows_of_its_range_and_no_others(project: Proje
     project.run()
     registry = Registry.at(project.broker.admin())
     release = registry.read(project.unique, "v1")
-    assert (release.mark, release.live) == (None, "v1")
+    assert (release.barrier, release.live) == (None, "v1")
     assert "1 correction, verdict" in release.repaired
     assert any("repaired" in str(change) for change in registry.history(project.unique))
 

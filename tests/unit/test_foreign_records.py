@@ -15,7 +15,7 @@ from riverrun.cluster.instance import InstanceReport, Stop, _message
 from riverrun.decoders import UnreadableError
 from riverrun.errors import RangeError, ReleaseError, SnapshotError
 from riverrun.hosting import control_topic
-from riverrun.hosting.publication import LiveVersion, Mark, decoded
+from riverrun.hosting.publication import LiveVersion, decoded
 from riverrun.records import OffsetVector, TaskId, TopicPartition, is_legal_topic, whole_number
 from riverrun.releases.live_quality import CheckRecord
 from riverrun.releases.live_quality import _check as check_of
@@ -23,6 +23,7 @@ from riverrun.releases.registry import Release, Step
 from riverrun.releases.registry import _decoded as release_of
 from riverrun.releases.verdicts import Change, GateVerdict, history
 from riverrun.releases.worker_quality import TaskWork
+from riverrun.runtime.barrier import Barrier
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.runs import RunRecord
 from riverrun.spark.runs import _run as run_of
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VERDICT = GateVerdict("v1", "in-0@5", "abc", {"v1": "d1"}, {"rows": "passed"}, (), ("w",), "ann", 5, {"out": "a.html"})
-MARK = Mark("m1", 1, {"v1": {"in-0": 5}})
-RELEASE = Release("clicks", "v1", Step.GATED, "v2", verdict=VERDICT, digests={"v1": "d"}, mark=MARK, revision=3)
+BARRIER = Barrier("m1", 1, {"v1": {"in-0": 5}})
+RELEASE = Release("clicks", "v1", Step.GATED, "v2", verdict=VERDICT, digests={"v1": "d"}, barrier=BARRIER, revision=3)
 CHANGE = Change(
     "clicks", 3, "ann@desk", 5, "1.0", "gated", "live", "v2", "v2", 1, {"v2": "d"}, "in-0@5", changed=("live",)
 )
@@ -78,7 +79,7 @@ def export_batch(data: bytes) -> ExportBatch:
 
 KINDS: dict[str, tuple[Any, Callable[[bytes], Any], type[Exception]]] = {
     "live version": (
-        LiveVersion("clicks", "v1", "gated", 1, MARK, 3),
+        LiveVersion("clicks", "v1", "gated", 1, BARRIER, 3),
         lambda data: decoded(data, "clicks"),
         ReleaseError,
     ),
@@ -162,8 +163,8 @@ def test_versions_of_the_control_topic_cannot_leave_names_of_topics_and_paths(na
 @pytest.mark.parametrize(
     "limits", [{"v1": {"x": 1}}, {"v1": {"../x-0": 1}}, {"v1": {"in-0": -1}}, {"../v": {"in-0": 1}}]
 )
-def test_marks_name_partitions_of_topics(limits: dict[str, Any]) -> None:
-    record = {**plain(RELEASE), "mark": {"id": "m", "limits": limits}}
+def test_barriers_name_partitions_of_topics(limits: dict[str, Any]) -> None:
+    record = {**plain(RELEASE), "barrier": {"id": "m", "limits": limits}}
     for read in (lambda data: decoded(data, "clicks"), lambda data: release_of(data, "clicks")):
         with pytest.raises(ReleaseError):
             read(json.dumps(record).encode())

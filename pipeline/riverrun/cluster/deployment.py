@@ -21,8 +21,8 @@ from riverrun.cluster.instance import Channel, InstanceEnd, InstanceReport, Inst
 from riverrun.config.checks import check_number
 from riverrun.config.streams import MOST_INSTANCES
 from riverrun.errors import EngineError, ProcessingError, StreamsError
+from riverrun.hosting.barrier_listener import BarrierListener
 from riverrun.hosting.process import current_style
-from riverrun.hosting.publication import ControlTail
 from riverrun.spark.failures import cause_of, missing_module, rebuilt_error, text_row
 from riverrun.worker.states import summed
 from riverrun.worker.stream_thread.protocol import StreamJob
@@ -96,7 +96,9 @@ class Deployment:
         self._instances = instances
         self._token = token
         self._on_report = on_report
-        self._tail = ControlTail(self._admin, self.application.config.name, lambda _record: None, complete)
+        self._listener = BarrierListener(
+            self._admin, self.application.config.name, self.application.version, lambda _record: None, complete
+        )
         self._fingerprint = self.application.topology.fingerprint()
         self._running: dict[int, float] = {}
         self._heard: set[int] = set()
@@ -122,7 +124,7 @@ class Deployment:
             StreamsError: The error of the first instance that failed, after all have ended; `EngineError` if Spark failed.
         """
         channel = Channel(self._admin, self.id)
-        self._tail.start()
+        self._listener.start()
         for number in range(self._instances):
             self._start(number)
         try:
@@ -137,7 +139,7 @@ class Deployment:
         finally:
             with suppress(Exception):  # Java may be gone, and its jobs with it
                 self.spark.interruptAll()
-            self._tail.close()
+            self._listener.close()
             channel.close()
         if self._failure is not None:
             raise self._failure

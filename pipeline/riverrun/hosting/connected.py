@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from riverrun.errors import TopicError
-from riverrun.hosting.publication import live_version_of, not_live, require_never_released
+from riverrun.hosting.publication import Publication, live_version_of, not_live, require_never_released
 from riverrun.kafka.admin import TopicSpec
 from riverrun.processor.handlers import error_handlers
 from riverrun.processor.timestamps import timestamp_extractor
@@ -33,7 +33,7 @@ _LOST_HINT = (
 
 @dataclass(frozen=True)
 class ConnectedApplication:
-    """One version of an application on its brokers: its tasks, its topics, and its right to publish.
+    """One version of an application on its brokers: its tasks, its topics, and where it publishes.
 
     Partitions and tasks are looked up once; `resolved` returns an object that looks again. Threads may share one.
 
@@ -216,21 +216,43 @@ class ConnectedApplication:
             require_never_released(self.admin, self.application.config)
         return found
 
-    def require_right(self) -> None:
+    def publication(self) -> Publication:
+        """Read where a task that has just been taken over publishes, and up to which offsets.
+
+        Raises:
+            NotLiveError: If the version is not live, and has no staging topics.
+            UnderWayError: If a switch to another version is under way, and no barrier says how far this version may process.
+            BrokerError: If brokers do not answer.
+            ReleaseError: If the control topic's record of the application cannot be read, or is lost.
+        """
+        application, record = self.application, self.live_version()
+        if record is None:
+            return Publication.at_start(application)
+        found = Publication.by(application, record)
+        if found.limits is None:
+            record.require_no_switch()
+        if record.live != application.version:
+            # Releases create staging topics.
+            wanted = {*found.topics.values(), *filter(None, [found.dead_letters])}
+            if application.topology.choosing_sinks or wanted - self.admin.partitions(wanted).keys():
+                raise not_live(application.config.name, application.version, record)
+        return found
+
+    def require_publishing(self) -> None:
         """Make sure that a bounded run may write to its output topics.
 
-        A run that writes to staging topics may always do so, unless its version holds for a mark: the run would pass the mark.
+        A run that writes to staging topics may always do so, unless its version pauses: the run would pass the barrier.
 
         Raises:
             NotLiveError: If another version is live.
-            UnderWayError: If a switch is under way, or the version holds.
+            UnderWayError: If a switch is under way, or the version pauses.
             ReleaseError: If the control topic's record cannot be read, or is lost.
             BrokerError: If brokers do not answer.
         """
         application, found = self.application, self.live_version()
         if found is None:
             return
-        found.require_no_mark(application.version)
+        found.require_no_barrier(application.version)
         if application.published is not None:
             return
         found.require_no_switch()

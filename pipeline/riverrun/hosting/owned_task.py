@@ -11,9 +11,10 @@ from riverrun.config import EXACTLY_ONCE_V2
 from riverrun.errors import StreamsError, TaskMigratedError
 from riverrun.hosting.inputs import found_ids, ids_to_commit, require_same, reset_offsets
 from riverrun.hosting.ownership import transactional_id
+from riverrun.hosting.publication import Publication
 from riverrun.hosting.restoring import silently
 from riverrun.hosting.snapshots import TaskCheckpoint, publish_checkpoint, take_checkpoint
-from riverrun.hosting.task_start import TaskStart, right_at_start, take_right
+from riverrun.hosting.task_start import TaskStart
 from riverrun.kafka.producer import IdempotentProducer, KafkaRecordCollector, TransactionalProducer
 from riverrun.kafka.record_times import time_limits
 from riverrun.runtime.layout import full_name
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.hosting.restoring import Missing
-    from riverrun.hosting.task_start import Right
     from riverrun.kafka.admin import CommittedOffset
     from riverrun.processor.metrics import Measurement
     from riverrun.records import TaskId, TopicPartition
@@ -50,8 +50,8 @@ class OwnedTask:
         transaction_timeout_ms: How long a transaction may stay open, ms.
         decorate: Wraps the collector, for hosts that add to records that are sent.
         pause: Called now and then while a commit is prepared, for hosts that answer queries meanwhile (`Ports`).
-        follows_releases: Whether it holds for marks, and publishes as the application's record in the control topic says at the
-            time (`obey`). Bounded runs do not: they end before a release takes its next step, or are refused.
+        follows_releases: Whether it pauses at barriers, and publishes as the application's record in the control topic says at
+            the time (`follow`). Bounded runs do not: they end before a release takes its next step, or are refused.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class OwnedTask:
         self._decorate = decorate
         self._pause = pause
         self._follows_releases = follows_releases
-        self.right = right_at_start(connected.application)
-        """Its present right."""
+        self.publication = Publication.at_start(connected.application)
+        """Where it publishes now."""
         self.counts_since_ms = clock.now_ms()
         """When its counts began: when it was last started, ms of the wall clock."""
         self._is_exactly_once = self._application.config.streams.processing_guarantee == EXACTLY_ONCE_V2
@@ -201,7 +201,7 @@ class OwnedTask:
         assert self._records is not None, f"task {self.id} is not taken over"  # noqa: S101 - a host's own mistake
         collector = self._decorate(KafkaRecordCollector(self._records, self._admin))
         ports = Ports(collector, self._opened, self._clock, self._global_stores, self._pause)
-        self._task = self._start.prepare(ports, self.right.dead_letters)
+        self._task = self._start.prepare(ports, self.publication.dead_letters)
         return self._task, self._start.missing
 
     def start(self) -> None:
@@ -210,22 +210,22 @@ class OwnedTask:
         committed = {tp: (c.offset, c.metadata) for tp, c in self.committed.items()}
         topics = {tp: ids_to_commit(tp, self._start.topics, self._application.id) for tp in self.inputs}
         self.task.start(committed, topics)
-        self.task.hold(self.right.hold)
+        self.task.pause_at(self.publication.limits)
 
-    def obey(self, right: Right) -> None:
-        """Apply a later record of the control topic. Only between two commits, with nothing to commit: see `may_obey`."""
+    def follow(self, publication: Publication) -> None:
+        """Apply a later record of the control topic. Only between two commits, with nothing to commit: see `may_follow`."""
         assert self._records is not None, f"task {self.id} is not taken over"  # noqa: S101 - a host's own mistake
-        self._records.publish(right.published)
-        self.task.keep_letters_in(right.dead_letters)
-        self.task.hold(right.hold)
-        self.right = right
+        self._records.publish(publication.topics)
+        self.task.keep_letters_in(publication.dead_letters)
+        self.task.pause_at(publication.limits)
+        self.publication = publication
 
-    def may_obey(self, right: Right) -> bool:
-        """Return whether a right can take effect at once; if outputs change, it has to wait until the next commit.
+    def may_follow(self, publication: Publication) -> bool:
+        """Return whether a record can take effect at once; if outputs change, it has to wait until the next commit.
 
         No transaction may write to both old and new outputs.
         """
-        return self.right.published == right.published or not self.task.needs_commit
+        return self.publication.topics == publication.topics or not self.task.needs_commit
 
     def starts(self) -> dict[TopicPartition, int]:
         """Return where to start reading each input: at the committed offset, or else as the policy of its source says.
@@ -392,15 +392,15 @@ class OwnedTask:
         yield from (tp.topic for tp in spec.own_changelogs.values())
 
     def _fence(self) -> None:
-        """Fence the predecessor, then read the right to publish: see `hosting.publication`."""
+        """Fence the predecessor, then read where to publish: see `hosting.publication`."""
         self._owner = owner = self._new_owner()
         if self._follows_releases:
-            self.right = take_right(self._connected)
+            self.publication = self._connected.publication()
         else:
-            self._connected.require_right()
+            self._connected.require_publishing()
         kafka, overrides = self._application.kafka, self._application.config.streams.producer
         self._records = owner if self._is_exactly_once else IdempotentProducer(kafka, overrides)
-        self._records.publish(self.right.published)
+        self._records.publish(self.publication.topics)
         self._records.learn_limits(time_limits(self._admin, self._written(self._records.target)))
 
     def _new_owner(self) -> TransactionalProducer:

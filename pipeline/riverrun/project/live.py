@@ -265,15 +265,16 @@ def wait_for_switch(admin: Admin, app: AppConfig, complete: Callable[[], None]) 
         ReleaseError: If the release cannot be read, or is lost.
         BrokerError: If brokers do not answer.
     """
-    from riverrun.hosting import publication
+    from riverrun.hosting import barrier_listener
+    from riverrun.hosting.publication import SWITCHING
     from riverrun.releases.registry import release_of
 
     def patience_s() -> float:
-        return publication.ORPHANED_SECONDS * random.uniform(1, 1.5)  # noqa: S311 - instances differ
+        return barrier_listener.ORPHANED_SECONDS * random.uniform(1, 1.5)  # noqa: S311 - instances differ
 
     seen: Release | None = None
     complete_at = 0.0
-    while (release := release_of(admin, app)).step.value in publication.SWITCHING:
+    while (release := release_of(admin, app)).step.value in SWITCHING:
         if release != seen:
             if seen is None:
                 message = "the release of %s is %s, by %s: this instance starts when that is completed"

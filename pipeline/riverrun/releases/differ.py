@@ -111,7 +111,7 @@ class Differ:
         """Read the records of both topics into the index, exactly up to the given ends.
 
         Args:
-            ends: Ends of the topic that is to change, as returned by `end_offsets` or stored in a mark.
+            ends: Ends of the topic that is to change, as returned by `end_offsets` or noted at a barrier.
             wanted_ends: Ends of the other topic.
 
         Raises:

@@ -220,7 +220,7 @@ class Gate:
         Args:
             live: The live version.
             candidate: The candidate.
-            point: Where both stood: from `point`, or from a mark of running versions.
+            point: Where both stood: from `point`, or from a barrier of running versions.
             scope: The only rows of tables to judge; by default all outputs, stores and runs.
             check: Identifies the check in Data Docs.
 

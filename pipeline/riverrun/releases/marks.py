@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from riverrun.errors import UnderWayError, VersionConflictError
-from riverrun.hosting.publication import Mark, acknowledged_mark
 from riverrun.records import OffsetVector, TopicPartition
+from riverrun.runtime.barrier import Barrier
+from riverrun.runtime.times import OffsetMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -111,7 +112,7 @@ class Marks:
         Raises:
             VersionConflictError: If another process has written the record meanwhile: a worker has given the mark up.
         """
-        return self._registry.write(replace(release, mark=None))
+        return self._registry.write(replace(release, barrier=None))
 
     def give_up(self, release: Release) -> None:
         """Let all versions that hold go on, unless another process has written the record meanwhile."""
@@ -185,8 +186,8 @@ class _Attempt:
     def ask(self, phase: int, limits: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """Write the next phase."""
         named = {version: {str(tp): offset for tp, offset in where.items()} for version, where in limits.items()}
-        mark = Mark(self._id, phase, named, self._hold_ms)
-        self.release = self._registry.write(replace(self.release, mark=mark))
+        barrier = Barrier(self._id, phase, named, self._hold_ms)
+        self.release = self._registry.write(replace(self.release, barrier=barrier))
         self._phase = phase
 
     def wait(self, wanted: Iterable[tuple[ConnectedApplication, frozenset[TopicPartition]]]) -> None:
@@ -209,11 +210,11 @@ class _Attempt:
     @property
     def is_open(self) -> bool:
         """Whether its first phase was written."""
-        return self.release.mark is not None and self.release.mark.id == self._id
+        return self.release.barrier is not None and self.release.barrier.id == self._id
 
     def _missing(self, version: ConnectedApplication, tps: frozenset[TopicPartition]) -> list[TopicPartition]:
         known = version.committed(tps)
-        reached = {tp: acknowledged_mark(found.metadata) for tp, found in known.items()}
+        reached = {tp: OffsetMetadata.decode(found.metadata).barrier for tp, found in known.items()}
         return sorted(tp for tp in tps if not self._has_answered(reached.get(tp)))
 
     def _has_answered(self, said: tuple[str, int] | None) -> bool:

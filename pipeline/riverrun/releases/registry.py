@@ -36,7 +36,6 @@ from riverrun.hosting.publication import (
     CONTROL_TOPIC,
     SWITCHING,
     LiveVersion,
-    Mark,
     require_about,
     require_never_released,
     unreadable,
@@ -50,6 +49,7 @@ from riverrun.releases.verdicts import (
     names_of,
     require_approvable,
 )
+from riverrun.runtime.barrier import Barrier  # noqa: TC001 - msgspec reads the annotations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -123,11 +123,11 @@ class Release:
         published: How far the records of staging topics of logs are published: offset by the topic's id and the partition.
         repaired: The last repair of the public tables: which rows, and by which verdict; empty if there was none.
         computing_since_ms: When the candidate began to compute its outputs, ms since the epoch; 0 if it has none.
-        held_since_ms: Since when versions hold for the mark, ms since the epoch; 0 if there is none.
+        held_since_ms: Since when versions pause at the barrier, ms since the epoch; 0 if there is none.
         held_by: The user whose command made them hold.
         held_ms: How long they held in attempts to switch that came to nothing, since the last gate, ms.
         epoch: Counts the switches.
-        mark: Where running versions are to hold; None if they need not.
+        barrier: Where running versions are to pause; None if they need not.
         revision: Counts the writes; compare-and-set compares it.
         operation: Identifies one write, to recognise it after an unknown outcome.
         changed_by: The user who wrote it.
@@ -153,7 +153,7 @@ class Release:
     held_since_ms: Natural = 0
     held_by: Line = ""
     held_ms: Natural = 0
-    mark: Mark | None = None
+    barrier: Barrier | None = None
     revision: Natural = 0
     operation: Word = ""
     changed_by: Line = ""
@@ -183,7 +183,7 @@ class Release:
         return "no release is planned" if self.step is Step.NONE else f"the release is {self.step.value}"
 
     def to(self, step: Step, **changes: Any) -> Release:
-        """Return the release at its next step. The mark ends, except in the middle of a switch.
+        """Return the release at its next step. The barrier ends, except in the middle of a switch.
 
         Raises:
             ReleaseError: If that step does not follow this one.
@@ -192,8 +192,8 @@ class Release:
             allowed = ", ".join(sorted(s.value for s in TRANSITIONS[self.step]))
             message = f"{self.app}: {self.stands}; {step.value} does not follow"
             raise ReleaseError(message, hint=f"What may follow: {allowed}.")
-        mark = self.mark if step.value in SWITCHING else None
-        return replace(self, step=step, **{"mark": mark, **changes})
+        barrier = self.barrier if step.value in SWITCHING else None
+        return replace(self, step=step, **{"barrier": barrier, **changes})
 
 
 class Notes(Protocol):
@@ -405,9 +405,9 @@ def require_no_switch(admin: Admin, app: AppConfig, live: str | None = None) -> 
 
 def _held(before: Release | None, release: Release, by: str, now_ms: int) -> Release:
     """Return a release with the times of its holds as they are once it is written."""
-    if release.mark is not None and not release.held_since_ms:
+    if release.barrier is not None and not release.held_since_ms:
         return replace(release, held_since_ms=now_ms, held_by=by)
-    if release.mark is None and release.held_since_ms:
+    if release.barrier is None and release.held_since_ms:
         is_done = before is not None and before.step.value in SWITCHING and release.step.value not in SWITCHING
         held_ms = 0 if is_done else release.held_ms + _elapsed_ms(release, now_ms)
         return replace(release, held_since_ms=0, held_by="", held_ms=held_ms)
@@ -455,8 +455,6 @@ _release = foreign_decoder(Release)
 def _decoded(value: bytes, app: str) -> Release:
     try:
         found = _release(value)
-        if found.mark is not None:
-            found.mark.check()
         require_about(app, found.app)
     except UnreadableError as error:
         raise unreadable(app, error) from error

@@ -162,7 +162,7 @@ class Repairer:
     def repair(self, scope: Scope, approved: str = "") -> Repair:
         """Compute the rows of a scope again, judge them, and publish the differences.
 
-        After a crash, another call completes the repair. Workers of the live version hold while rows are compared and
+        After a crash, another call completes the repair. Workers of the live version pause while rows are compared and
         published.
 
         Args:
@@ -176,11 +176,11 @@ class Repairer:
             GateFailedError: If an expectation of critical severity fails. Nothing was published.
             ApprovalNeededError: If the gate has warnings, and this verdict was not approved. Nothing was published.
             ReleaseError: As `plan`.
-            UnderWayError: If workers do not hold in time, or a run is under way.
+            UnderWayError: If workers do not pause in time, or a run is under way.
             VersionConflictError: If another process changes the release meanwhile.
         """
         plan, release = self.plan(scope), self._settled()
-        release = self._registry.write(replace(release, mark=None, repaired=f"{scope}: begun"))
+        release = self._registry.write(replace(release, barrier=None, repaired=f"{scope}: begun"))
         version, versions = self._version(scope, release.live)
         live, repaired = versions.releasable(release.live), versions.staged(version)
         self._discard_others(versions, repaired)
@@ -197,7 +197,7 @@ class Repairer:
         except BaseException:
             switch.marks.give_up(marked.release)
             raise
-        ended = self._registry.write(replace(marked.release, mark=None, repaired=done.note))
+        ended = self._registry.write(replace(marked.release, barrier=None, repaired=done.note))
         self._registry.write(replace(ended, held_ms=0)) if ended.held_ms else None
         versions.discard(repaired)
         return done

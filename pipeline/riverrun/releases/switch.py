@@ -31,9 +31,8 @@ log = logging.getLogger(__name__)
 class LiveSwitch:
     """Replaces the live version while workers of one or both versions run.
 
-    A crash changes nothing until the record says that the switch is under way: the next attempt or the workers give the mark
-    up.
-    From then on the versions hold until the switch is completed.
+    A crash changes nothing until the record says that the switch is under way: the next attempt or the workers give the
+    barrier up. From then on the versions pause until the switch is completed.
 
     Args:
         versions: The application's versions.
@@ -60,7 +59,7 @@ class LiveSwitch:
     def is_wanted(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> bool:
         """Return whether workers run or, if a switch has begun, whether it began with workers that hold."""
         if release.step is during:
-            return release.mark is not None
+            return release.barrier is not None
         return self._marks.is_running(old) or self._marks.is_running(new)
 
     def check(self, old: ConnectedApplication) -> None:
@@ -123,7 +122,7 @@ class LiveSwitch:
         self._versions.staged(old.version)  # it writes there from the switch on
         if not self._marks.is_running(new) and not self._versions.is_ahead(new, old):
             self._versions.follow(new, old)
-        mine = self._registry.write(replace(release, mark=None))  # the coordinator of an old mark has died
+        mine = self._registry.write(replace(release, barrier=None))  # the coordinator of an old barrier has died
         self._corrections.keep(old, mine, is_settled=False)
         self._corrections.read_ahead(new)
         self._on_step("prepared")

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from riverrun.errors import USER_ERRORS, RefusedRecordError, StreamsError
 from riverrun.processor.handlers import DropReason
 from riverrun.processor.operator import FollowsStreamTime
+from riverrun.runtime.barrier import BarrierHandler
 from riverrun.runtime.compile import compile_nodes
 from riverrun.runtime.context import Sources, TaskContext
 from riverrun.runtime.failures import Failures, fail_at
-from riverrun.runtime.holding import Hold, Holding
 from riverrun.runtime.inputs import PartitionGroup, RecordQueue
 from riverrun.runtime.layout import full_name
 from riverrun.runtime.packs import PackedInput, unguarded_records
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from riverrun.processor.metrics import Measurement
     from riverrun.records import RawFields, TopicPartition
+    from riverrun.runtime.barrier import Limits
     from riverrun.runtime.layout import TaskSpec
     from riverrun.runtime.ports import Ports
     from riverrun.runtime.times import Lateness
@@ -113,7 +114,7 @@ class Task:
         self._packs: dict[TopicPartition, PackedInput] = {}
         self._keys = KeyBytes(teller(ports.watch))
         self._processing = Processing(spec, self._context, self._queues)
-        self._holding = Holding(self._queues, self._packs.__contains__)
+        self._barrier = BarrierHandler(self._queues, self._packs.__contains__)
         for tp in spec.inputs:
             self._queues.register(self._new_queue(tp))
         self._has_progress = False
@@ -273,28 +274,23 @@ class Task:
         """Let records of later event times (ms) wait, with all records behind them in their input."""
         self._processing.latest_ms = latest_ms
 
-    def hold(self, hold: Hold | None) -> None:
-        """Hold for a mark, or continue. Must not be called while a commit is under way.
+    def pause_at(self, limits: Limits | None) -> None:
+        """Pause at the limits of a barrier, or continue. Must not be called while a commit is under way.
 
-        Meanwhile wall-clock punctuations do not fire, and commits report which phase of the mark the task has reached.
+        Meanwhile wall-clock punctuations do not fire, and commits acknowledge the phase that the task has reached.
 
         Args:
-            hold: The demand of the mark; None to continue.
+            limits: The limits; None to continue.
         """
-        self._holding.obey(hold)
+        self._barrier.pause_at(limits)
 
     def keep_letters_in(self, topic: str | None) -> None:
         """Send all dead letters to one topic from now on; with None, to the topics that the handlers name."""
         self._failures.keep_letters_in(topic)
 
-    @property
-    def holds(self) -> Hold | None:
-        """Return the mark that the task holds for; None if it runs freely."""
-        return self._holding.hold
-
-    def has_news_of_hold(self) -> bool:
-        """Return whether the task has reached a phase of the mark that no commit has reported yet."""
-        return self._holding.has_news()
+    def has_reached_barrier(self) -> bool:
+        """Return whether the task has reached a phase of the barrier that no commit has acknowledged yet."""
+        return self._barrier.has_news()
 
     def tell_next_times(self, *, tells: bool) -> None:
         """Set whether commits report, with each offset, to which event time the next record brings the input."""
@@ -337,9 +333,9 @@ class Task:
         return done
 
     def punctuate_wall_clock(self) -> int:
-        """Call the wall-clock punctuations that are due, unless the task holds; return the number of calls."""
+        """Call the wall-clock punctuations that are due, unless the task pauses; return the number of calls."""
         now_ms = self._ports.clock.now_ms()
-        if self._holding.hold is not None or now_ms < self._context.wall_clock_punctuations.next_due_ms:
+        if self._barrier.limits is not None or now_ms < self._context.wall_clock_punctuations.next_due_ms:
             return 0
         try:
             fired = self._context.wall_clock_punctuations.fire(now_ms)
@@ -440,7 +436,7 @@ class Task:
             self._nodes.close()
 
     def _committable(self) -> Iterator[tuple[TopicPartition, tuple[int, str]]]:
-        kept, times, mark = self._context.processor_metadata, self._times.current(), self._holding.say()
+        kept, times, barrier = self._context.processor_metadata, self._times.current(), self._barrier.acknowledge()
         dropped = {str(reason): count for reason, count in (self._dropped_before + self.dropped).items()}
         for tp in self.spec.inputs:
             queue = self._queue(tp)
@@ -450,7 +446,7 @@ class Task:
                 taken = self._packs[tp].taken(offset, queue.waiting_at(offset)) if tp in self._packs else 0
                 topics = self._topics.get(tp, {})
                 metadata = OffsetMetadata(
-                    queue.partition_time, kept, taken, times, next_time, mark=mark, topics=topics, dropped=dropped
+                    queue.partition_time, kept, taken, times, next_time, barrier=barrier, topics=topics, dropped=dropped
                 )
                 yield tp, (offset, metadata.encode())
 

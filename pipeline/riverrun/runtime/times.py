@@ -9,7 +9,7 @@ does not know are stored among the latter, which it reads and ignores:
 - how much of a pack (`runtime.packs`) has been processed
 - the times from which operators and stores continue (`ObservedTimes`)
 - the time of the next record, by which tasks are aligned
-- the mark for which a task holds
+- the barrier at which a task pauses
 - how many records a task has dropped, on all hosts, so that a release can tell
 - the ids of the topics that a task depends on, so that a topic that was deleted and created again is noticed
 """
@@ -241,7 +241,7 @@ _UNKNOWN = -1
 _TAKEN = "__riverrun.taken"
 _TIMES = "__riverrun.time "
 _NEXT_TIME = "__riverrun.next-time"
-_MARK = "__riverrun.mark "
+_BARRIER = "__riverrun.mark "  # its bytes: earlier versions have committed them
 _DROPPED = "__riverrun.dropped "
 _TOPIC = "__riverrun.topic "
 _LIMIT = 4096
@@ -265,7 +265,7 @@ class OffsetMetadata:
         times: Times from which operators and stores continue, by short names without spaces. Brokers take at most 4 KiB of
             metadata, and most of these times are equal: names that share a time are written as one key.
         next_time: Event time to which the next record brings the partition, ms; -1 if unknown.
-        mark: Id of the mark for which the task holds, and the phase that it has reached; None if it does not hold.
+        barrier: Id of the barrier at which the task pauses, and the phase that it has reached; None if it does not pause.
         topics: Ids of topics that the task depends on, by short name, the most important first. Those that do not fit into
             4 KiB are left out: a check that is missing is better than a commit that brokers refuse.
         dropped: How many records the task has not processed so far, by reason; left out likewise.
@@ -276,7 +276,7 @@ class OffsetMetadata:
     taken: int = 0
     times: Mapping[str, int] = field(default_factory=dict)
     next_time: int = _UNKNOWN
-    mark: tuple[str, int] | None = None
+    barrier: tuple[str, int] | None = None
     topics: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
 
@@ -288,8 +288,8 @@ class OffsetMetadata:
             kept[_TAKEN] = self.taken
         if self.next_time >= 0:
             kept[_NEXT_TIME] = self.next_time
-        if self.mark is not None:
-            kept[_MARK + self.mark[0]] = self.mark[1]
+        if self.barrier is not None:
+            kept[_BARRIER + self.barrier[0]] = self.barrier[1]
         entries = [_entry(key, value) for key, value in kept.items()]
         size = len(head) + _COUNT.size + sum(map(len, entries))
         further = chain(_prefixed(_DROPPED, self.dropped), _prefixed(_TOPIC, self.topics))
@@ -312,12 +312,14 @@ class OffsetMetadata:
                 return cls(_UNKNOWN)
             kept = dict(_processor_metadata(data))
             taken, next_time, times = max(0, kept.pop(_TAKEN, 0)), kept.pop(_NEXT_TIME, _UNKNOWN), _ungrouped(kept)
-            mark = next(((key[len(_MARK) :], phase) for key, phase in kept.items() if key.startswith(_MARK)), None)
+            barrier = next(((key[len(_BARRIER) :], n) for key, n in kept.items() if key.startswith(_BARRIER)), None)
             topics, dropped = _named(_TOPIC, kept), _named(_DROPPED, kept)
-            own = {key: value for key, value in kept.items() if not key.startswith((_TIMES, _MARK, _TOPIC, _DROPPED))}
+            own = {
+                key: value for key, value in kept.items() if not key.startswith((_TIMES, _BARRIER, _TOPIC, _DROPPED))
+            }
             known = max(_UNKNOWN, partition_time), own, taken, times, max(_UNKNOWN, next_time)
             counts = {reason: count for reason, count in dropped.items() if count >= 0}
-            return cls(*known, mark=mark, topics=topics, dropped=counts)
+            return cls(*known, barrier=barrier, topics=topics, dropped=counts)
         except (struct.error, ValueError):  # errors of base64 and of UTF-8 are ValueErrors
             return cls(_UNKNOWN)
 

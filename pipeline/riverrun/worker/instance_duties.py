@@ -1,4 +1,4 @@
-"""Duties of an instance: replaces stream threads that end, tracks holds and warm-ups, deletes old state, logs summaries."""
+"""Duties of an instance: replaces stream threads that end, tracks warm-ups, deletes old state, logs summaries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from riverrun.errors import StreamsError
-    from riverrun.hosting.publication import LiveVersion
     from riverrun.records import TaskId
     from riverrun.runtime.ports import Clock
     from riverrun.worker.stream_threads import StreamThreadProcess
@@ -109,36 +108,6 @@ class UncaughtExceptionHandler:
             message = f"The handler of uncaught exceptions returns {wanted!r} for: {error.message}"
             raise ConfigError(message, hint=f"Allowed: {', '.join(UNCAUGHT_EXCEPTION_RESPONSES)}")
         return wanted
-
-
-class Holds:
-    """Follows the records of an application.
-
-    Args:
-        version: The version that runs.
-        clock: Monotonic seconds.
-    """
-
-    def __init__(self, version: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin without a hold."""
-        self._version = version
-        self._clock = clock
-        self._since = 0.0
-        self.mark: str | None = None
-        """Id of the mark for which it holds; None without a hold."""
-        self.last_s: float | None = None
-        """How long the last hold was, s; None before its end."""
-
-    def note(self, record: LiveVersion) -> None:
-        """Take note of a record of the control topic."""
-        mark = record.mark
-        wanted = mark.id if mark is not None and self._version in mark.limits else None
-        if wanted == self.mark:
-            return
-        now = self._clock()
-        if self.mark is not None:
-            self.last_s = now - self._since
-        self.mark, self._since = wanted, now
 
 
 _AGAIN_SECONDS = 30.0

@@ -77,8 +77,8 @@ class InstanceStatus:
         paused: Whether processing is paused.
         summary: The work since it started.
         recovery_s: Duration of the last change of its tasks until all of them ran, s; None before the first has ended.
-        holding: Id of the mark for which it holds, without publishing; None if it does not hold.
-        held_s: Duration of the last hold, s; None before the first has ended.
+        holding: Id of the barrier at which it pauses, without publishing; None if it does not.
+        held_s: Duration of the last pause at a barrier, s; None before the first has ended.
     """
 
     state: WorkerState

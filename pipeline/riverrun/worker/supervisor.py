@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 from riverrun.config.checks import check_number
 from riverrun.config.streams import MOST_THREADS
 from riverrun.errors import ConfigError, StreamsError, TopicError, TopologyError
+from riverrun.hosting.barrier_listener import BarrierListener
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs import warn_of_narrow_times
 from riverrun.hosting.local_state import instance_id, left_positions, locked
 from riverrun.hosting.ownership import await_no_sole_host
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.publication import ControlTail
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.consumer import RecordConsumer
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.worker.group.membership import Membership
 from riverrun.worker.group.protocol import Introduction, Orders, task_ids, texts
-from riverrun.worker.instance_duties import Holds, ObsoleteState, RegularSummary, UncaughtExceptionHandler, WarmUps
+from riverrun.worker.instance_duties import ObsoleteState, RegularSummary, UncaughtExceptionHandler, WarmUps
 from riverrun.worker.queries import Reason, Refusal
 from riverrun.worker.states import TRANSITIONS, InstanceStatus, WorkerState, WorkerSummary, moved
 from riverrun.worker.stream_thread.protocol import Pause, StreamJob
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from riverrun.hosting.application import Application
-    from riverrun.hosting.publication import LiveVersion
     from riverrun.records import TaskId
     from riverrun.runtime.layout import Layout
     from riverrun.topology.topology import Topology
@@ -82,8 +81,9 @@ class Supervisor:
         self._id = instance_id(application)
         self._process_name = uuid.uuid4().hex
         self._processes = StreamThreads(_job(application), build)
-        self._holds = Holds(application.version)
-        self._tail = ControlTail(self._connected.admin, application.config.name, self._heed, complete)
+        self._listener = BarrierListener(
+            self._connected.admin, application.config.name, application.version, self._processes.inform, complete
+        )
         self._wanted_threads = self._streams.num_stream_threads
         self._orders: Orders | None = None
         self._layout: Layout | None = None
@@ -140,8 +140,8 @@ class Supervisor:
             paused=self._is_paused,
             summary=self.summary(),
             recovery_s=self._recovery_s,
-            holding=self._holds.mark,
-            held_s=self._holds.last_s,
+            holding=self._listener.pauses.barrier,
+            held_s=self._listener.pauses.last_s,
         )
 
     @property
@@ -162,7 +162,7 @@ class Supervisor:
     @property
     def live_version(self) -> str | None:
         """Return the live version by the last record of the control topic; None if the application was never released."""
-        latest = self._tail.latest
+        latest = self._listener.latest
         return None if latest is None else latest.live
 
     @property
@@ -228,7 +228,7 @@ class Supervisor:
             warn_of_narrow_times(self._connected)
             self._membership = Membership(self._connected, self._leaves, self._introduce, self._tasks_of)
             try:
-                self._tail.start()
+                self._listener.start()
                 self._start_missing()  # they load while this process joins
                 self._positions = left_positions(self._connected.application)
                 self._membership.start()
@@ -237,7 +237,7 @@ class Supervisor:
                 self._move_to(WorkerState.PENDING_SHUTDOWN)
             finally:
                 self._stop_streams(self._processes.all)
-                self._tail.close()
+                self._listener.close()
                 self._leaves.set()  # not before: others would take over tasks with uncommitted records
                 self._membership.join()
         except BaseException:
@@ -250,8 +250,8 @@ class Supervisor:
     def _turn(self) -> None:
         self._scale()
         self._processes.listen(_TURN_SECONDS)
-        if self._tail.latest is not None:
-            self._processes.inform(self._tail.latest)  # those that have just started
+        if self._listener.latest is not None:
+            self._processes.inform(self._listener.latest)  # those that have just started
         self._positions = {**self._positions, **self._processes.positions()}
         while (arrived := self._membership.heard()) is not None:
             self._obey(arrived)
@@ -274,11 +274,6 @@ class Supervisor:
         if self.state is WorkerState.RUNNING:
             self._clean_up(self._orders)
         self._regular_summary.log_if_due(self._processes.summary)
-
-    def _heed(self, record: LiveVersion) -> None:
-        """Obey a record of the control topic; called in the thread of its tail."""
-        self._holds.note(record)
-        self._processes.inform(record)
 
     def _scale(self) -> None:
         too_many = len(self._processes.all) - self._wanted_threads

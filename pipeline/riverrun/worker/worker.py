@@ -7,10 +7,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from riverrun.hosting.alone import processing_alone
+from riverrun.hosting.barrier_listener import BarrierListener
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs import warn_of_narrow_times
 from riverrun.hosting.ownership import WORKER
-from riverrun.hosting.publication import ControlTail
 from riverrun.kafka.admin import Admin
 from riverrun.worker.states import WorkerState, moved
 from riverrun.worker.stream_thread.stream_thread import StreamThread
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class Worker:
     """Runs all tasks of one version of an application in this process, without a group.
 
-    It holds for marks, and publishes as the control topic says, like the instances of a group. It completes no switch: versions
-    are switched live only while groups of them run.
+    It pauses at barriers, and publishes as the control topic says, like the instances of a group. It completes no switch:
+    versions are switched live only while groups of them run.
 
     Args:
         application: The application to run.
@@ -52,7 +52,9 @@ class Worker:
         self._on_state = on_state
         self._thread = StreamThread(application, on_restore=on_restore)
         self._news: SimpleQueue[LiveVersion] = SimpleQueue()
-        self._tail = ControlTail(self._connected.admin, application.config.name, self._news.put)
+        self._listener = BarrierListener(
+            self._connected.admin, application.config.name, application.version, self._news.put
+        )
         self._stopping = False
 
     @property
@@ -98,7 +100,7 @@ class Worker:
             self._move_to(WorkerState.NOT_RUNNING)
             return summary
         finally:
-            self._tail.close()
+            self._listener.close()
             self._thread.close()
 
     def _alone(self) -> AbstractContextManager[object]:
@@ -107,7 +109,7 @@ class Worker:
     def _process(self, *, until_caught_up: bool) -> WorkerSummary:
         self._thread.start()
         warn_of_narrow_times(self._connected)
-        self._tail.start()
+        self._listener.start()
         self.has_begun = True
         self._thread.assign_all()
         while not self._stopping and not (until_caught_up and self._thread.has_finished()):

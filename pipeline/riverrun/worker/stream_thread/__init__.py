@@ -1,8 +1,8 @@
 """A stream thread: one process that runs some of an instance's tasks.
 
 `process` obeys the supervisor (`protocol`), and `stream_thread` has the loop. The loop shares time between tasks,
-applies the control topic to them and publishes their snapshots (`rights`). `figures` reports the work of tasks, and finds the
-stores that can be queried.
+and publishes their snapshots (`regular_snapshots`). `figures` reports the work of tasks, and finds the stores that can be
+queried.
 """
 
 from __future__ import annotations

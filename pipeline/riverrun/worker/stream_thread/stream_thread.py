@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from riverrun.errors import BrokerError, MissingOffsetError, TaskMigratedError
+from riverrun.hosting.barrier_listener import ReleaseFollower
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs import explained, found_ids, require_same
 from riverrun.hosting.owned_task import OwnedTask
@@ -22,7 +23,7 @@ from riverrun.kafka.admin import Admin
 from riverrun.records import TopicPartition
 from riverrun.runtime.context import KEPT_BYTES
 from riverrun.worker.stream_thread.figures import Figures, OpenStores
-from riverrun.worker.stream_thread.rights import RegularSnapshots, Rights
+from riverrun.worker.stream_thread.regular_snapshots import RegularSnapshots
 from riverrun.worker.tasks.aligned_tasks import LateRecords, aligned_tasks, drift_of
 from riverrun.worker.tasks.alignment import PATIENCE_SECONDS, Alignment, Progress
 from riverrun.worker.tasks.fetching import ENOUGH, AbsentBrokers, Fetching, Interruptions, Undisturbed
@@ -148,7 +149,7 @@ class StreamThread:
             starting=lambda: self._manager.restoring,
             patience_s=PATIENCE_SECONDS + max(streams.task_timeout_ms, streams.max_poll_interval_ms) / 1000,
         )
-        self._rights = Rights(topics, self._alignment)
+        self._follower = ReleaseFollower(lambda: topics.application, self._alignment.pause_at)
         self._slices = TimeSlices(self._interruptions)
         self._snapshots = RegularSnapshots(application, streams.snapshot_interval_ms)
         self._purge = Purge(self._admin, streams.repartition_purge_interval_ms)
@@ -243,8 +244,8 @@ class StreamThread:
         self.assign_all()
 
     def learn(self, record: LiveVersion) -> None:
-        """Hold, resume, publish or write to staging topics as the record says; each task between two commits."""
-        self._rights.learn(record)
+        """Pause, resume, publish or write to staging topics as the record says; each task between two commits."""
+        self._follower.learn(record)
 
     def run_once(self) -> None:
         """Fetch, process a few records of each task, and start commits that are due."""
@@ -312,7 +313,7 @@ class StreamThread:
     @property
     def _idle_seconds(self) -> float:
         """Return how long a turn waits for records if there is nothing else to do, s."""
-        is_short = self._alignment.held_back or self._rights.are_holding
+        is_short = self._alignment.held_back or self._follower.is_pausing
         return _HELD_BACK_SECONDS if is_short else self._streams.poll_ms / 1000
 
     def _align(self) -> None:
@@ -350,13 +351,14 @@ class StreamThread:
         """Let each task process whose commit is not under way. Returns the number of records."""
         processed, kept_bytes = 0, self._kept_bytes
         for owned in self._manager.ready():
-            if not self._rights.let_process(owned):
+            if not self._follower.let_process(owned):
                 continue
             owned.task.let_keep(kept_bytes)
             try:
                 done = self._slices.process(owned.task)
                 owned.task.punctuate_wall_clock()
-                self._rights.have_told(owned)
+                if owned.task.has_reached_barrier():
+                    owned.task.request_commit()  # acknowledges it at once
                 processed += done
                 self._counts.processed(owned.id, done)
             except (*RECOVERABLE, TaskMigratedError) as error:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from riverrun.errors import StreamsError
-from riverrun.runtime.holding import HERE
+from riverrun.runtime.barrier import HERE
 from riverrun.runtime.times import OffsetMetadata
 from riverrun.windows import MAX_TIME_MS
 from riverrun.worker.tasks.aligned_tasks import limits
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin
     from riverrun.kafka.groups import GroupProgress
     from riverrun.records import TaskId, TopicPartition
-    from riverrun.runtime.holding import Hold
+    from riverrun.runtime.barrier import Limits
     from riverrun.worker.tasks.aligned_tasks import AlignedTasks
 
 log = logging.getLogger(__name__)
@@ -212,7 +212,7 @@ class Alignment:
         """How long each task has waited, s."""
         self._held_since: dict[TaskId, float] = {}
         self._slowest: dict[TaskId, tuple[TaskId, ...]] = {}
-        self._hold: Hold | None = None
+        self._limits: Limits | None = None
 
     def begin(self, groups: Sequence[AlignedTasks]) -> None:
         """Start to align the given tasks."""
@@ -262,14 +262,14 @@ class Alignment:
         now = self._clock()
         return {task_id: (now - self._held_since[task_id], self._slowest[task_id]) for task_id in self.held_back}
 
-    def hold(self, hold: Hold | None) -> None:
-        """Stop waiting for inputs that hold for a mark, so that others can drain; the hold does not count as a stall.
+    def pause_at(self, limits: Limits | None) -> None:
+        """Stop waiting for inputs that pause at a barrier, so that others can drain; the pause does not count as a stall.
 
         Args:
-            hold: Where they hold; None if the hold has ended.
+            limits: Where they pause; None if the pause has ended.
         """
-        self._hold = hold
-        if hold is None:
+        self._limits = limits
+        if limits is None:
             for progress in self._progress.values():
                 progress.since = self._clock()
 
@@ -424,7 +424,7 @@ class Alignment:
     def _has_records(self, tp: TopicPartition) -> bool:
         """Return whether an input is known to have records to process; records that may arrive later do not count."""
         progress = self._progress[tp]
-        if self._hold is not None and self._stands_still(tp, self._hold):
+        if self._limits is not None and self._is_paused(tp, self._limits):
             return False
         if tp in self._internal:  # records that the task has at hand, or has not fetched yet
             if progress.told_ms >= 0 or self._internal_ends is None:
@@ -432,8 +432,8 @@ class Alignment:
             return progress.offset < self._internal_ends.get(tp, 0)
         return self._ends is None or progress.offset < self._ends.get(tp, 0)
 
-    def _stands_still(self, tp: TopicPartition, hold: Hold) -> bool:
-        limit = hold.limit(tp, is_internal=tp not in self._external)
+    def _is_paused(self, tp: TopicPartition, limits: Limits) -> bool:
+        limit = limits.of(tp, is_internal=tp not in self._external)
         return limit is not None and (limit == HERE or self._progress[tp].offset >= limit)
 
     def _is_given_up(self, tp: TopicPartition, now: float) -> bool:

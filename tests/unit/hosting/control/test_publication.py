@@ -1,18 +1,42 @@
-"""Checks what the metadata of a committed offset says about marks."""
+"""Topics and limits of the tasks of a version, by the record of their application."""
 
 from __future__ import annotations
 
-from riverrun.hosting.publication import acknowledged_mark
-from riverrun.runtime.times import OffsetMetadata
+from pathlib import Path
+
+import pytest
+
+from riverrun import STRING, Consumed, Produced, StreamsBuilder
+from riverrun.config import AppConfig, StreamsConfig
+from riverrun.errors import UnderWayError
+from riverrun.hosting.application import Application
+from riverrun.hosting.publication import LiveVersion, Publication
+from riverrun.records import TopicPartition
+from riverrun.runtime.barrier import Barrier, Limits
 
 
-def test_metadata_tell_for_which_mark_a_task_holds_and_how_far_it_is() -> None:
-    metadata = OffsetMetadata(100, {"user's": 7}, taken=3, times={"s": 5}, next_time=9, mark=("m-1", 2))
-    assert acknowledged_mark(metadata.encode()) == ("m-1", 2)
-    assert OffsetMetadata.decode(metadata.encode()) == metadata
+def application(version: str, letters: str | None = None) -> Application:
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, STRING)).to("out", Produced(STRING, STRING))
+    streams = StreamsConfig(errors_dead_letter_queue_topic_name=letters)
+    return Application(AppConfig("app", "none:none", streams=streams), version, builder.build(), {}, Path("/nowhere"))
 
 
-def test_metadata_of_a_task_that_does_not_hold_name_no_mark() -> None:
-    assert acknowledged_mark(OffsetMetadata(100, {"user's": 7}).encode()) is None
-    assert acknowledged_mark("") is None
-    assert acknowledged_mark("not ours") is None
+def test_the_live_version_publishes_and_any_other_writes_to_its_staging_topics() -> None:
+    record = LiveVersion("app", "v2", epoch=1, revision=7)
+    assert Publication.by(application("v2", "failed"), record) == Publication({}, None, None, 7)
+    assert Publication.by(application("v1"), record) == Publication({"out": "app-v1-staging-out"}, None, None, 7)
+    assert Publication.by(application("v1", "failed"), record).dead_letters == "app-v1-staging-failed"
+
+
+def test_only_versions_that_a_barrier_names_pause_at_it() -> None:
+    record = LiveVersion("app", "v1", step="cutting", barrier=Barrier("m", 1, {"v1": {"late-orders-3": 12}}))
+    assert Publication.by(application("v1"), record).limits == Limits("m", 1, {TopicPartition("late-orders", 3): 12})
+    assert Publication.by(application("v2"), record).limits is None
+
+
+def test_a_run_is_refused_while_its_version_pauses() -> None:
+    record = LiveVersion("app", "v1", barrier=Barrier("m", 0, {"v1": {}}))
+    record.require_no_barrier("v2")
+    with pytest.raises(UnderWayError, match="app v1 pauses at barrier m"):
+        record.require_no_barrier("v1")

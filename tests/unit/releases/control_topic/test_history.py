@@ -18,9 +18,9 @@ from riverrun.errors import (
     UnknownOutcomeError,
     VersionConflictError,
 )
-from riverrun.hosting.publication import Mark
 from riverrun.releases import registry as registry_module
 from riverrun.releases.registry import Registry, Release, Step
+from riverrun.runtime.barrier import Barrier
 from tests.unit.releases.control_topic.notes import MemoryNotes
 
 if TYPE_CHECKING:
@@ -117,10 +117,10 @@ def test_a_record_of_a_newer_version_is_named_when_it_cannot_be_read() -> None:
 
 
 def test_a_mark_of_a_dead_coordinator_ends_but_not_within_a_switch() -> None:
-    gated = Release("app", "v1", Step.GATED, "v2", mark=Mark("m", 1, {"v1": {"in-0": 5}}))
-    assert gated.to(Step.ABORTED).mark is None
-    assert gated.to(Step.CUTTING).mark == gated.mark
-    assert gated.to(Step.CUTTING).to(Step.LIVE).mark is None
+    gated = Release("app", "v1", Step.GATED, "v2", barrier=Barrier("m", 1, {"v1": {"in-0": 5}}))
+    assert gated.to(Step.ABORTED).barrier is None
+    assert gated.to(Step.CUTTING).barrier == gated.barrier
+    assert gated.to(Step.CUTTING).to(Step.LIVE).barrier is None
 
 
 def test_lines_of_one_step_say_what_changed_and_what_became_of_a_candidate() -> None:
@@ -200,23 +200,23 @@ def test_a_write_succeeds_once_or_fails_with_nothing_written(fates: list[str]) -
 def test_a_pause_counts_all_holds_of_a_switch_and_says_since_when(attempts: list[tuple[int, int]]) -> None:
     """Attempts hold for a time and are given up, by their coordinator or by a worker; publication goes on in between."""
     notes, now = MemoryNotes(), 1_000
-    mark = Mark("m", 1, {"v1": {"in-0": 5}})
+    barrier = Barrier("m", 1, {"v1": {"in-0": 5}})
 
     def write(release: Release, by: str = "ann") -> Release:
         return registry(notes, by, now).write(release)
 
     release = write(Release("app", "v1", Step.GATED, "v2", verdict=None))
     for held, between in attempts:
-        release = write(replace(release, mark=mark), "bob")
+        release = write(replace(release, barrier=barrier), "bob")
         assert (release.held_since_ms, release.held_by) == (now, "bob")
         assert "publication pauses since 1970-01-01 00:00:0" in str(release)
         now += held
-        release = write(replace(release, mark=replaced(mark, phase=2)), "eve")
+        release = write(replace(release, barrier=replace(barrier, phase=2)), "eve")
         assert release.held_by == "bob"
-        release = write(replace(release, mark=None))
+        release = write(replace(release, barrier=None))
         assert "publication pauses" not in str(release)
         now += between
-    release = write(replace(release, mark=mark))
+    release = write(replace(release, barrier=barrier))
     now += 70
     release = write(release.to(Step.CUTTING))
     now += 7
@@ -224,7 +224,3 @@ def test_a_pause_counts_all_holds_of_a_switch_and_says_since_when(attempts: list
     assert registry(notes, "ann", now).paused_ms(release) == expected
     done = write(replace(release.to(Step.LIVE, live="v2"), pause_ms=expected))
     assert (done.held_ms, done.held_since_ms, done.pause_ms) == (0, 0, expected)
-
-
-def replaced(mark: Mark, phase: int) -> Mark:
-    return Mark(mark.id, phase, mark.limits, mark.hold_ms)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from riverrun import STRING, Consumed, Grouped, Repartitioned, StreamsBuilder, TimeWindows
 from riverrun.records import TaskId, TopicPartition
-from riverrun.runtime.holding import Hold
+from riverrun.runtime.barrier import Limits
 from riverrun.runtime.times import OffsetMetadata
 from riverrun.windows import MAX_TIME_MS
 from riverrun.worker.tasks.aligned_tasks import AlignedTasks, drift_of, limits
@@ -236,12 +236,12 @@ def test_a_task_that_holds_for_a_mark_is_not_waited_for() -> None:
     application = Application([[1, 2], [5, 50, 500]])
     holds = TaskId(0, 0)
     for alignment, _ in application.processes:
-        alignment.hold(Hold("m", 1, {TopicPartition("in", 1): 2}))
+        alignment.pause_at(Limits("m", 1, {TopicPartition("in", 1): 2}))
     for _ in range(20):
         application.turn(holds)
     assert 50 in application.written
     for alignment, _ in application.processes:
-        alignment.hold(None)
+        alignment.pause_at(None)
     for _ in range(40):
         application.turn()
     application.close()

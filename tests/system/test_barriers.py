@@ -1,4 +1,4 @@
-"""Marks on real brokers: workers stop at exact offsets, hold, hand over while they hold, and change the live version."""
+"""Barriers on real brokers: workers stop at exact offsets, pause, hand over meanwhile, and change the live version."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ import pytest
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, Repartitioned, StreamsBuilder
 from riverrun.errors import UnderWayError
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.publication import Mark, acknowledged_mark, live_version_of, staging_name
+from riverrun.hosting.publication import live_version_of, staging_name
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TopicPartition
 from riverrun.releases.registry import Registry, Release, Step
 from riverrun.releases.versions import create_staging
+from riverrun.runtime.barrier import Barrier
+from riverrun.runtime.times import OffsetMetadata
 from riverrun.worker.stream_thread.stream_thread import StreamThread
 from riverrun.worker.worker import Worker
 from tests.system.groups import WORDS, tasks_taken
@@ -83,9 +85,9 @@ class Case:
         """Write the record of the application."""
         self.release = self.registry.write(replace(self.release, **changes))
 
-    def mark(self, phase: int, limits: dict[TopicPartition, int], hold_ms: int = LONG_MS, **changes: Any) -> None:
+    def barrier(self, phase: int, limits: dict[TopicPartition, int], timeout_ms: int = LONG_MS, **changes: Any) -> None:
         named = {str(tp): offset for tp, offset in limits.items()}
-        self.note(mark=Mark("m", phase, {app.version: named for app in self.apps}, hold_ms), **changes)
+        self.note(barrier=Barrier("m", phase, {app.version: named for app in self.apps}, timeout_ms), **changes)
 
     apps: tuple[Application, ...] = ()
 
@@ -98,8 +100,8 @@ class Case:
     def until_acknowledged(self, tps: list[TopicPartition], phase: int, app: Application | None = None) -> None:
         def have_said() -> bool:
             committed = self.admin.committed((app or self.app).id, tps)
-            said = [acknowledged_mark(committed[tp].metadata) for tp in tps if tp in committed]
-            return len(said) == len(tps) and all(mark is not None and mark >= ("m", phase) for mark in said)
+            said = [OffsetMetadata.decode(committed[tp].metadata).barrier for tp in tps if tp in committed]
+            return len(said) == len(tps) and all(one is not None and one >= ("m", phase) for one in said)
 
         until(have_said, f"acknowledged phase {phase}", turn=self.turn)
 
@@ -107,18 +109,18 @@ class Case:
         return {tp: c.offset for tp, c in self.admin.committed((app or self.app).id, self.external()).items()}
 
     def drain(self) -> dict[TopicPartition, int]:
-        """Take all versions to the ends that inputs have now, level by level, and return the offsets at which they hold."""
-        self.mark(0, {})
+        """Take all versions to the ends that inputs have now, level by level, and return the offsets at which they pause."""
+        self.barrier(0, {})
         for app in self.apps:
             self.until_acknowledged(self.external(), 0, app)
         limits = self.admin.end_offsets(self.external())
         self.write(10)  # beyond the limits
-        self.mark(1, limits)
+        self.barrier(1, limits)
         for app in self.apps:
             self.until_acknowledged(self.external(), 1, app)
         for phase, name in ((2, "first"), (3, "second")):
             ends = self.admin.settled_end_offsets(tp for app in self.apps for tp in self.internal(name, app))
-            self.mark(phase, ends)
+            self.barrier(phase, ends)
             for app in self.apps:
                 self.until_acknowledged(self.internal(name, app), phase, app)
         return limits
@@ -162,7 +164,7 @@ def case(broker: Broker, unique: str, tmp_path: Path) -> Case:
     return found
 
 
-def test_a_worker_holds_at_the_offsets_of_a_mark_drains_its_levels_and_goes_on(case: Case) -> None:
+def test_a_worker_pauses_at_a_barrier_drains_its_levels_and_goes_on(case: Case) -> None:
     case.write()
     open_one = TransactionalProducer(case.broker.kafka, f"{case.name}-writer")
     with running(case.app):
@@ -173,51 +175,50 @@ def test_a_worker_holds_at_the_offsets_of_a_mark_drains_its_levels_and_goes_on(c
         limits = case.drain()
         assert case.committed() == limits
         assert case.totals() == case.expected(50), "nothing beyond the limits"
-        with pytest.raises(UnderWayError, match="v1 holds for mark m"):
-            ConnectedApplication(case.app, case.admin).require_right()
-        case.note(mark=None)
+        with pytest.raises(UnderWayError, match="v1 pauses at barrier m"):
+            ConnectedApplication(case.app, case.admin).require_publishing()
+        case.note(barrier=None)
         case.until_counted(60)
-        assert (
-            acknowledged_mark(case.admin.committed(case.app.id, case.external())[case.external()[0]].metadata) is None
-        )
+        metadata = case.admin.committed(case.app.id, case.external())[case.external()[0]].metadata
+        assert OffsetMetadata.decode(metadata).barrier is None
     open_one.abort()
     open_one.close()
 
 
-def test_who_takes_tasks_over_from_one_that_holds_holds_as_well(case: Case) -> None:
+def test_a_worker_that_takes_over_tasks_that_pause_pauses_as_well(case: Case) -> None:
     case.write()
     with running(case.app):
         limits = case.drain()
     with running(replace(case.app, state_directory=case.directory / "another")) as other:
         until(lambda: other.state.value == "running", "took over")
-        case.mark(4, {})  # tells nobody anything new, and is read by all
+        case.barrier(4, {})  # tells nobody anything new, and is read by all
         case.write(10)
-        case.mark(1, limits | {case.external()[0]: limits[case.external()[0]] + 5})
+        case.barrier(1, limits | {case.external()[0]: limits[case.external()[0]] + 5})
         until(
             lambda: case.committed()[case.external()[0]] == limits[case.external()[0]] + 5, "went on to the new limit"
         )
         assert {tp: offset for tp, offset in case.committed().items() if tp != case.external()[0]} == {
             tp: offset for tp, offset in limits.items() if tp != case.external()[0]
         }
-        case.note(mark=None)
+        case.note(barrier=None)
         case.until_counted(70)
 
 
-def test_a_mark_whose_coordinator_never_comes_back_is_given_up_but_not_in_a_switch(case: Case) -> None:
+def test_a_barrier_without_a_coordinator_is_given_up_but_not_in_a_switch(case: Case) -> None:
     case.write()
     with running(case.app):
         case.until_counted(50)
-        case.mark(0, {}, hold_ms=300, step=Step.CUTTING)
+        case.barrier(0, {}, timeout_ms=300, step=Step.CUTTING)
         case.until_acknowledged(case.external(), 0)
         case.write()
-        case.mark(0, {}, hold_ms=301, step=Step.GATED)
+        case.barrier(0, {}, timeout_ms=301, step=Step.GATED)
         case.until_counted(100)
         found = case.registry.read(case.name, "v1")
-        assert (found.mark, found.step, found.live) == (None, Step.GATED, "v1")
+        assert (found.barrier, found.step, found.live) == (None, Step.GATED, "v1")
         assert found.revision == case.release.revision + 1
 
 
-def test_two_versions_hold_at_one_place_and_change_who_publishes_without_a_restart(case: Case) -> None:
+def test_two_versions_pause_at_one_place_and_switch_without_a_restart(case: Case) -> None:
     other = case.version("v2")
     ConnectedApplication(other, case.admin).prepare()
     staging = {app.version: create_staging(ConnectedApplication(app, case.admin)) for app in (case.app, other)}
@@ -231,7 +232,7 @@ def test_two_versions_hold_at_one_place_and_change_who_publishes_without_a_resta
         assert case.committed() == case.committed(other) == limits
         assert case.totals() == case.totals(staging_name(other.id, case.out)) == case.expected(50)
         before = len(case.broker.read(case.out))
-        case.note(mark=None, live="v2", epoch=1)
+        case.note(barrier=None, live="v2", epoch=1)
         case.until_counted(60)
         until(lambda: sum(case.totals(staging_name(case.app.id, case.out)).values()) > 0, "went on in staging")
         case.write(40)
@@ -259,12 +260,12 @@ def test_what_a_task_writes_after_a_switch_goes_where_its_version_writes_by_then
     case.until_counted(50)
     case.drain()
     case.deaf = [below]
-    case.note(mark=None, live="v2", epoch=1)
+    case.note(barrier=None, live="v2", epoch=1)
     ends = case.admin.end_offsets(case.external())
     until(lambda: case.committed() == ends, "went on above", turn=case.turn)
     for _ in range(20):
         case.turn()
-    assert case.totals() == case.expected(50), "who does not know yet which version is live holds"
+    assert case.totals() == case.expected(50), "a task that does not know yet which version is live pauses"
     case.deaf = []
     until(lambda: sum(case.totals(staging_name(case.app.id, case.out)).values()) > 0, "went on below", turn=case.turn)
     assert case.totals() == case.expected(50)
@@ -272,32 +273,32 @@ def test_what_a_task_writes_after_a_switch_goes_where_its_version_writes_by_then
         tasks.close()
 
 
-def test_an_instance_that_is_killed_while_it_holds_is_replaced_by_one_that_holds(group: Group) -> None:
+def test_an_instance_killed_during_a_pause_is_replaced_by_one_that_pauses(group: Group) -> None:
     registry, admin = Registry.at(group.broker.admin()), group.broker.admin()
     tps = [TopicPartition(f"{group.name}.in", n) for n in range(4)]
 
     def have_said(phase: int) -> bool:
         committed = admin.committed(f"{group.name}-v1", tps)
-        said = [acknowledged_mark(found.metadata) for found in committed.values()]
-        return len(said) == len(tps) and all(mark is not None and mark >= ("m", phase) for mark in said)
+        said = [OffsetMetadata.decode(found.metadata).barrier for found in committed.values()]
+        return len(said) == len(tps) and all(one is not None and one >= ("m", phase) for one in said)
 
     first = group.start("--threads", "2", standbys=1)
     group.start(standbys=1)
     group.write(2_000)
     group.until_done()
     group.until(lambda: bool(tasks_taken(group.log(1))), "gave the second one a task")
-    release = registry.write(Release(group.name, "v1", mark=Mark("m", 0, {"v1": {}}, LONG_MS)))
+    release = registry.write(Release(group.name, "v1", barrier=Barrier("m", 0, {"v1": {}}, LONG_MS)))
     group.until(lambda: have_said(0), "acknowledged phase 0")
     first.kill()
     limits = admin.end_offsets(tps)
     group.write(1_000)
     named = {str(tp): offset for tp, offset in limits.items()}
-    release = registry.write(replace(release, mark=Mark("m", 1, {"v1": named}, LONG_MS)))
+    release = registry.write(replace(release, barrier=Barrier("m", 1, {"v1": named}, LONG_MS)))
     group.until(lambda: have_said(1), "acknowledged phase 1, by those that took over")
     assert {tp: c.offset for tp, c in admin.committed(f"{group.name}-v1", tps).items()} == limits
     assert group.total() == 2_000
-    assert "holding for mark m" in group.log(1)
-    registry.write(replace(release, mark=None))
+    assert "pausing at barrier m" in group.log(1)
+    registry.write(replace(release, barrier=None))
     group.until_done()
     assert group.stop(group.instances[1]) == 0
     group.check()

@@ -1,0 +1,294 @@
+"""The side of a worker: hears at once of barriers, and of the version that publishes, and has running tasks follow."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from riverrun.decoders import UnreadableError, foreign_decoder
+from riverrun.errors import StreamsError, TaskMigratedError, UnknownOutcomeError, VersionConflictError
+from riverrun.hosting.control_topic import ControlTopic
+from riverrun.hosting.process import SystemClock
+from riverrun.hosting.publication import CONTROL_TOPIC, SWITCHING, Publication, decoded, unreadable
+from riverrun.kafka.consumer import RecordConsumer
+from riverrun.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from riverrun.hosting.application import Application
+    from riverrun.hosting.owned_task import OwnedTask
+    from riverrun.hosting.publication import LiveVersion
+    from riverrun.kafka.admin import Admin
+    from riverrun.runtime.barrier import Barrier, Limits
+
+log = logging.getLogger(__name__)
+
+_TP = TopicPartition(CONTROL_TOPIC, 0)
+_fields = foreign_decoder(dict[str, Any])
+_RETRY_SECONDS = 1.0
+"""How often to look for a control topic, and to try again after a failure."""
+_POLL_SECONDS = 0.2
+_RECORDS_PER_POLL = 500
+ORPHANED_SECONDS = 60.0
+"""Time without a sign of work after which an instance completes a switch: several signs of its coordinator (`BEAT_SECONDS`)."""
+_END_SECONDS = 1.0
+"""How long to wait for the thread to end. It may be waiting for absent brokers, and holds no resources."""
+
+
+class Pauses:
+    """The pauses of a version, by the records of its application.
+
+    Args:
+        version: The version.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, version: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._version = version
+        self._clock = clock
+        self._since = 0.0
+        self.barrier: str | None = None
+        """Id of the barrier at which it pauses; None if it does not."""
+        self.last_s: float | None = None
+        """Duration of the last pause, s; None before its end."""
+
+    def note(self, record: LiveVersion) -> None:
+        """Take note of a record of the control topic."""
+        barrier = record.barrier
+        wanted = barrier.id if barrier is not None and self._version in barrier.limits else None
+        if wanted == self.barrier:
+            return
+        now = self._clock()
+        if self.barrier is not None:
+            self.last_s = now - self._since
+            log.info("paused at barrier %s for %.3f s", self.barrier, self.last_s)
+        if wanted is not None:
+            log.info("pausing at barrier %s", wanted)
+        self.barrier, self._since = wanted, now
+
+
+class BarrierListener:
+    """Reads the control topic in its own thread, from its start, for as long as a worker runs.
+
+    Gives up a barrier that is older than its `timeout_ms`: its coordinator has died, and nothing has changed. During a switch
+    the barrier stays; only the completed switch ends the pause. If its coordinator shows no sign of work, `complete` is called.
+
+    Args:
+        admin: Asks the brokers.
+        app: The application.
+        version: The version that runs.
+        on_change: Called with each new record, in the thread of the listener.
+        complete: Completes a switch whose coordinator has died, in a thread of its own; None to leave that to others.
+    """
+
+    def __init__(
+        self,
+        admin: Admin,
+        app: str,
+        version: str,
+        on_change: Callable[[LiveVersion], None],
+        complete: Callable[[], None] | None = None,
+    ) -> None:
+        self._admin = admin
+        self._app = app
+        self._on_change = on_change
+        self._complete = complete
+        self._completing: threading.Thread | None = None
+        self._complete_at = math.inf
+        self._consumer: RecordConsumer | None = None
+        self._newest: bytes | None = None
+        self._told: bytes | None = None
+        self._deadline: tuple[str, float] = ("", 0.0)
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="barrier-listener", daemon=True)
+        self.latest: LiveVersion | None = None
+        """The last record of the topic; None if there is none."""
+        self.pauses = Pauses(version)
+        """The pauses of the version that runs."""
+
+    def start(self) -> None:
+        """Begin reading."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop reading. Idempotent."""
+        self._ends.set()
+        if self._thread.is_alive():
+            self._thread.join(_END_SECONDS)
+
+    def _run(self) -> None:
+        is_told = False
+        while not self._ends.is_set():
+            try:
+                self._turn()
+                is_told = False
+            except StreamsError as error:
+                log.log(
+                    logging.DEBUG if is_told else logging.WARNING,
+                    "the control topic is not read, which is tried again: %s",
+                    error,
+                )
+                is_told = True
+                self._let_go()
+                self._ends.wait(_RETRY_SECONDS)
+        self._let_go()
+
+    def _turn(self) -> None:
+        consumer = self._consumer or self._open()
+        if consumer is None:
+            self._ends.wait(_RETRY_SECONDS)
+            return
+        polled = consumer.poll(_RECORDS_PER_POLL, _POLL_SECONDS)
+        name = self._app.encode()
+        for record in polled.records.get(_TP, []):
+            key, value, *_ = record
+            if key == name:
+                self._newest = value
+        if _TP in polled.ends:  # earlier records may be outdated
+            self._tell()
+        if self.latest is not None and self.latest.barrier is not None:
+            self._give_up_if_due(self.latest, self.latest.barrier)
+            self._complete_if_due(self.latest)
+
+    def _open(self) -> RecordConsumer | None:
+        if CONTROL_TOPIC not in self._admin.partitions([CONTROL_TOPIC]):
+            return None
+        self._consumer = RecordConsumer(self._admin.kafka)
+        self._consumer.assign(self._admin.beginning_offsets([_TP]))
+        return self._consumer
+
+    def _let_go(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _tell(self) -> None:
+        if self._newest is None or self._newest == self._told:
+            return
+        self._told = self._newest
+        self._complete_at = _orphaned_at()
+        self.latest = record = decoded(self._newest, self._app)
+        barrier = record.barrier
+        if barrier is not None and barrier.id != self._deadline[0]:
+            self._deadline = barrier.id, time.monotonic() + barrier.timeout_ms / 1000
+        self.pauses.note(record)
+        self._on_change(record)
+
+    def _give_up_if_due(self, record: LiveVersion, barrier: Barrier) -> None:
+        if record.step in SWITCHING or time.monotonic() < self._deadline[1]:
+            return
+        log.warning("barrier %s was not completed within %d ms: it is given up", barrier.id, barrier.timeout_ms)
+        try:
+            remove_barrier(self._admin, self._app, record)
+        except (VersionConflictError, TaskMigratedError, UnknownOutcomeError) as error:
+            log.info("another process has written to the control topic, which is read again: %s", error)
+        # Checked again then, unless the topic says meanwhile that the barrier is gone.
+        self._deadline = barrier.id, time.monotonic() + _RETRY_SECONDS
+
+    def _complete_if_due(self, record: LiveVersion) -> None:
+        """Complete a switch on which no process has shown work for long: its versions pause, so nothing is published."""
+        if record.step not in SWITCHING or self._complete is None or time.monotonic() < self._complete_at:
+            return
+        if self._completing is not None and self._completing.is_alive():
+            return
+        log.warning(
+            "the release of %s is %s, but no process works on it: this instance completes it", self._app, record.step
+        )
+        self._complete_at = _orphaned_at()
+        self._completing = threading.Thread(target=self._completed, args=(self._complete,), name="switch", daemon=True)
+        self._completing.start()
+
+    def _completed(self, complete: Callable[[], None]) -> None:
+        try:
+            complete()
+        except Exception as error:  # noqa: BLE001 - whatever ended it, it is tried again, here or by another instance
+            log.warning("the release of %s is not completed, which is tried again: %s", self._app, error)
+
+
+def _orphaned_at() -> float:
+    """Return when a switch without a sign of work from now on is orphaned, monotonic seconds; instances differ."""
+    return time.monotonic() + ORPHANED_SECONDS * random.uniform(1, 1.5)  # noqa: S311 - no secret
+
+
+class ReleaseFollower:
+    """Has running tasks follow the newest record of their application, each between two commits.
+
+    A task that was taken over later has read a newer record itself.
+
+    Args:
+        application: Returns the application; its sources may change.
+        pause_at: Called with the limits of each record.
+    """
+
+    def __init__(self, application: Callable[[], Application], pause_at: Callable[[Limits | None], None]) -> None:
+        self._application = application
+        self._pause_at = pause_at
+        self._newest: Publication | None = None
+
+    @property
+    def is_pausing(self) -> bool:
+        """Return whether tasks have to pause at a barrier."""
+        return self._newest is not None and self._newest.limits is not None
+
+    def learn(self, record: LiveVersion) -> None:
+        """Take note of a record; ignores older records."""
+        if self._newest is None or record.revision > self._newest.revision:
+            self._newest = Publication.by(self._application(), record)
+            self._pause_at(self._newest.limits)
+
+    def let_process(self, owned: OwnedTask) -> bool:
+        """Apply the newest record to a task whose commit is not under way. Returns whether the task may process now."""
+        newest, present = self._newest, owned.publication
+        if newest is None or newest is present or newest.revision <= present.revision:
+            return True
+        if not owned.may_follow(newest):
+            owned.task.request_commit()
+            return False
+        if present.topics != newest.topics:
+            where = "staging" if newest.topics else "public"
+            log.info("task %s writes to %s topics from now on", owned.id, where, extra={"task": str(owned.id)})
+        owned.follow(newest)
+        return True
+
+
+def remove_barrier(admin: Admin, app: str, record: LiveVersion) -> None:
+    """Remove the barrier from an application's record, unless the record has changed since; the rest stays as it is.
+
+    Raises:
+        VersionConflictError: If the record has changed.
+        TaskMigratedError: If another writer is active at this moment. Nothing was written.
+        UnknownOutcomeError: If it is unknown whether the record was written.
+        ReleaseError: If the record has become unreadable.
+        BrokerError: If brokers refuse or do not answer.
+    """
+    topic = ControlTopic(admin, CONTROL_TOPIC)
+    found = topic.read().get(app)
+    try:
+        known: dict[str, Any] = {} if found is None else _fields(found)
+    except UnreadableError as error:
+        raise unreadable(app, error) from error
+
+    def check() -> None:
+        if known.get("revision") != record.revision or topic.read().get(app) != found:
+            message = f"{app}: revision {known.get('revision')} was written meanwhile, {record.revision} expected"
+            raise VersionConflictError(message)
+
+    now_ms, since_ms = SystemClock().now_ms(), known.get("held_since_ms", 0)
+    written = {
+        "barrier": None,
+        "held_since_ms": 0,
+        "held_by": "",
+        "held_ms": known.get("held_ms", 0) + (max(0, now_ms - since_ms) if since_ms else 0),
+        "revision": record.revision + 1,
+        "operation": "",
+        "changed_by": "a worker, which gave a barrier up",
+    }
+    value = msgspec.json.encode(known | written | {"changed_ms": now_ms})
+    topic.write(app, {app: value}, check)

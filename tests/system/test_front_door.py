@@ -16,7 +16,17 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from riverrun import LONG, STRING, Consumed, Materialized, Produced, Riverrun, SessionWindows, TimeWindows
+from riverrun import (
+    LONG,
+    STRING,
+    Consumed,
+    Materialized,
+    Produced,
+    Riverrun,
+    SessionWindows,
+    StreamsBuilder,
+    TimeWindows,
+)
 from riverrun.errors import (
     BrokerError,
     ConfigError,
@@ -37,7 +47,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from riverrun import StreamsBuilder, Topology
+    from riverrun import Topology
     from riverrun.project.app import App
     from tests.brokers import Broker
 
@@ -210,6 +220,10 @@ def test_what_is_wrong_is_said_when_it_is_asked_for(broker: Broker, app: App, tm
     lock = threading.Lock()
     with pytest.raises(ConfigError, match="cannot be sent to other processes: TypeError: cannot pickle"):
         project.app("clicks", lambda builder: builder.build(optimization=str(lock)))
+    words = StreamsBuilder()
+    words.stream("words", Consumed(STRING, STRING)).filter(lambda _key, _value: lock.locked())
+    with pytest.raises(ConfigError, match="ReadyTopology cannot be sent to other processes: TypeError: cannot pickle"):
+        project.app("clicks", words.build())
     with pytest.raises(ConfigError, match="threads is 0, and must be a whole number of at least 1"):
         app.worker(threads=0)
     with pytest.raises(ConfigError, match="has no version 'v9'"):
@@ -224,7 +238,7 @@ def test_what_is_wrong_is_said_when_it_is_asked_for(broker: Broker, app: App, tm
 
 _SCRIPT = """
 import gc, json, logging, os, signal, sys
-from riverrun import LONG, STRING, Consumed, Materialized, Riverrun, Produced
+from riverrun import LONG, STRING, Consumed, Materialized, Produced, Riverrun, StreamsBuilder
 
 SIGN = "!"
 
@@ -244,7 +258,7 @@ def everything():
     return [handlers, signals, gc.get_threshold(), gc.get_freeze_count(), os.fstat(1).st_ino, os.fstat(2).st_ino], levels
 
 before, levels = everything()
-app = Riverrun(kafka={"bootstrap.servers": sys.argv[1]}).app("NAME", build)
+app = Riverrun(kafka={"bootstrap.servers": sys.argv[1]}).app("NAME", build(StreamsBuilder()))
 with app.worker() as worker:
     worker.wait_for(timeout_s=120)
     while sum(each.lag for each in app.lag()):
@@ -288,7 +302,7 @@ def test_a_bounded_run_a_release_and_the_way_back_are_steps_in_a_row(
         unique,
         topology(unique),
         quality=lambda: [expectations().ExpectTableRowCountToBeBetween(min_value=2, max_value=2, severity="critical")],
-        versions={"v2": topology(unique, "!")},
+        versions={"v2": topology(unique, "!")(StreamsBuilder())},
         outputs={f"{unique}.out": "table"},
     )
     write(broker, app, "one two three four")

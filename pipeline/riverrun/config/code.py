@@ -53,7 +53,9 @@ def reference_of(function: Callable[..., Any] | str) -> str | PickledFunction:
         return function
     if not callable(function):
         message = f"{function!r} is not a function"
-        raise ConfigError(message, hint="Pass a function of a StreamsBuilder, or its name: my_module:build.")
+        raise ConfigError(
+            message, hint="Pass a Topology, a function of a StreamsBuilder, or its name: my_module:build."
+        )
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", type(function).__qualname__)
     reference = f"{module}:{name}"
     if module != "__main__" and getattr(sys.modules.get(module), name, None) is function:
@@ -65,7 +67,7 @@ def reference_of(function: Callable[..., Any] | str) -> str | PickledFunction:
     except Exception as error:  # pickling a referenced object may raise anything
         message = f"{reference} cannot be sent to other processes: {type(error).__name__}: {error}"
         raise ConfigError(
-            message, hint="Create such objects, for example a connection, inside the function."
+            message, hint="Pass a function, and create such objects, for example a connection, inside it."
         ) from error
 
 

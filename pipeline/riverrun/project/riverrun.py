@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -13,6 +14,7 @@ from riverrun.errors import ConfigError
 from riverrun.project.app import App
 from riverrun.project.bounded import followed
 from riverrun.project.cluster import Cluster, SparkSessions
+from riverrun.topology.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,11 +22,28 @@ if TYPE_CHECKING:
 
     from riverrun.dsl.builder import StreamsBuilder
     from riverrun.spark.ranges import RunRange
-    from riverrun.topology.topology import Topology
     from riverrun.transfers.exports import ExportSpec, ExportSummary
     from riverrun.transfers.imports import ImportSpec, ImportSummary
 
+    Built = Callable[[StreamsBuilder], Topology] | Topology | str
+    """A topology, a function that builds it, or that function's name."""
+
 _FILE = "streams.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyTopology:
+    """A topology in the place of a function that builds it.
+
+    Args:
+        topology: The topology.
+    """
+
+    topology: Topology
+
+    def __call__(self, _builder: StreamsBuilder) -> Topology:
+        """Return the topology. It was optimized, if at all, as its own builder was told."""
+        return self.topology
 
 
 class Riverrun:
@@ -102,12 +121,12 @@ class Riverrun:
     def app(
         self,
         name: str,
-        topology: Callable[[StreamsBuilder], Topology] | str,
+        topology: Built,
         *,
         version: str | None = None,
         quality: Callable[[], Any] | str | None = None,
         data_docs: str | None = None,
-        versions: Mapping[str, Callable[[StreamsBuilder], Topology] | str] | None = None,
+        versions: Mapping[str, Built] | None = None,
         outputs: Mapping[str, str] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> App: ...
@@ -115,12 +134,12 @@ class Riverrun:
     def app(
         self,
         name: str,
-        topology: Callable[[StreamsBuilder], Topology] | str | None = None,
+        topology: Built | None = None,
         *,
         version: str | None = None,
         quality: Callable[[], Any] | str | None = None,
         data_docs: str | None = None,
-        versions: Mapping[str, Callable[[StreamsBuilder], Topology] | str] | None = None,
+        versions: Mapping[str, Built] | None = None,
         outputs: Mapping[str, str] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> App:
@@ -128,12 +147,12 @@ class Riverrun:
 
         Another call with a topology changes the declaration. Functions that other processes cannot import, such as
         those of a notebook, travel with their code. Their bytecode identifies them, so another version of Python counts
-        as a change.
+        as a change. A built `Topology` travels with the functions that it calls.
 
         Args:
             name: Its name.
-            topology: A function of a `StreamsBuilder`, or its name: `module:function`. None for an application that
-                the file declares, or an earlier call.
+            topology: A `Topology`; or a function of a `StreamsBuilder`, or its name: `module:function`. None for an
+                application that the file declares, or an earlier call.
             version: Without a topology, the version to work with; None for the version that is live at each call. With
                 one, the version that goes live first. Default: `v1`.
             quality: A function that returns expectations, its name, or the path of suites in JSON.
@@ -146,10 +165,10 @@ class Riverrun:
             ConfigError: If there is no such application or version; if an argument is unknown or impossible, needs a
                 topology, or the file declares an application with this name.
         """
-        table = {
+        table: dict[str, Any] = {
             "quality": quality,
             "data_docs": data_docs,
-            "versions": versions or {},
+            "versions": {key: _callable(built) for key, built in (versions or {}).items()},
             "outputs": outputs or {},
             "config": config or {},
         }
@@ -158,7 +177,8 @@ class Riverrun:
         if name in self._declared:
             message = f"{self._config.path} declares application {name!r}"
             raise ConfigError(message, hint="Choose another name, or leave the topology out to use that application.")
-        self._config = self._config.with_app(name, {"topology": topology, "version": version, **table}, self._environ)
+        table |= {"topology": _callable(topology), "version": version}
+        self._config = self._config.with_app(name, table, self._environ)
         return App(self._cluster, self._config, name, None)
 
     def _existing(self, name: str, version: str | None, needless: Sequence[str]) -> App:
@@ -257,3 +277,7 @@ class Riverrun:
         with followed(on_progress):
             spark = partial(self.spark_sessions.session, packages)
             return run_export(spec, self._cluster.admin, spark, on_batch=on_batch)
+
+
+def _callable(built: Built) -> Callable[[StreamsBuilder], Topology] | str:
+    return ReadyTopology(built) if isinstance(built, Topology) else built

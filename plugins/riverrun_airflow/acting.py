@@ -42,9 +42,9 @@ def acting(action: Callable[[], T]) -> T:
 def end_at_once() -> None:
     """Interrupt this thread's work, as Ctrl-C would; for `on_kill`.
 
-    Airflow calls it in the handler of SIGTERM, on the thread that waits for Spark. Spark's connection is in use there, so
-    Spark
-    cannot be told to stop. It ends with this process. After a time-out nothing is left to interrupt: the error is on its way.
+    Airflow calls it in the handler of SIGTERM, on the thread that waits for Spark. Spark's connection is in use there,
+    so Spark cannot be told to stop. It ends with this process. After a time-out nothing is left to interrupt: the error
+    is on its way.
     """
     if not isinstance(sys.exc_info()[1], AirflowTaskTimeout):
         raise KeyboardInterrupt

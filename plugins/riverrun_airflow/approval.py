@@ -34,8 +34,7 @@ class ApprovalOperator(HITLOperator):
     """Asks a person whether the warnings of a gate are approved, and approves that verdict alone.
 
     The person sees which expectations fail, and rows that differ with keys, old and new values. If the verdict needs no
-    approval,
-    nobody is asked. If another gate judges the candidate before the answer comes, the answer is refused.
+    approval, nobody is asked. If another gate judges the candidate before the answer comes, the answer is refused.
 
     Args:
         app: The application.

@@ -30,8 +30,7 @@ class RiverrunHook(BaseHook):
 
     Args:
         riverrun_conn_id: The connection. If `riverrun_default` is missing, the variable `riverrun_project` and the
-            environment's
-            `RIVERRUN_CONFIG` are used instead.
+            environment's `RIVERRUN_CONFIG` are used instead.
     """
 
     conn_name_attr = "riverrun_conn_id"

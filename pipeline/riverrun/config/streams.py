@@ -49,7 +49,7 @@ class TopologyConfig:
     Args:
         optimization: The rules to apply.
         ensure_explicit_internal_resource_naming: Whether stores, changelogs and repartition topics without a name from
-                the user are refused.
+            the user are refused.
         is_persistent: Whether the DSL keeps stores in RocksDB unless their options say otherwise (`default.dsl.store`).
     """
 
@@ -110,27 +110,27 @@ class StreamsConfig:
         state_cleanup_delay_ms: How long a worker keeps the local state of tasks that moved to another instance.
         statestore_cache_max_bytes: Total size of the stores' caches that triggers an early commit; 0 disables caches.
         max_task_idle_ms: How long a task waits for an empty input before it processes records of others. 0 waits only
-                for records that the broker already has, -1 does not wait.
+            for records that the broker already has, -1 does not wait.
         buffered_records_per_partition: Number of buffered records above which an input is paused.
         poll_ms: How long a poll waits for records.
         task_timeout_ms: How long tasks retry while brokers do not answer.
-        task_alignment_max_drift_ms: How far apart in event time the tasks that write to one repartition topic may be, while
-                any of them is behind. 0 derives the bound from the topology's windows, -1 sets no bound.
+        task_alignment_max_drift_ms: How far apart in event time the tasks that write to one repartition topic may be,
+            while any of them is behind. 0 derives the bound from the topology's windows, -1 sets no bound.
         replication_factor: Replicas of internal topics; -1 takes the brokers' default.
         deserialization_exception_handler: Treatment of records that cannot be read: `fail`, `continue`, or a handler as
-                `module:attribute`.
+            `module:attribute`.
         processing_exception_handler: Treatment of records on which user code fails, in the forms of
-                `deserialization.exception.handler`.
+            `deserialization.exception.handler`.
         processing_exception_handler_global_enabled: Whether `processing.exception.handler` also decides about global tables
             and stores.
         production_exception_handler: Treatment of records that cannot be written, in the forms of
-                `deserialization.exception.handler`.
-        errors_dead_letter_queue_topic_name: Topic to which `fail` and `continue` copy the input records of failures; none by
-                default.
+            `deserialization.exception.handler`.
+        errors_dead_letter_queue_topic_name: Topic to which `fail` and `continue` copy the input records of failures;
+            none by default.
         auto_offset_reset: Where sources without committed offsets start, unless a source sets it: `earliest`, `latest`,
-                `none` (the application does not start), or a duration back, such as `by_duration:PT1H`.
+            `none` (the application does not start), or a duration back, such as `by_duration:PT1H`.
         default_timestamp_extractor: How sources determine event times, unless a source sets it: the name of a class in
-                `riverrun.processor.timestamps`, or `module:attribute`.
+            `riverrun.processor.timestamps`, or `module:attribute`.
         uncaught_exception_handler: Response of a worker to a failed stream thread: `shutdown_client` ends this instance,
             `replace_thread` starts another thread, `shutdown_application` ends all instances.
         num_stream_threads: Stream threads of a worker instance; each is a process.
@@ -140,14 +140,14 @@ class StreamsConfig:
         rack_aware_assignment_tags: Client tags in whose values the copies of a state should differ.
         client_tag: Tags of this instance (`client.tag.` prefix).
         snapshot_url: Where snapshots of state are kept: any URL of fsspec, or a path relative to `streams.toml`. Empty
-                disables snapshots.
+            disables snapshots.
         snapshot_keep: Number of snapshots to keep per task.
         snapshot_interval_ms: How often workers write snapshots of tasks whose state has changed; 0 for never.
         bounded_wall_clock_punctuation: Treatment of wall-clock punctuations in bounded runs: `refuse` them, call each
-                `once` at the end of every slice of its task, or `never`.
+            `once` at the end of every slice of its task, or `never`.
         metadata_max_age_ms: How often a worker looks for new topics that match a pattern. It looks at known topics more often.
         bounded_buffer_max_bytes: Memory for a task's records from repartition topics in a bounded run. Further records
-                spill to `state.dir`.
+            spill to `state.dir`.
         metrics_num_samples: Number of samples behind each sampled metric of processors' sensors.
         metrics_recording_level: Level of sensors that record: `INFO`, `DEBUG` or `TRACE`. Sensors of higher levels record
             nothing.
@@ -155,13 +155,13 @@ class StreamsConfig:
         max_poll_interval_ms: Time without a sign of life after which a worker replaces a stream thread.
         repartition_purge_interval_ms: How often workers delete processed records of repartition topics.
         log_summary_interval_ms: How often a worker logs its progress.
-        application_server: Address, `host:port`, where a worker answers queries and other instances find it. Empty disables
-                the server. Port 0 takes a free port.
+        application_server: Address, `host:port`, where a worker answers queries and other instances find it. Empty
+            disables the server. Port 0 takes a free port.
         server_token: Token that callers must show (`Authorization: Bearer`); `${NAME}` is expanded. Required unless the
-                host is the loopback.
+            host is the loopback.
         server_read_token: Token for callers that only read; `${NAME}` is expanded.
-        server_allowed_hosts: Host names that callers without a token may use, in addition to the worker's own and those of
-                the loopback.
+        server_allowed_hosts: Host names that callers without a token may use, in addition to the worker's own and those
+            of the loopback.
         server_query_timeout_ms: Maximum time for a query in SQL, over all instances. A query that takes longer is ended.
         server_query_max_bytes: Maximum size of the rows of a query's answer.
         server_query_max_memory_bytes: Maximum memory of a process that computes queries. One that needs more is ended.
@@ -171,7 +171,7 @@ class StreamsConfig:
         server_ssl_key_password: Password of the key; `${NAME}` is expanded.
         server_ssl_ca_location: File with CA certificates (PEM) by which callers verify workers; the system's if empty.
         consumer: Client properties of consumers (`consumer.` prefix); `session.timeout.ms`, `heartbeat.interval.ms` and
-                `group.instance.id` apply to the group membership.
+            `group.instance.id` apply to the group membership.
         producer: Client properties of producers (`producer.` prefix).
         topic: Settings of internal topics (`topic.` prefix), by the names of Kafka's `TopicConfig`.
         user: The application's own settings (`user.` prefix), for its processors to read.

@@ -149,10 +149,9 @@ class Differ:
     ) -> int:
         """Make one topic equal to the other, all or nothing. Nothing else may write to it meanwhile.
 
-        Writes the rows that differ, and tombstones for keys that are gone. First fences other publishers: a transaction that
-        a
-        predecessor left open is aborted, and a live one can commit nothing more. After a crash at any point, another call
-        publishes what is missing, and nothing twice.
+        Writes the rows that differ, and tombstones for keys that are gone. First fences other publishers: a transaction
+        that a predecessor left open is aborted, and a live one can commit nothing more. After a crash at any point,
+        another call publishes what is missing, and nothing twice.
 
         Args:
             check: Called after other publishers are fenced; if it raises, the attempt ends.

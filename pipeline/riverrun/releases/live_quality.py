@@ -193,9 +193,8 @@ class LiveCheck:
         """Judge the public topics, and record the findings in the history. Expectations of differences do not apply.
 
         Args:
-            since: `last`, for records that are new since the last check; a vector of the public topics; or a time. If it is
-                empty,
-                everything is judged: then tables are judged by their rows.
+            since: `last`, for records that are new since the last check; a vector of the public topics; or a time. If
+                it is empty, everything is judged: then tables are judged by their rows.
             by: The person who asks.
 
         Returns:

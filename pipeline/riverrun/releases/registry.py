@@ -95,8 +95,7 @@ TRANSITIONS: Mapping[Step, frozenset[Step]] = {
     Step.ABORTED: frozenset({Step.PLANNED, Step.ABORTED}),
 }
 """The legal steps. Before `cutting` a release may be planned again or aborted; afterwards it can only be rolled back. A
-switch
-returns to the step before it if the live version turns out to be running before anything is published.
+switch returns to the step before it if the live version turns out to be running before anything is published.
 """
 
 SETTLED = frozenset({Step.NONE, Step.LIVE, Step.ROLLED_BACK, Step.ABORTED})

@@ -198,10 +198,9 @@ class Switch:
         """Make `new` live.
 
         Nothing public changes before the control topic says that the switch is under way. From then on, another call
-        completes it:
-        rows that are already published no longer differ. If several processes do this at once, the last one wins. Each writes
-        the
-        release first, and checks that it still owns it whenever it has fenced the others from a topic.
+        completes it: rows that are already published no longer differ. If several processes do this at once, the last
+        one wins. Each writes the release first, and checks that it still owns it whenever it has fenced the others from
+        a topic.
 
         Args:
             release: The state of the release.
@@ -260,9 +259,8 @@ class Switch:
     def _cut_again(self, release: Release, old: ConnectedApplication, new: ConnectedApplication) -> Release:
         """Let the new version follow an old one that has moved on since the cut of an interrupted switch.
 
-        Records that the old version has published since are corrected with all others, but are missing in the table that was
-        kept.
-        So there is no rollback to the old version; if it is released again, it is computed from scratch.
+        Records that the old version has published since are corrected with all others, but are missing in the table
+        that was kept. So there is no rollback to the old version; if it is released again, it is computed from scratch.
         """
         log.warning("%s has moved on during the switch: it cannot be rolled back to", old.id)
         summary = self._versions.follow(new, old)

@@ -218,9 +218,8 @@ class StoreReader:
         Args:
             store: Name of the store.
             key: The key.
-            partitioner: How the store's input is partitioned. By default, as in the topology or, for topics of others, by
-                Kafka's
-                default partitioner. It is called without a value.
+            partitioner: How the store's input is partitioned. By default, as in the topology or, for topics of others,
+                by Kafka's default partitioner. It is called without a value.
 
         Raises:
             RefusedError: If there is no such store.

@@ -45,9 +45,8 @@ class StorePlace:
 
         Args:
             key: The key's bytes.
-            partitioner: How the store's input is partitioned. By default, as in the topology or, for topics of others, by
-                Kafka's
-                default partitioner. It is called without a value.
+            partitioner: How the store's input is partitioned. By default, as in the topology or, for topics of others,
+                by Kafka's default partitioner. It is called without a value.
 
         Raises:
             ValueError: If the partitioner fails, or does not name exactly one existing partition.

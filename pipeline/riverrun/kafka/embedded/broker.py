@@ -188,7 +188,7 @@ class EmbeddedBroker:
 
         Raises:
             EmbeddedBrokerError: If there is no Java, a port is taken, the download fails, or the broker runs at another
-                    port. Also if it does not start: its data may be damaged.
+                port. Also if it does not start: its data may be damaged.
         """
         with self._locked():
             status = self.status()

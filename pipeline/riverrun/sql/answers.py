@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from riverrun.sql.coercion import TIMES, is_widening
-from riverrun.sql.expressions import Compiler, Field, function_of, predicate_of, start_of
+from riverrun.sql.expressions import Compiler, Field
 from riverrun.sql.operators import cast, partial_timestamp, value_or_null
 from riverrun.sql.planning.queries import checked, outputs_of
 from riverrun.sql.planning.relations import Relation
-from riverrun.sql.statements import SqlError, nearest
+from riverrun.sql.row_code import function_of, predicate_of
+from riverrun.sql.statements import SqlError, nearest, start_of
 from riverrun.sql.types import Primitive
 from riverrun.sql.values import shown
 from riverrun.windows import MAX_TIME_MS, Windowed
@@ -105,7 +106,7 @@ def _value(node: exp.Expr, name: str, type_: SqlType) -> Any:
     if convert is None or not (code.type == type_ or is_widening(code.type, type_) or is_text_of_time):
         message = f"Expected type {type_} for field {name} but got {code.type}"
         raise SqlError(message, start_of(node))
-    (value,) = function_of(compiler, [code])(())
+    (value,) = function_of(compiler.names, [code])(())
     try:
         return convert(value)
     except (ValueError, ArithmeticError) as error:
@@ -208,7 +209,7 @@ def pull_query(select: Select, catalog: Catalog) -> PullQuery:
     codes = [checked(compiler, each) for each in outputs]
     columns = tuple((each.name, code.type or Primitive.STRING) for each, code in zip(outputs, codes, strict=True))
     passes, sought = _condition(query, fields, source)
-    return PullQuery(source.stored, columns, sought, select.limit, passes, function_of(compiler, codes))
+    return PullQuery(source.stored, columns, sought, select.limit, passes, function_of(compiler.names, codes))
 
 
 def _fields(source: Source, alias: str) -> tuple[Field, ...]:
@@ -229,7 +230,7 @@ def _condition(query: Query, fields: Sequence[Field], source: Source) -> tuple[C
     if code.type is not Primitive.BOOLEAN:
         message = f"Type error in WHERE expression: Should evaluate to boolean but is {code.type}."
         raise SqlError(message, start_of(query.where))
-    return predicate_of(compiler, code), _sought(list(_tests(query.where)), source)
+    return predicate_of(compiler.names, code), _sought(list(_tests(query.where)), source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +295,7 @@ def _constant(node: exp.Expr, type_: SqlType) -> Any:
     convert = cast(code.type, type_)
     if code.type is None or convert is None:
         return None
-    (value,) = function_of(compiler, [code])(())
+    (value,) = function_of(compiler.names, [code])(())
     converted = value_or_null(lambda: convert(value))
     is_alike = converted == value or type_ in TIMES
     return converted if is_alike and converted.__hash__ is not None else None

@@ -8,26 +8,13 @@ from __future__ import annotations
 import contextlib
 import decimal
 import difflib
-import functools
 import math
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from riverrun.processor.operator import written
-from riverrun.sql import operators
-from riverrun.sql.coercion import (
-    TIMES,
-    IncompatibleTypes,
-    Operand,
-    arithmetic_type,
-    common_type,
-    comparable,
-    constant_of,
-    rank,
-)
+from riverrun.sql.coercion import TIMES
 from riverrun.sql.functions import (
     LambdaType,
     UnknownFunction,
@@ -38,34 +25,22 @@ from riverrun.sql.functions import (
     lambda_parameters,
 )
 from riverrun.sql.functions.patterns import like, like_test
-from riverrun.sql.functions.values import MOST_CHARACTERS, within
-from riverrun.sql.row_code import SIMPLE, Expressions
-from riverrun.sql.statements import SqlError, nearest
+from riverrun.sql.operator_code import NEVER, Operators, UnknownValue
+from riverrun.sql.operators import partial_timestamp, reason, subscript, value_or_null
+from riverrun.sql.row_code import SIMPLE, Code
+from riverrun.sql.statements import SqlError, nearest, start_of
 from riverrun.sql.types import MOST_DIGITS, Array, Decimal, Map, Primitive, SqlType, Struct
-from riverrun.sql.values import RANGES, rounded_to, whole_of_text
-from riverrun.topology.digests import GENERATED_FROM
-from riverrun.topology.fingerprint import code_of
+from riverrun.sql.values import whole_of_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
 _COMPARISONS = {exp.EQ: "==", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
-_CONSTANTS = (str, int, float, decimal.Decimal)
-_DEPENDS = re.compile(r"\brow\[|\bp\d+_\d+\b")
-"""Code of columns and of lambdas' parameters."""
-_OBJECT = re.compile(r"\bc\d+\b")
 _SHOWN = 60
 """Greatest number of digits in a message."""
-_NEVER = "It would be NULL in every row."
 _MOMENTS = {"ROWTIME", "WINDOWSTART", "WINDOWEND"}
 """Columns of times in ms that may be compared with texts."""
-_BRACKET = re.compile(r"[][(){}]")
-_MOST_BRACKETS = 150
-"""Python reads 200 nested brackets, of which functions of tasks add some."""
-_MOST_PARTS = 8
-"""Greatest number of texts in a sum whose size is checked at once."""
-_TOO_DEEP = "The operators of an expression are nested too deeply: compute a part of it in a statement before"
 _OF_ONE_TYPE = frozenset({"GREATEST", "LEAST"})
 """Functions that read texts among times as times."""
 
@@ -91,22 +66,6 @@ class Field:
     is_source_key: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
-    """Python code of an expression, and the type of its value; None is the type of NULL.
-
-    `parts` has the code of the texts, if it is a sum of texts to which more can be added.
-    """
-
-    text: str
-    type: Any
-    parts: tuple[str, ...] = ()
-
-
-class _Unknown(Exception):  # noqa: N818 - what it tells
-    """The value of an expression is not known before there is a row."""
-
-
 def _negated_if(node: exp.Expr, code: Code) -> Code:
     """Return the code of a test that may contain its own NOT."""
     return Code(f"(not {code.text})", code.type) if node.args.get("negate") else code
@@ -123,14 +82,6 @@ def _constant(node: exp.Expr) -> str | None:
     if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
         return f"-{node.this.this}"
     return str(node.this) if isinstance(node, exp.Literal) else None
-
-
-def start_of(node: exp.Expr) -> int | None:
-    """Return the place of an expression in the text, if one of its parts has a place."""
-    for part in node.walk():
-        if "start" in part.meta:
-            return int(part.meta["start"])
-    return None
 
 
 def find_field(fields: Sequence[Field], node: exp.Column) -> int:
@@ -159,16 +110,17 @@ class Compiler:
     """Writes the code of expressions over one kind of rows."""
 
     fields: Sequence[Field]
-    names: dict[str, Any] = field(default_factory=dict)
+    operators: Operators = field(default_factory=Operators)
     lambdas: dict[str, Code] = field(default_factory=dict)
-    late: set[str] = field(default_factory=set)
-    """Names of functions that are never computed in advance."""
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """Objects by their names in the code."""
+        return self.operators.names
 
     def constant(self, value: Any) -> str:
         """Return a name in the code for a value."""
-        name = f"c{len(self.names)}"
-        self.names[name] = value
-        return name
+        return self.operators.constant(value)
 
     def code(self, node: exp.Expr) -> Code:
         """Return the code of an expression.
@@ -267,99 +219,32 @@ class Compiler:
         else:
             message = f"{value.type} has no item of type {index.type}"
             raise SqlError(message, start_of(node))
-        return Code(f"{self.constant(operators.subscript)}({value.text}, {index.text})", found)
+        return Code(f"{self.constant(subscript)}({value.text}, {index.text})", found)
 
     # Operators
 
     def arithmetic(self, node: exp.Binary) -> Code:
         """Write + - * / and %."""
-        left, right, sign = self.code(node.this), self.code(node.expression), _ARITHMETIC[type(node)]
-        if sign == "+" and left.type == right.type == Primitive.STRING:
-            return self._joined(left, right)
-        result = arithmetic_type(sign, left.type, right.type)
-        if result is None:
-            message = f"Unsupported arithmetic types. {left.type} {right.type}"
-            raise SqlError(message, start_of(node))
-        if isinstance(result, Decimal):
-            code = self._decimal(sign, left, right, result)
-        elif result is Primitive.DOUBLE:
-            code = self._double(sign, left, right)
-        else:
-            code = Code(self._whole(sign, left, right, 32 if result is Primitive.INTEGER else 64), result)
-        return self._possible(code, node) if sign in "/%" or isinstance(result, Decimal) else code
-
-    def _joined(self, left: Code, right: Code) -> Code:
-        """Write texts one after the other. The size is limited: repeated in a lambda, they might fill the memory."""
-        held, refuse = f"t{len(self.names)}", self.constant(within)
-        parts = (*(left.parts or (left.text,)), right.text)
-        text = (
-            f"({held} if len({held} := {' + '.join(parts)}) <= {MOST_CHARACTERS}"
-            f" else {refuse}({held}, {MOST_CHARACTERS}))"
-        )
-        return Code(text, Primitive.STRING, parts if len(parts) < _MOST_PARTS else ())
-
-    def _whole(self, sign: str, left: Code, right: Code, bits: int) -> str:
-        """Write arithmetic of whole numbers: overflows are left to a function, and most divisions are done in place."""
-        divisor = self.names.get(right.text)
-        if sign == "/" and isinstance(divisor, int) and divisor > 0:
-            held = f"t{len(self.names)}"
-            self.constant(None)
-            return f"({held} // {right.text} if ({held} := {left.text}) >= 0 else -(-{held} // {right.text}))"
-        wrap = self.constant(operators.wrapped(bits))
-        if sign in "/%":
-            function = operators.whole_division if sign == "/" else operators.whole_remainder
-            return f"{wrap}({self.constant(function)}({left.text}, {right.text}))"
-        held, limit = f"t{len(self.names)}", 1 << (bits - 1)
-        self.constant(None)
-        return f"({held} if {-limit} <= ({held} := {left.text} {sign} {right.text}) < {limit} else {wrap}({held}))"
-
-    def _decimal(self, sign: str, left: Code, right: Code, result: Decimal) -> Code:
-        to_scale, number = self.constant(rounded_to(result)), self.constant(decimal.Decimal)
-        context = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder"}[sign]
-        function = self.constant(getattr(operators.CONTEXT, context))
-        return Code(f"{to_scale}({function}({number}({left.text}), {number}({right.text})))", result)
-
-    def _double(self, sign: str, left: Code, right: Code) -> Code:
-        to_float = self.constant(float)
-        first, second = f"{to_float}({left.text})", f"{to_float}({right.text})"
-        if sign in "/%":
-            function = operators.double_division if sign == "/" else operators.double_remainder
-            return Code(f"{self.constant(function)}({first}, {second})", Primitive.DOUBLE)
-        return Code(f"({first} {sign} {second})", Primitive.DOUBLE)
+        left, right = self.code(node.this), self.code(node.expression)
+        return self.operators.arithmetic(_ARITHMETIC[type(node)], left, right)
 
     def negation(self, node: exp.Neg) -> Code:
-        """Write a minus sign; the least whole number is its own opposite, as in Java."""
+        """Write a minus sign."""
         if isinstance(node.this, exp.Literal) and not node.this.is_string:
             return self._number(str(node.this.this), "-")
-        value = self.code(node.this)
-        if rank(value.type) is None:
-            message = f"A minus sign stands before numbers, and this is {value.type}"
-            raise SqlError(message)
-        if value.type is Primitive.DOUBLE:
-            return Code(f"(-({value.text}))", value.type)
-        if isinstance(value.type, Decimal):
-            return Code(f"{self.constant(operators.CONTEXT.minus)}({value.text})", value.type)
-        wrap, held = (
-            self.constant(operators.wrapped(32 if value.type is Primitive.INTEGER else 64)),
-            f"t{len(self.names)}",
-        )
-        self.constant(None)
-        greatest = RANGES[value.type][1]
-        return Code(f"({held} if ({held} := -({value.text})) <= {greatest} else {wrap}({held}))", value.type)
+        return self.operators.negation(self.code(node.this))
 
     def comparison(self, node: exp.Binary) -> Code:
         """Write a comparison, which is false if a side is NULL."""
         left, right = self._with_moments(node.this, node.expression)
-        return self._compared(left, right, _COMPARISONS[type(node)], node, node.this, node.expression)
+        return self.operators.comparison(left, right, _COMPARISONS[type(node)], node.this, node.expression)
 
     def distinction(self, node: exp.Binary) -> Code:
         """Write IS DISTINCT FROM, which treats NULL as a value like others."""
-        left, right = self._alike(*self._with_moments(node.this, node.expression), node.this, node.expression)
-        if None not in {left.type, right.type} and not comparable(left.type, right.type, "=="):
-            message = f"Cannot compare {left.type} with {right.type}"
-            raise SqlError(message, start_of(node))
+        left, right = self._with_moments(node.this, node.expression)
+        distinct = self.operators.distinction(left, right, node.this, node.expression)
         negation = "not " if isinstance(node, exp.NullSafeEQ) else ""
-        return Code(f"({negation}{self.constant(operators.is_distinct)}({left.text}, {right.text}))", Primitive.BOOLEAN)
+        return Code(f"({negation}{distinct})", Primitive.BOOLEAN)
 
     def _with_moments(self, left: exp.Expr, right: exp.Expr) -> tuple[Code, Code]:
         """Return both operands; a text next to a column of times in ms becomes one (ksqlDB's `StatementRewriter`)."""
@@ -372,60 +257,11 @@ class Compiler:
         if not isinstance(node, exp.Literal) or not node.is_string:
             return self.code(node)
         try:
-            return Code(self.constant(operators.partial_timestamp(str(node.this))), Primitive.BIGINT)
+            return Code(self.constant(partial_timestamp(str(node.this))), Primitive.BIGINT)
         except ValueError:
             message = f"Failed to parse timestamp '{node.this}'"
             hint = "A timestamp is written 2020-05-26T23:59:58.000+0200, or as far as it is known: 2020-05-26."
             raise SqlError(message, start_of(node), hint=hint) from None
-
-    def _compared(self, left: Code, right: Code, sign: str, node: exp.Expr, *sides: exp.Expr) -> Code:
-        """Write a comparison. `sides` are the expressions of both operands."""
-        left, right = self._alike(left, right, *sides)
-        if not comparable(left.type, right.type, sign):
-            message = f"Cannot compare {left.type or 'NULL'} with {right.type or 'NULL'} with {sign.replace('==', '=')}"
-            raise SqlError(message, start_of(node))
-        one, present = self._operand(left, "l")
-        two, other_present = self._operand(right, "r")
-        tests = [*present, *other_present, f"{one} {sign} {two}"]
-        return Code(f"({' and '.join(tests)})", Primitive.BOOLEAN)
-
-    def _operand(self, code: Code, letter: str) -> tuple[str, list[str]]:
-        """Return a side of a comparison as a reusable name, and the test that it is not NULL; constants need no test."""
-        if self.names.get(code.text) is not None:
-            return code.text, []
-        if SIMPLE.fullmatch(code.text):
-            return code.text, [f"{code.text} is not None"]
-        held = f"{letter}{len(self.names)}"
-        self.constant(None)
-        return held, [f"({held} := {code.text}) is not None"]
-
-    def _alike(self, left: Code, right: Code, *sides: exp.Expr) -> tuple[Code, Code]:
-        """Convert texts and dates compared with times, and DOUBLEs compared with DECIMALs, so that 1.1 equals 1.1."""
-        first, second = sides
-        if {left.type, right.type} == {Primitive.DATE, Primitive.TIMESTAMP}:
-            to = Primitive.TIMESTAMP
-            return self._converted(left, to, first), self._converted(right, to, second)
-        if left.type in TIMES and right.type is Primitive.STRING:
-            return left, self._converted(right, left.type, second)
-        if right.type in TIMES and left.type is Primitive.STRING:
-            return self._converted(left, right.type, first), right
-        if isinstance(left.type, Decimal) and right.type is Primitive.DOUBLE:
-            return left, self._exact(right)
-        if isinstance(right.type, Decimal) and left.type is Primitive.DOUBLE:
-            return self._exact(left), right
-        return left, right
-
-    def _exact(self, code: Code) -> Code:
-        return Code(f"{self.constant(operators.exact)}({code.text})", code.type)
-
-    def _converted(self, code: Code, to: SqlType | None, node: exp.Expr | None = None) -> Code:
-        if to is None or code.type in {None, to}:
-            return code
-        function = operators.cast(code.type, to)
-        if function is None:
-            message = f"{code.type} cannot become {to}"
-            raise SqlError(message)
-        return self._possible(Code(f"{self.constant(function)}({code.text})", to), node)
 
     def logic(self, node: exp.Binary) -> Code:
         """Write AND and OR."""
@@ -454,15 +290,15 @@ class Compiler:
         """Write BETWEEN."""
         value, low = self._with_moments(node.this, node.args["low"])
         _, high = self._with_moments(node.this, node.args["high"])
-        first = self._compared(value, low, ">=", node, node.this, node.args["low"])
-        second = self._compared(value, high, "<=", node, node.this, node.args["high"])
+        first = self.operators.comparison(value, low, ">=", node.this, node.args["low"])
+        second = self.operators.comparison(value, high, "<=", node.this, node.args["high"])
         return Code(f"({first.text} and {second.text})", Primitive.BOOLEAN)
 
     def member(self, node: exp.In) -> Code:
         """Write IN: all items get one type, and NULL equals none of them."""
-        value, *items = self._unified([node.this, *node.expressions], "IN", node)
+        value, *items = self._unified([node.this, *node.expressions], "IN")
         tests = [
-            self._compared(value, item, "==", each, node.this, each).text
+            self._equal(value, item, node.this, each).text
             for item, each in zip(items, node.expressions, strict=True)
             if not isinstance(each, exp.Null)
         ]
@@ -501,70 +337,28 @@ class Compiler:
             if subject is None:
                 tests.append(self.typed(each.this, Primitive.BOOLEAN, "What stands behind WHEN"))
             else:
-                sides = (subject, each.this)
-                tests.append(self._compared(self.code(subject), self.code(each.this), "==", each.this, *sides).text)
+                tests.append(self._equal(self.code(subject), self.code(each.this), subject, each.this).text)
         values = [each.args["true"] for each in node.args["ifs"]]
-        found = self._unified([*values, node.args.get("default") or exp.Null()], "CASE", node)
+        found = self._unified([*values, node.args.get("default") or exp.Null()], "CASE")
         choices = (f"{value.text} if {test} else " for test, value in zip(tests, found[:-1], strict=True))
         return Code(f"({''.join(choices)}{found[-1].text})", found[0].type)
 
-    def _unified(self, nodes: Sequence[exp.Expr], what: str, parent: exp.Expr) -> list[Code]:
-        """Return values of one type, decided by the first that is not NULL (ksqlDB's `CoercionUtil`)."""
-        codes = [self.code(each) for each in nodes]
-        operands = [Operand(code.type, _constant(node)) for code, node in zip(codes, nodes, strict=True)]
+    def _equal(self, value: Code, other: Code, *sides: exp.Expr) -> Code:
+        """Write a comparison with one of several values, which is the place of a mistake."""
         try:
-            target = common_type(operands)
-        except IncompatibleTypes as error:
-            message = f"{what} has values that do not fit together: {error}"
-            raise SqlError(message, start_of(parent), hint="CAST(... AS ...) makes them of one type.") from None
-        return [self._fitted(code, each, target) for code, each in zip(codes, operands, strict=True)]
+            return self.operators.comparison(value, other, "==", *sides)
+        except SqlError as error:
+            if error.start is None:
+                error.start = start_of(sides[1])
+            raise
 
-    def _fitted(self, code: Code, operand: Operand, target: SqlType | None) -> Code:
-        if target is None or code.type == target:
-            return code
-        if operand.constant is not None:
-            return Code(self.constant(constant_of(operand, target)), target)
-        return Code(self._converted(code, target).text, target)
+    def _unified(self, nodes: Sequence[exp.Expr], what: str) -> list[Code]:
+        """Return values of one type."""
+        return self.operators.unified([self.code(each) for each in nodes], [_constant(each) for each in nodes], what)
 
     def cast(self, node: exp.Cast) -> Code:
         """Write CAST."""
-        value, target = self.code(node.this), node.meta["type"]
-        function = operators.cast(value.type, target)
-        if function is None:
-            message = f"Cast of {value.type} to {target} is not supported"
-            raise SqlError(message, start_of(node))
-        return self._possible(Code(f"{self.constant(function)}({value.text})", target), node)
-
-    def _possible(self, code: Code, node: exp.Expr | None) -> Code:
-        """Return the code of an operation, unless it has constants only and no result: it would be NULL in every row.
-
-        Raises:
-            SqlError: If it has no result.
-        """
-        try:
-            self._value(code)
-        except _Unknown:
-            return code
-        except Exception as error:  # noqa: BLE001 - whatever would make it NULL
-            message = f"This can never be computed: {operators.reason(error)}"
-            raise SqlError(message, None if node is None else start_of(node), hint=_NEVER) from None
-        return code
-
-    def _value(self, code: Code) -> Any:
-        """Return the value of an expression of constants.
-
-        Raises:
-            _Unknown: If it depends on rows, or is not computed here.
-        """
-        if _DEPENDS.search(code.text):
-            raise _Unknown
-        used = {name: self.names[name] for name in _OBJECT.findall(code.text)}
-        if not self.late.isdisjoint(used):
-            raise _Unknown
-        try:
-            return eval(code.text, used)  # noqa: S307 - generated names of our own only
-        except (SyntaxError, MemoryError, RecursionError):  # nested too deeply for Python
-            raise _Unknown from None
+        return self.operators.cast(self.code(node.this), node.meta["type"])
 
     # Constructors and calls
 
@@ -572,11 +366,11 @@ class Compiler:
         """Return the code of a part of a value; a part that cannot be computed is NULL, and the other parts remain."""
         if SIMPLE.fullmatch(code.text):
             return code.text
-        return f"{self.constant(operators.value_or_null)}(lambda: {code.text})"
+        return f"{self.constant(value_or_null)}(lambda: {code.text})"
 
     def array(self, node: exp.Array) -> Code:
         """Write ARRAY[...]."""
-        items = self._unified(node.expressions, "ARRAY", node)
+        items = self._unified(node.expressions, "ARRAY")
         if not items or items[0].type is None:
             message = (
                 "Array constructor cannot be empty, or of NULL alone. Please supply at least one value with a type"
@@ -587,8 +381,8 @@ class Compiler:
     def map(self, node: exp.Map) -> Code:
         """Write MAP(...)."""
         pairs = node.args["keys"]
-        keys = self._unified([each.this for each in pairs], "MAP", node)
-        values = self._unified([each.expression for each in pairs], "MAP", node)
+        keys = self._unified([each.this for each in pairs], "MAP")
+        values = self._unified([each.expression for each in pairs], "MAP")
         if not pairs or keys[0].type is None or values[0].type is None:
             message = "Map constructor cannot be empty, or of NULL alone. Please supply at least one entry with types"
             raise SqlError(message, start_of(node))
@@ -621,7 +415,7 @@ class Compiler:
         try:
             codes = [others.get(number) for number in range(len(given))]
             if name.upper() in _OF_ONE_TYPE and any(each.type in TIMES for each in others.values()):
-                codes = [*self._unified(given, name, node)]
+                codes = [*self._unified(given, name)]
             if None in codes:
                 codes = self._with_lambdas(name, given, others)
             function = find_scalar(name, [each.type for each in codes if each is not None])
@@ -635,8 +429,8 @@ class Compiler:
         texts = ", ".join(self._argument(each) for each in codes if each is not None)
         applied = self.constant(function.apply)
         if function.is_late:
-            self.late.add(applied)
-        return self._possible(Code(f"{applied}({texts})", function.returns), node)
+            self.operators.late.add(applied)
+        return self.operators.possible(Code(f"{applied}({texts})", function.returns))
 
     def _check_constant(self, code: Code, node: exp.Expr, check: Callable[[Any], object]) -> None:
         """Make sure that a constant argument is one that the function takes.
@@ -645,13 +439,13 @@ class Compiler:
             SqlError: If it is not.
         """
         try:
-            value = self._value(code)
-        except _Unknown:
+            value = self.operators.value(code)
+        except UnknownValue:
             return
         try:
             _ = None if value is None else check(value)
         except (ValueError, ArithmeticError) as error:
-            raise SqlError(operators.reason(error), start_of(node), hint=_NEVER) from None
+            raise SqlError(reason(error), start_of(node), hint=NEVER) from None
 
     def _argument(self, code: Code) -> str:
         return code.text if isinstance(code.type, LambdaType) else self._part(code)
@@ -716,72 +510,3 @@ def check_known(node: exp.Anonymous) -> None:
         raise SqlError(error.message, start_of(node), hint=error.hint) from None
     except WrongArguments:
         return
-
-
-def function_of(compiler: Compiler, codes: Sequence[Code], note: str = "") -> Callable[[Any], Any]:
-    """Return a function that makes a row from another one; values that cannot be computed are NULL.
-
-    Args:
-        compiler: Compiler that wrote the code.
-        codes: Code for each value of the row.
-        note: Further text that the digest of the topology depends on.
-    """
-    _check_depth(codes)
-    lines = ["    if row is None:", "        return None"]
-    for number, code in enumerate(codes):
-        lines += ["    try:", f"        v{number} = {code.text}", "    except Exception:", f"        v{number} = None"]
-    made = "".join(f"v{number}, " for number in range(len(codes)))
-    function = _defined("row", [*lines, f"    return ({made})"], compiler.names, note)
-    return written(function, Expressions([code.text for code in codes], compiler.names))  # type: ignore[no-any-return]
-
-
-def predicate_of(compiler: Compiler, code: Code) -> Callable[[Any, Any], bool]:
-    """Return a function of key and row that tells whether the row passes; a row that cannot be tested does not pass."""
-    _check_depth([code])
-    lines = [
-        "    try:",
-        f"        return row is not None and ({code.text}) is True",
-        "    except Exception:",
-        "        return False",
-    ]
-    function = _defined("_key, row", lines, compiler.names, "")
-    return written(function, Expressions([code.text], compiler.names))  # type: ignore[no-any-return]
-
-
-def _check_depth(codes: Sequence[Code]) -> None:
-    """Make sure that Python can read the code, also within the functions of tasks.
-
-    Raises:
-        SqlError: If brackets are nested too deeply.
-    """
-    for code in codes:
-        depth = 0
-        for sign in _BRACKET.findall(code.text):
-            depth += 1 if sign in "([{" else -1
-            if depth > _MOST_BRACKETS:
-                raise SqlError(_TOO_DEEP)
-
-
-def _defined(parameters: str, lines: Sequence[str], names: Mapping[str, Any], note: str) -> Any:
-    """Define a function. Its digest covers its lines and the values behind their names."""
-    namespace = dict(names)
-    try:
-        exec("\n".join([f"def made({parameters}):", *lines]), namespace)  # noqa: S102 - names of our own only
-    except (SyntaxError, MemoryError, RecursionError):
-        raise SqlError(_TOO_DEEP) from None
-    made = namespace["made"]
-    setattr(made, GENERATED_FROM, ([*lines], {name: digest_of(value) for name, value in names.items()}, note))
-    return made
-
-
-def digest_of(value: Any) -> object:
-    """Return an object that stands for a value in digests: the name of a built-in function, the code of a user's."""
-    if isinstance(value, _CONSTANTS):
-        return repr(value)
-    if isinstance(value, functools.partial):
-        return [digest_of(each) for each in (value.func, *value.args, *value.keywords.values())]
-    name = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
-    if callable(value) and not name.startswith("riverrun."):
-        return code_of(value)
-    cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
-    return [name, [digest_of(each) for each in cells if callable(each) or isinstance(each, _CONSTANTS)]]

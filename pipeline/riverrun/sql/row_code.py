@@ -1,16 +1,21 @@
-"""Functions of rows as lines for generated functions: rows are unpacked there, and no expression is a call.
+"""Functions of rows, made from the code of expressions, and their lines for the generated functions of tasks.
 
-The code of expressions has only generated names (`riverrun.sql.expressions`). Here each gets one that no other
-operator uses.
+There, rows are unpacked and no expression is a call. The code of expressions has only generated names
+(`riverrun.sql.expressions`). Each gets one that no other operator uses.
 """
 
 from __future__ import annotations
 
+import decimal
+import functools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from riverrun.processor.operator import Row, block
+from riverrun.processor.operator import Row, block, written
+from riverrun.sql.statements import SqlError
+from riverrun.topology.digests import GENERATED_FROM
+from riverrun.topology.fingerprint import code_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +27,92 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"\brow\[(?P<place>\d+)\]|\b(?P<constant>c\d+)\b|\b(?P<variable>[lrtps]\d+(_\d+)?)\b")
 SIMPLE = re.compile(r"(row\[\d+\]|[clpt]?\d+(_\d+)?|None|True|False)")
 """Code that cannot fail."""
+_CONSTANTS = (str, int, float, decimal.Decimal)
+_BRACKET = re.compile(r"[][(){}]")
+_MOST_BRACKETS = 150
+"""Python reads 200 nested brackets, of which functions of tasks add some."""
+_TOO_DEEP = "The operators of an expression are nested too deeply: compute a part of it in a statement before"
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Python code of an expression, and the type of its value; None is the type of NULL.
+
+    `parts` has the code of the texts, if it is a sum of texts to which more can be added.
+    """
+
+    text: str
+    type: Any
+    parts: tuple[str, ...] = ()
+
+
+def function_of(names: Mapping[str, Any], codes: Sequence[Code], note: str = "") -> Callable[[Any], Any]:
+    """Return a function that makes a row from another one; values that cannot be computed are NULL.
+
+    Args:
+        names: Objects behind the names of constants.
+        codes: Code for each value of the row.
+        note: Further text that the digest of the topology depends on.
+    """
+    _check_depth(codes)
+    lines = ["    if row is None:", "        return None"]
+    for number, code in enumerate(codes):
+        lines += ["    try:", f"        v{number} = {code.text}", "    except Exception:", f"        v{number} = None"]
+    made = "".join(f"v{number}, " for number in range(len(codes)))
+    function = _defined("row", [*lines, f"    return ({made})"], names, note)
+    return written(function, Expressions([code.text for code in codes], names))  # type: ignore[no-any-return]
+
+
+def predicate_of(names: Mapping[str, Any], code: Code) -> Callable[[Any, Any], bool]:
+    """Return a function of key and row that tells whether the row passes; a row that cannot be tested does not pass."""
+    _check_depth([code])
+    lines = [
+        "    try:",
+        f"        return row is not None and ({code.text}) is True",
+        "    except Exception:",
+        "        return False",
+    ]
+    function = _defined("_key, row", lines, names, "")
+    return written(function, Expressions([code.text], names))  # type: ignore[no-any-return]
+
+
+def _check_depth(codes: Sequence[Code]) -> None:
+    """Make sure that Python can read the code, also within the functions of tasks.
+
+    Raises:
+        SqlError: If brackets are nested too deeply.
+    """
+    for code in codes:
+        depth = 0
+        for sign in _BRACKET.findall(code.text):
+            depth += 1 if sign in "([{" else -1
+            if depth > _MOST_BRACKETS:
+                raise SqlError(_TOO_DEEP)
+
+
+def _defined(parameters: str, lines: Sequence[str], names: Mapping[str, Any], note: str) -> Any:
+    """Define a function. Its digest covers its lines and the values behind their names."""
+    namespace = dict(names)
+    try:
+        exec("\n".join([f"def made({parameters}):", *lines]), namespace)  # noqa: S102 - names of our own only
+    except (SyntaxError, MemoryError, RecursionError):
+        raise SqlError(_TOO_DEEP) from None
+    made = namespace["made"]
+    setattr(made, GENERATED_FROM, ([*lines], {name: digest_of(value) for name, value in names.items()}, note))
+    return made
+
+
+def digest_of(value: Any) -> object:
+    """Return an object that stands for a value in digests: the name of a built-in function, the code of a user's."""
+    if isinstance(value, _CONSTANTS):
+        return repr(value)
+    if isinstance(value, functools.partial):
+        return [digest_of(each) for each in (value.func, *value.args, *value.keywords.values())]
+    name = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+    if callable(value) and not name.startswith("riverrun."):
+        return code_of(value)
+    cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+    return [name, [digest_of(each) for each in cells if callable(each) or isinstance(each, _CONSTANTS)]]
 
 
 @dataclass(frozen=True, slots=True)

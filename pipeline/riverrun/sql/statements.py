@@ -47,6 +47,14 @@ class SqlError(TopologyError):
             self.locate(f"{file}:{before.count(chr(10)) + 1}:{self.start - before.rfind(chr(10))}")
 
 
+def start_of(node: exp.Expr) -> int | None:
+    """Return the place of an expression in the text, if one of its parts has a place."""
+    for part in node.walk():
+        if "start" in part.meta:
+            return int(part.meta["start"])
+    return None
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return a hint with the most similar name, or with all names if none is similar.
 

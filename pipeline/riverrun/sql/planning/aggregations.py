@@ -10,20 +10,11 @@ from sqlglot import exp
 
 from riverrun.dsl.options import EmitStrategy, Grouped, Materialized
 from riverrun.processor.operator import written
-from riverrun.sql.expressions import (
-    Compiler,
-    Field,
-    check_known,
-    digest_of,
-    find_field,
-    function_of,
-    predicate_of,
-    start_of,
-)
+from riverrun.sql.expressions import Compiler, Field, check_known, find_field
 from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import UnknownFunction, WrongArguments, find_aggregate, is_aggregate
-from riverrun.sql.row_code import AggregateCall, First, Results, States
-from riverrun.sql.statements import SqlError
+from riverrun.sql.row_code import AggregateCall, First, Results, States, digest_of, function_of, predicate_of
+from riverrun.sql.statements import SqlError, start_of
 from riverrun.sql.types import Primitive
 from riverrun.windows import SessionWindows, TimeWindows
 
@@ -177,7 +168,7 @@ def aggregated(
         message = "GROUP BY requires aggregate functions in either the SELECT or HAVING clause."
         raise SqlError(message, start_of(groups[0]))
     types = [each.type or Primitive.STRING for each in calls.inputs]
-    row_of = function_of(calls.compiler, calls.inputs, calls.note)
+    row_of = function_of(calls.compiler.names, calls.inputs, calls.note)
     keys = named(row_serde(types[: len(groups)]), _named_columns(groups, types[: len(groups)], projection))
     rows = row_serde(types)
     is_exact = all(each.function.is_exact for each in calls.calls)
@@ -200,7 +191,7 @@ def aggregated(
     steps: tuple[Callable[[Any, Any], Any], ...] = (to_row,)
     if test is not None:
         compiler = Compiler(fields)
-        passes = predicate_of(compiler, compiler.code(test))
+        passes = predicate_of(compiler.names, compiler.code(test))
         results, steps = results.filter(passes), (to_row, _passing(passes))
     kind = None if window is None else window.kind
     window_ms = None if window is None or kind == "SESSION" else window.size

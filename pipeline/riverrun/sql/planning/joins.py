@@ -10,11 +10,11 @@ from sqlglot import exp
 
 from riverrun.dsl.options import Joined, Materialized, StreamJoined
 from riverrun.processor.operator import written
-from riverrun.sql.expressions import Code, Compiler, Field, find_field, function_of, start_of
+from riverrun.sql.expressions import Compiler, Field, find_field
 from riverrun.sql.formats import row_serde
 from riverrun.sql.planning.relations import Relation, rows_of
-from riverrun.sql.row_code import Beside
-from riverrun.sql.statements import SqlError
+from riverrun.sql.row_code import Beside, Code, function_of
+from riverrun.sql.statements import SqlError, start_of
 from riverrun.windows import JoinWindows
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class _Side:
 
     def value_of(self) -> Callable[[Any], Any]:
         """Return a function that returns a row's join key; None if it is NULL."""
-        made = function_of(self.compiler, [self.code])
+        made = function_of(self.compiler.names, [self.code])
         return lambda row: None if row is None or (key := made(row)) == (None,) else key
 
 

@@ -11,13 +11,14 @@ from sqlglot import exp
 
 from riverrun.dsl.options import Materialized
 from riverrun.sql.catalog import StoredTable, chained
-from riverrun.sql.expressions import Code, Compiler, Field, find_field, function_of, predicate_of, start_of
+from riverrun.sql.expressions import Compiler, Field, find_field
 from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import is_aggregate
 from riverrun.sql.planning.aggregations import aggregated
 from riverrun.sql.planning.joins import joined_all
 from riverrun.sql.planning.relations import exploded, table_calls
-from riverrun.sql.statements import SqlError
+from riverrun.sql.row_code import Code, function_of, predicate_of
+from riverrun.sql.statements import SqlError, start_of
 from riverrun.sql.types import Map, Primitive
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _filtered(query: Query, relation: Relation) -> Relation:
     if code.type is not Primitive.BOOLEAN:
         message = f"Type error in WHERE expression: Should evaluate to boolean but is {code.type}."
         raise SqlError(message, start_of(query.where))
-    passes = predicate_of(compiler, code)
+    passes = predicate_of(compiler.names, code)
     if relation.table is not None:
         return replace(relation, table=relation.table.filter(passes))
     assert relation.stream is not None  # noqa: S101 - a relation has one of both
@@ -251,7 +252,7 @@ def _plain(query: Query, relation: Relation, store: str | None) -> Result:
     key_columns, values = split(outputs, nodes, keys, is_needed=query.needs_key)
     shown = tuple(each.name for each in outputs)
     codes = [checked(compiler, each) for each in values]
-    make = function_of(compiler, codes)
+    make = function_of(compiler.names, codes)
     value = tuple((each.name, code.type or Primitive.STRING) for each, code in zip(values, codes, strict=True))
     key_types = [compiler.code(each).type for each in keys[: len(key_columns)]]
     key = tuple((name, _key_type(type_)) for name, type_ in zip(key_columns, key_types, strict=True))
@@ -292,9 +293,9 @@ def _key_of(keys: Sequence[exp.Expr], relation: Relation) -> Callable[[Any, Any]
     For a record without a value, only the columns of its key are known; other columns are NULL.
     """
     compiler, key_compiler = Compiler(relation.fields), Compiler(relation.fields)
-    key_of = function_of(compiler, [compiler.code(each) for each in keys])
+    key_of = function_of(compiler.names, [compiler.code(each) for each in keys])
     known = [key_compiler.code(each if _is_of_key(each, relation) else exp.Null()) for each in keys]
-    key_of_key, whole = function_of(key_compiler, known), _row_of_key(relation)
+    key_of_key, whole = function_of(key_compiler.names, known), _row_of_key(relation)
     return lambda key, row: _key_or_none(key_of_key(whole(key)) if row is None else key_of(row))
 
 
@@ -418,7 +419,7 @@ def _aggregate_result(query: Query, relation: Relation, store: str | None, setti
     rewritten = dict(zip((each.name for each in outputs), done.nodes, strict=True))
     compiler = Compiler(done.fields)
     codes = [checked(compiler, Output(each.name, rewritten[each.name])) for each in values]
-    make = function_of(compiler, codes)
+    make = function_of(compiler.names, codes)
     value = tuple((each.name, code.type or Primitive.STRING) for each, code in zip(values, codes, strict=True))
     key = tuple((name, _key_type(done.fields[n].type)) for n, name in enumerate(key_names))
     return Result(

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from riverrun.dsl.options import Materialized
 from riverrun.processor.operator import written
-from riverrun.sql.expressions import Code, Compiler, Field, digest_of, function_of, start_of
+from riverrun.sql.expressions import Compiler, Field
 from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import (
     TableFunction,
@@ -26,8 +26,8 @@ from riverrun.sql.functions import (
     is_table_function,
 )
 from riverrun.sql.functions.times import parse_timestamp
-from riverrun.sql.row_code import WithKey
-from riverrun.sql.statements import CreateSource, InsertInto, SqlError
+from riverrun.sql.row_code import Code, WithKey, digest_of, function_of
+from riverrun.sql.statements import CreateSource, InsertInto, SqlError, start_of
 from riverrun.sql.types import Array, Primitive, Struct
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ def exploded(nodes: Sequence[exp.Expr], relation: Relation) -> tuple[list[exp.Ex
     compiler, arguments = Compiler(relation.fields), list[Code]()
     explosion = _Explosion(tuple(_made(call, compiler, arguments) for call in calls))
     note = repr([digest_of(each.function.apply) for each in explosion.calls])
-    rows = explosion.rows_by(function_of(compiler, arguments, note))
+    rows = explosion.rows_by(function_of(compiler.names, arguments, note))
     made = [Field(f"{_MADE}{n}", each.function.returns, is_pseudo=True) for n, each in enumerate(explosion.calls)]
     stream = relation.stream.flat_map_values(rows)
     return [_rewritten(each, calls) for each in nodes], replace(

@@ -13,8 +13,8 @@ from riverrun.schemas.protobuf import ProtobufFormat
 from riverrun.schemas.registry import registry_of
 from riverrun.sql.columns_file import SCHEMA_TYPES
 from riverrun.sql.formats.protobuf_rows import written_class
-from riverrun.sql.registry_columns import found_in
 from riverrun.sql.schema_types import ReferencedSchema, WrittenSchema, as_registered
+from riverrun.sql.statement_files import found_in
 from riverrun.sql.statements import SqlError
 
 if TYPE_CHECKING:

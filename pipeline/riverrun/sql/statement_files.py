@@ -1,16 +1,30 @@
-"""Files of statements as a whole: columns that a schema registry has for them, and digests of what they say."""
+"""Files of statements as a whole: columns that a schema registry has for them, and digests of what they say.
+
+Columns of schemas, by ksqlDB's rules: of a record its fields, otherwise one column for the whole.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlglot.tokenizer_core import TokenType
 
-from riverrun.sql.columns_file import ColumnsFile, Recorder, changes
+from riverrun.errors import StreamsError
+from riverrun.schemas.registry import registry_of
+from riverrun.sql.columns_file import SCHEMA_TYPES, ColumnsFile, Found, Recorder, changes
 from riverrun.sql.commands import Statements
-from riverrun.sql.registry_columns import RegistryColumns
+from riverrun.sql.schema_types import (
+    ReferencedSchema,
+    UnsupportedFieldError,
+    WrittenSchema,
+    avro_type,
+    json_schema_type,
+    protobuf_type,
+)
 from riverrun.sql.statements import CreateSource, DropSource, InsertInto, SqlError, words
+from riverrun.sql.types import Array, Map, SqlType, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,9 +32,15 @@ if TYPE_CHECKING:
 
     from sqlglot.tokenizer_core import Token
 
+    from riverrun.schemas.registry import Registry
     from riverrun.sql.catalog import Catalog
-    from riverrun.sql.columns_file import Entry
+    from riverrun.sql.columns_file import Entry, Wanted
     from riverrun.sql.statements import Statement
+    from riverrun.sql.types import Columns
+
+_FORMATS = {type_: format_ for format_, type_ in SCHEMA_TYPES.items()}
+_AS_WRITTEN = frozenset({TokenType.STRING, TokenType.IDENTIFIER})
+"""Words whose case is significant."""
 
 
 def resolve(text: str, file: str, schema_registry: Mapping[str, Any]) -> tuple[Path, list[str]]:
@@ -52,8 +72,114 @@ def _known(columns: ColumnsFile) -> tuple[Entry, ...]:
         return ()
 
 
-_AS_WRITTEN = frozenset({TokenType.STRING, TokenType.IDENTIFIER})
-"""Words whose case is significant."""
+def found_in(wanted: Wanted, schema: WrittenSchema) -> Found:
+    """Return the columns of a schema. Their names are in upper case, unless the statement names the schema's id.
+
+    Raises:
+        SqlError: If it has another format, or parts for which SQL has no types.
+    """
+    if schema.type != SCHEMA_TYPES[wanted.format]:
+        property_, actual = f"{wanted.part.upper()}_FORMAT", _FORMATS.get(schema.type, schema.type)
+        message = (
+            f"{wanted.part.capitalize()} schema is not in the expected format. "
+            f"You may want to set {property_} to '{actual}'."
+        )
+        raise SqlError(message, hint=f"Schema {schema.id} of {wanted.subject} is {schema.type}.")
+    try:
+        type_ = _type(wanted, schema)
+    except UnsupportedFieldError as error:
+        message = f"Schema {schema.id} of {wanted.subject} has no columns in SQL: {error}"
+        raise SqlError(message, hint="List the columns in the statement, without this field.") from error
+    except StreamsError as error:
+        message = f"Schema {schema.id} of {wanted.subject} has no columns: {error.message}"
+        raise SqlError(message, hint=error.hint) from error
+    columns = _columns(wanted, type_)
+    _check(wanted, columns)
+    return Found(columns, schema.id, None if wanted.schema_id is None else schema)
+
+
+def _type(wanted: Wanted, schema: WrittenSchema) -> SqlType:
+    if schema.type == "PROTOBUF":
+        return protobuf_type(schema, wanted.full_name)
+    return avro_type(schema.text, schema.references) if schema.type == "AVRO" else json_schema_type(schema.text)
+
+
+def _columns(wanted: Wanted, type_: SqlType) -> Columns:
+    named = type_ if wanted.schema_id is not None else _in_upper_case(type_)
+    if not wanted.is_wrapped:
+        return (("ROWKEY" if wanted.is_key else "ROWVAL", named),)
+    if not isinstance(named, Struct):
+        message = f"The values of {wanted.topic} are no records, but each is a single {named}"
+        raise SqlError(message, hint="Set WRAP_SINGLE_VALUE = false: the column is ROWVAL.")
+    return named.fields
+
+
+def _in_upper_case(type_: SqlType) -> SqlType:
+    match type_:
+        case Array():
+            return Array(_in_upper_case(type_.item))
+        case Map():
+            return Map(type_.key, _in_upper_case(type_.value))
+        case Struct():
+            return Struct(tuple((name.upper(), _in_upper_case(each)) for name, each in type_.fields))
+    return type_
+
+
+def _check(wanted: Wanted, columns: Columns) -> None:
+    names = [name for name, _ in columns]
+    problem = None
+    if not columns:
+        problem = "has no fields"
+    elif len(set(names)) < len(names):
+        problem = f"has several fields that are called {next(name for name in names if names.count(name) > 1)}"
+    elif wanted.is_key and len(columns) > 1:
+        problem = f"of keys has several fields, {', '.join(names)}, and a key has one column"
+    if problem:
+        message = f"The schema of {wanted.subject} {problem}"
+        raise SqlError(message, hint="List the columns in the statement.")
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryColumns:
+    """Finds columns in a schema registry (`Resolver`).
+
+    Args:
+        settings: Settings of `[schema_registry]`.
+    """
+
+    settings: Mapping[str, Any]
+
+    def found(self, wanted: Wanted) -> Found:
+        """Return the columns of the latest schema of the topic's subject, or of the schema with the id.
+
+        Raises:
+            SqlError: If there is no such schema, no registry answers, or SQL has no types for it.
+        """
+        try:
+            schema = self._schema(wanted)
+        except StreamsError as error:
+            message = f"The columns of {wanted.source} ({wanted.part}) cannot be found: {error.message}"
+            hint = error.hint or "List the columns in the statement, or register their schema."
+            raise SqlError(message, hint=hint) from error
+        return found_in(wanted, schema)
+
+    def _schema(self, wanted: Wanted) -> WrittenSchema:
+        registry = registry_of(self.settings)
+        if wanted.schema_id is None:
+            latest = registry.latest(wanted.subject)
+            return _written(registry, latest.schema_id, latest.schema)
+        return _written(registry, wanted.schema_id, registry.schema(wanted.schema_id))
+
+
+def _written(registry: Registry, schema_id: int, schema: Any) -> WrittenSchema:
+    references = tuple(_referenced(registry, each) for each in schema.references or ())
+    return WrittenSchema(schema_id, schema.schema_type or "AVRO", schema.schema_str, references)
+
+
+def _referenced(registry: Registry, reference: Any) -> ReferencedSchema:
+    schema = registry.version(reference.subject, reference.version).schema
+    further = tuple(_referenced(registry, each) for each in schema.references or ())
+    return ReferencedSchema(reference.name, reference.subject, reference.version, schema.schema_str, further)
 
 
 def statement_digests(text: str, file: str) -> dict[str, str]:

@@ -15,9 +15,8 @@ from riverrun.cli.main import app
 from riverrun.schemas.registry import Registry, registry_of
 from riverrun.sql import build_sql
 from riverrun.sql.columns_file import Wanted
-from riverrun.sql.registry_columns import found_in
 from riverrun.sql.schema_types import WrittenSchema
-from riverrun.sql.statement_files import statement_digests
+from riverrun.sql.statement_files import found_in, statement_digests
 from riverrun.sql.statements import SqlError
 from riverrun.sql.types import columns_text
 from riverrun.testing import TopologyTestDriver

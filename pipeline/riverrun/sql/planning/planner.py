@@ -215,28 +215,16 @@ class Plan:
             message = "The projection contains no value columns."
             raise SqlError(message, statement.start)
         topic = given.get("KAFKA_TOPIC", self.properties.get(PREFIX, "") + statement.name)
-        given = {"VALUE_FORMAT": first.value_format, **given, "KEY_FORMAT": key_format}
+        defaults = {
+            "VALUE_FORMAT": first.value_format,
+            "VALUE_DELIMITER": first.delimiter,
+            "KEY_DELIMITER": first.key_delimiter,
+        }
+        given = {**defaults, **given, "KEY_FORMAT": key_format}
         found = FoundColumns.of(statement, given, topic, self.columns)
         found.check(result.key, result.value)
-        layout = Layout(
-            key=result.key,
-            value=result.value,
-            key_format=key_format,
-            value_format=given["VALUE_FORMAT"],
-            wrapped=_wrapping(given, result.value, statement.start),
-            delimiter=given.get("VALUE_DELIMITER", first.delimiter),
-            key_delimiter=given.get("KEY_DELIMITER", first.key_delimiter),
-            window=result.window,
-            window_ms=result.window_ms,
-            timestamp=_timestamp(given, (*result.key, *result.value), statement.start),
-            timestamp_format=given.get("TIMESTAMP_FORMAT"),
-            schema_name=given.get("VALUE_SCHEMA_FULL_NAME"),
-            key_schema_name=given.get("KEY_SCHEMA_FULL_NAME"),
-            nullable=given.get("VALUE_PROTOBUF_NULLABLE_REPRESENTATION"),
-            key_nullable=given.get("KEY_PROTOBUF_NULLABLE_REPRESENTATION"),
-            schema=found.value_schema,
-            key_schema=found.key_schema,
-        )
+        layout = _layout(result.key, result.value, given, found, statement.start)
+        layout = replace(layout, window=result.window, window_ms=result.window_ms)
         source = Source(statement.name, statement.is_table, topic, layout, stored=result.stored)
         self._write(result, source)
         return source
@@ -456,19 +444,28 @@ def declared(statement: CreateSource, given: Mapping[str, Any], found: FoundColu
     if window not in {None, "SESSION", "TUMBLING", "HOPPING"}:
         message = f"There is no window type {window}"
         raise SqlError(message, statement.start, hint="There are SESSION, HOPPING and TUMBLING.")
-    layout = Layout(
-        key=keys,
-        value=values,
-        key_format=given.get("KEY_FORMAT", "KAFKA"),
-        value_format=given["VALUE_FORMAT"],
-        wrapped=_wrapping(given, values, statement.start),
-        delimiter=given.get("VALUE_DELIMITER", ","),
-        key_delimiter=given.get("KEY_DELIMITER", ","),
+    layout = replace(
+        _layout(keys, values, given, found, statement.start),
         window=window,
         window_ms=None if size is None else _millis(str(size), statement.start),
-        timestamp=_timestamp(given, (*keys, *values), statement.start),
-        timestamp_format=given.get("TIMESTAMP_FORMAT"),
         headers=tuple((each.name, each.header) for each in statement.columns if each.header is not None),
+    )
+    topic = str(given["KAFKA_TOPIC"])
+    return Source(statement.name, statement.is_table, topic, layout, statement.is_read_only)
+
+
+def _layout(key: Columns, value: Columns, given: Mapping[str, Any], found: FoundColumns, start: int) -> Layout:
+    """Return the form of records with these columns that properties describe: without windows and headers."""
+    return Layout(
+        key=key,
+        value=value,
+        key_format=given.get("KEY_FORMAT", "KAFKA"),
+        value_format=given["VALUE_FORMAT"],
+        wrapped=_wrapping(given, value, start),
+        delimiter=given.get("VALUE_DELIMITER", ","),
+        key_delimiter=given.get("KEY_DELIMITER", ","),
+        timestamp=_timestamp(given, (*key, *value), start),
+        timestamp_format=given.get("TIMESTAMP_FORMAT"),
         schema_name=given.get("VALUE_SCHEMA_FULL_NAME"),
         key_schema_name=given.get("KEY_SCHEMA_FULL_NAME"),
         nullable=given.get("VALUE_PROTOBUF_NULLABLE_REPRESENTATION"),
@@ -476,8 +473,6 @@ def declared(statement: CreateSource, given: Mapping[str, Any], found: FoundColu
         schema=found.value_schema,
         key_schema=found.key_schema,
     )
-    topic = str(given["KAFKA_TOPIC"])
-    return Source(statement.name, statement.is_table, topic, layout, statement.is_read_only)
 
 
 def _check_columns(statement: CreateSource, has_key: bool) -> None:  # noqa: FBT001 - private

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import decimal
 import functools
 import gc
 import linecache
@@ -138,6 +139,15 @@ def test_partials_differ_by_what_they_fix() -> None:
     function = written(DIFFERENT["a default by name"])
     digests = {digest(functools.partial(function, w=fixed)) for fixed in (1, 2)}
     assert len(digests | {digest(function)}) == 3
+
+
+def test_what_a_decimal_context_has_computed_does_not_change_a_digest() -> None:
+    context = decimal.Context(prec=80)
+    digests = [digest(functools.partial(context.divide, decimal.Decimal(1)))]
+    context.divide(decimal.Decimal(1), decimal.Decimal(3))  # it notes that the result is inexact
+    digests.append(digest(functools.partial(context.divide, decimal.Decimal(1))))
+    assert digests[0] == digests[1]
+    assert digest(functools.partial(decimal.Context(prec=79).divide, decimal.Decimal(1))) not in digests
 
 
 def test_a_module_that_is_rewritten_and_reloaded_is_read_again(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copyreg
+import decimal
 import dataclasses
 import dis
 import functools
@@ -404,6 +405,9 @@ def reduced_parts(value: Any, kind: type) -> str | tuple[Any, ...] | None:
     """Return the parts from which an object would be unpickled; None if they do not determine it alike in all processes."""
     if hasattr(kind, "__next__") or kind.__module__ in {"random", "_random", "socket", "_io"}:
         return None
+    if kind is decimal.Context:  # its flags say what this process has computed so far, and decide nothing
+        value = value.copy()
+        value.clear_flags()
     try:
         custom = copyreg.dispatch_table.get(kind)
         made: Any = custom(value) if custom is not None else kind.__reduce_ex__(value, 4)  # type: ignore[call-arg]

@@ -10,6 +10,7 @@ such records. It ignores fields that it does not know, which a newer version may
 
 from __future__ import annotations
 
+import decimal
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, overload
@@ -63,6 +64,10 @@ def json_decoder(type_: Any, **options: Any) -> msgspec.json.Decoder[Any]:
     """
     with _making:
         return msgspec.json.Decoder(type_, **options)
+
+
+exact_json: Callable[[str | bytes], Any] = json_decoder(Any, float_hook=decimal.Decimal).decode
+"""Decodes JSON with all digits: numbers with a point or an exponent become decimals."""
 
 
 @overload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -144,8 +145,15 @@ def whole_number(text: str, highest: int = _LONG) -> int | None:
 
 
 def shortened(text: object, longest: int = 100) -> str:
-    """Return the form of a foreign text for messages: quoted, without control characters, on one line of limited length."""
-    shown = repr(text[: longest + 1] if isinstance(text, str | bytes) else text)
+    r"""Return a foreign text or value for messages: without control characters, on one line of limited length.
+
+    >>> shortened("two\nlines"), shortened(decimal.Decimal("1.10")), shortened("abcdef", 4)
+    ("'two\\nlines'", '1.10', "'abc...")
+    """
+    if isinstance(text, decimal.Decimal):
+        shown = str(text)
+    else:
+        shown = repr(text[: longest + 1] if isinstance(text, str | bytes) else text)
     return shown if len(shown) <= longest else f"{shown[:longest]}..."
 
 

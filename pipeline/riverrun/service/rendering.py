@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from riverrun.records import shortened
 from riverrun.serde.api import shown_reader
 from riverrun.serde.serdes import without_odd_numbers
 from riverrun.state.api import StoreKind
@@ -27,8 +28,7 @@ def _boolean(text: str) -> bool:
     return text == "true"
 
 
-_SHOWN = 200
-"""Greatest number of characters of a text in a message."""
+_LONGEST_REASON = 200
 _TEXT_FORMS: Mapping[str, Callable[[str], Any]] = {
     "string": str,
     "short": int,
@@ -66,7 +66,7 @@ def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
             return serde.serialize(serde.deserialize(text.encode()))  # as the store would write it
         return serde.serialize(read(text))
     except Exception as error:
-        message = f"{shortened(text)} is not a key of serde {serde.name}: {shortened(str(error))}"
+        message = f"{shortened(text)} is not a key of serde {serde.name}: {shortened(str(error), _LONGEST_REASON)}"
         raise ValueError(message) from error
 
 
@@ -79,14 +79,10 @@ def _checked(data: bytes, text: str, serde: Serde[Any]) -> bytes:
     try:
         serde.deserialize(data)
     except Exception as error:
-        message = f"{shortened(text)} is not the base64url of a key of serde {serde.name}: {shortened(str(error))}"
+        reason = shortened(str(error), _LONGEST_REASON)
+        message = f"{shortened(text)} is not the base64url of a key of serde {serde.name}: {reason}"
         raise ValueError(message) from error
     return data
-
-
-def shortened(text: str) -> str:
-    """Return a text for a message: quoted, and cut if it is long."""
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
 
 
 def from_base64(text: str) -> bytes:

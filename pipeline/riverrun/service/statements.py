@@ -12,10 +12,11 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from riverrun.decoders import json_decoder
+from riverrun.records import shortened
 from riverrun.service.admission import POSITION, QUERY_PATH, ROLE, refused
 from riverrun.service.processes import Planned, QueryProcesses, QueryRefusedError
 from riverrun.service.reading import Bookmark, Rows, Wanted
-from riverrun.service.rendering import from_base64, shortened, to_base64
+from riverrun.service.rendering import from_base64, to_base64
 from riverrun.state.api import StoreKind
 from riverrun.windows import MAX_TIME_MS
 from riverrun.worker.answers import MAX_ROWS

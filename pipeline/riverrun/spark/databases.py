@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from riverrun.config.secrets import redacted
 from riverrun.errors import StreamsError, UnsupportedByHostError
-from riverrun.spark.failures import spark_failures
+from riverrun.spark.failures import first_line, spark_failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -95,8 +95,7 @@ def refusal(error: BaseException) -> str | None:
     cause = getattr(error, "java_exception", None)
     while cause is not None:
         if is_instance_of(SparkContext._gateway, cause, "java.sql.SQLException"):  # noqa: SLF001 - the only way to it
-            said = str(cause.getMessage()).partition("\n")[0].removesuffix("; SQL statement:")
-            return redacted(said) if str(cause.getSQLState())[:2] in _REFUSED else None
+            return first_line(str(cause.getMessage())) if str(cause.getSQLState())[:2] in _REFUSED else None
         cause = cause.getCause()
     return None
 

@@ -173,6 +173,15 @@ def _gone(doing: str, code: int) -> EngineError:
     return EngineError(message, hint=_OUT_OF_MEMORY if code == -SIGKILL else _GONE_HINT)
 
 
+def first_line(text: str) -> str:
+    r"""Return the line with which a message of Spark's or of a database's begins, without passwords.
+
+    >>> first_line("Value too long for column; SQL statement:\nINSERT INTO t VALUES (?)")
+    'Value too long for column'
+    """
+    return redacted(text.strip().partition("\n")[0].strip().removesuffix(_STATEMENT))
+
+
 def translated(text: str, doing: str) -> StreamsError:
     r"""Return the error that a text of Spark's stands for.
 
@@ -193,7 +202,7 @@ def translated(text: str, doing: str) -> StreamsError:
     if _DIED in text:
         return EngineError(f"A Python process of Spark has ended while it was to {doing}", hint=_DIED_HINT)
     named = next((causes for each in _CAUSES if (causes := each.findall(text))), None)
-    essence = redacted((named[-1] if named else text.strip().partition("\n")[0]).strip()).removesuffix(_STATEMENT)
+    essence = first_line(named[-1] if named else text)
     hint = next((hint for found, hint in _HINTS if found.search(essence)), None)
     return EngineError(f"Spark cannot {doing}: {essence}", hint=hint)
 

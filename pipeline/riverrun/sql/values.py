@@ -16,6 +16,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from riverrun.records import shortened
 from riverrun.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
 
 if TYPE_CHECKING:
@@ -45,15 +46,9 @@ _BEYOND = 1 << 64
 _SHOWN = 60
 
 
-def shortened(value: Any) -> str:
-    """Return a value as a message shows it."""
-    text = repr(value) if not isinstance(value, decimal.Decimal) else str(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
 def unfit(value: Any, type_: SqlType | str) -> ValueError:
     """Return the error for a value that its type does not have."""
-    return ValueError(f"{shortened(value)} is no {type_}")
+    return ValueError(f"{shortened(value, _SHOWN)} is no {type_}")
 
 
 def in_range(number: int, type_: SqlType) -> int:
@@ -154,7 +149,7 @@ def bytes_of_text(text: str) -> bytes:
     try:
         return binascii.a2b_base64(padded, strict_mode=True)
     except ValueError as error:
-        message = f"{shortened(text)} is no Base64: {error}"
+        message = f"{shortened(text, _SHOWN)} is no Base64: {error}"
         raise ValueError(message) from None
 
 

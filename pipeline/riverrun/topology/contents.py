@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import copyreg
-import decimal
 import dataclasses
+import decimal
 import dis
 import functools
 import hashlib

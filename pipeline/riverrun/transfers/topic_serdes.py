@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import decimal
 import re
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from riverrun.decoders import json_decoder
+from riverrun.decoders import exact_json
 from riverrun.errors import ConfigError
 from riverrun.serde.serdes import (
     BOOLEAN,
@@ -42,7 +41,6 @@ NAMES = f"{', '.join(_SIMPLE)}, {_WINDOWED}NAME or {_SESSION}NAME"
 """Names of serdes, for a help text."""
 _NO_SIZE = 0
 """End of windows of unknown size: only their start is shown."""
-_exact = json_decoder(Any, float_hook=decimal.Decimal).decode
 _UNITS = {"ms": timedelta(milliseconds=1), "s": timedelta(seconds=1), "m": timedelta(minutes=1)}
 _UNITS |= {"h": timedelta(hours=1), "d": timedelta(days=1)}
 _SIZE = re.compile(r"(\d+)(ms|s|m|h|d)")
@@ -176,7 +174,7 @@ def from_text(serde: Serde[Any], text: str) -> Any:
     if serde is UUID:
         return uuid.UUID(text)
     if serde is JSON:
-        return _exact(text)
+        return exact_json(text)
     if serde.of_text is not None:
         return serde.of_text(text)
     value = msgspec.json.decode(text)

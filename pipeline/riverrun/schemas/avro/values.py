@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from riverrun.decoders import json_decoder
+from riverrun.decoders import exact_json
 from riverrun.records import EPOCH, moment
 from riverrun.schemas.avro.parsing import NAMED, definition_of, definitions, kind_of
 from riverrun.serde.serdes import ODD_NUMBERS, without_odd_numbers
@@ -365,7 +365,7 @@ class JsonForm:
         shown: Any = text
         if self._kind == "union" or class_of(self.schema) in {bool, dict, float, int, list, type(None)}:
             try:
-                shown = _exact(text)
+                shown = exact_json(text)
             except ValueError:
                 if text[:1] in {"{", "["}:
                     raise
@@ -427,7 +427,6 @@ class JsonForm:
 
 
 _NOTHING = object()
-_exact = json_decoder(Any, float_hook=decimal.Decimal).decode
 
 
 def _is_pair(branches: tuple[Branch, ...], shown: Any) -> bool:

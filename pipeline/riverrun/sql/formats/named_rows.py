@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import msgspec
 
-from riverrun.decoders import json_decoder
+from riverrun.decoders import exact_json
 from riverrun.sql.formats.json_rows import reader_of
 from riverrun.sql.operators import cast
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct
@@ -156,12 +156,11 @@ def _text_reader(columns: Columns) -> Callable[[str], tuple[Any, ...]]:
     """
     only = columns[0][1] if len(columns) == 1 else None
     values_of = _values_reader(columns)
-    decoder = json_decoder(Any, float_hook=decimal.Decimal)
 
     def row_of(text: str) -> tuple[Any, ...]:
         if only is Primitive.STRING and not text.lstrip().startswith("{"):
             return (text,)
-        found = decoder.decode(text)
+        found = exact_json(text)
         if only is not None and not isinstance(found, dict):
             return (_written(only)(found),)
         return tuple(values_of(found).values())

@@ -171,12 +171,27 @@ def compile_nodes(
     )
     fusion = Fusion(running)
     if not failures.needs_sources:
-        cached = {store.name for store in sub.stores if store.caching}
-        for name, own in contexts.items():
-            own.forward = fusion.forward(name) or own.forward
-            if not cached.isdisjoint(sub.store_access.get(name, ())):
-                own.flush = fusion.flush(name)
+        entries = {name: fusion.forward(name) or plain for name, plain in entries.items()}
+        bind_fused(running, fusion, contexts)
     return CompiledNodes(task_id, operators, contexts, entries, fusion)
+
+
+def bind_fused(running: RunningNodes, fusion: Fusion, contexts: Mapping[str, NodeContext]) -> None:
+    """Let operators that are called forward by generated functions; the functions of sources have been made.
+
+    Parents come first, as the functions above a node tell whether it is called.
+    """
+    sub = running.sub
+    cached = {store.name for store in sub.stores if store.caching}
+    for name in running.operators:
+        own, used = contexts[name], sub.store_access.get(name, ())
+        if not used and name not in running.called:
+            continue
+        own.forward = fusion.forward(name) or own.forward
+        is_only = len(own.children) == 1
+        own.children = {child: own.forward if is_only else fusion.entry(child) for child in own.children}
+        if not cached.isdisjoint(used):
+            own.flush = fusion.flush(name)
 
 
 def instantiate(node: ProcessorNode, task_id: TaskId) -> Operator:
@@ -423,7 +438,7 @@ def sub_topology_code(
         own = None if sub.repartition_topics.issuperset(source.topics) else extractor
         nodes.fusion.loop(source, has_extractor=(source.timestamp_extractor or own) is not None)
     unfused = nodes.fusion.reasons()
-    written_out = {f"{name}, forward" for name in nodes.operators if name not in unfused}  # for single records
+    written_out = {f"{node.name}, forward" for node in sub.nodes if node.name not in unfused}  # for single records
     made = nodes.fusion.functions
     functions = {name: text_of(function) for name, function in made.items() if name not in written_out}
     return FusedCode(sub.id, functions, unfused)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +28,14 @@ if TYPE_CHECKING:
 
     Forward = Callable[[Any, Any, int, Headers], None]
 
-_DEEPEST = 10
-"""Greatest depth of nested operators; Python allows 20 blocks."""
-_TOO_DEEP = f"it lies below more than {_DEEPEST} others"
+_WIDEST = 80 * 4
+"""Greatest indentation of an operator's lines; Python allows 100 levels, of which the function and the operator need some."""
+_DEEPEST = 14
+"""Greatest number of loops and other blocks around an operator's lines; Python allows 20, as above."""
+_BLOCK = re.compile(r"(for|while|try|except|finally|with)\b")
+"""Begins a statement that Python counts as a block: branches are none."""
+_PLACE = "@"
+"""Begins a line that stands for the lines of a node; the number of the node and its record follows."""
 _SINK = """\
 try:
     sink_key = None if {lacks_key} else {written_key}
@@ -98,18 +104,13 @@ class RunningNodes:
             self._folds[known] = found
         return self._folds[known]
 
-    def fused(self, node: Node, depth: int) -> Fused:
-        """Return the operator of a node, if it may have lines at this depth of a function.
+    def fused(self, node: Node) -> Fused:
+        """Return the operator of a node, if it writes lines.
 
         Raises:
             NotFused: If it is called.
         """
-        if depth > _DEEPEST:
-            raise NotFused(_TOO_DEEP)
         operator = self.operators[node.name]
-        if len(node.parents) != 1:
-            message = "several nodes forward to it"
-            raise NotFused(message)
         if not isinstance(operator, Fused):
             message = f"{type(operator).__name__} does not write lines"
             raise NotFused(message)
@@ -139,28 +140,72 @@ class FunctionWriter:
     is_flush: bool = False
     has_lines: bool = False
     """Whether the function contains more than calls."""
+    entered: dict[str, str] = field(default_factory=dict)
+    """Functions that this one calls: by name, the node that each contains with those below it (`Fusion.entry`)."""
     placed: list[str] = field(default_factory=list)
     """Sinks that find the partitions of all keys of a flush at once."""
     scopes: int = 0
     """Number of functions written so far for an operator that has several; each has names of its own."""
+    _places: list[tuple[Node, Given]] = field(default_factory=list)
 
-    def below(self, node: str, given: Given, depth: int = 0) -> str:
+    @property
+    def only_calls(self) -> bool:
+        """Whether the function contains calls of plain functions alone."""
+        return not (self.has_lines or self.entered)
+
+    def below(self, node: str, given: Given) -> str:
         """Return the lines for all children of a node."""
-        lines = (self.node(child, given, depth) for child in self.nodes.children[node])
-        return "\n".join(each for each in lines if each)
+        return self._filled(self.places(node, given))
+
+    def all_of(self, node: Node, given: Given) -> str:
+        """Return the lines for a node and those below it."""
+        return self._filled(self._node(node, given))
 
     def calls(self, node: str, given: Given) -> str:
         """Return the calls of the plain functions of all children of a node."""
         return "\n".join(self._call(self._inlet(child), given) for child in self.nodes.children[node])
 
-    def node(self, node: Node, given: Given, depth: int) -> str:
-        """Return the lines for a node and those below it; a call if the node has no lines."""
+    def places(self, node: str, given: Given) -> str:
+        """Return the lines that stand for those of all children of a node."""
+        return "\n".join(self.place_of(child, given) for child in self.nodes.children[node])
+
+    def place_of(self, node: Node, given: Given) -> str:
+        """Return the line that stands for those of a node."""
+        self._places.append((node, given))
+        return f"{_PLACE}{len(self._places) - 1}"
+
+    def _filled(self, text: str) -> str:
+        """Return lines with those of nodes in their places, as deep as Python allows; deeper nodes begin functions."""
+        filled, blocks, waiting = list[str](), list[int](), [("", iter(text.splitlines()))]
+        while waiting:
+            margin, lines = waiting[-1]
+            line = next(lines, None)
+            if line is None:
+                waiting.pop()
+                continue
+            statement = line.lstrip(" ")
+            width = len(margin) + len(line) - len(statement)
+            while blocks and blocks[-1] >= width:
+                blocks.pop()
+            if statement.startswith(_PLACE):
+                node, given = self._places[int(statement.removeprefix(_PLACE))]
+                fits = width <= _WIDEST and len(blocks) <= _DEEPEST and len(node.parents) == 1
+                lines_of_node = self._node(node, given) if fits else self._entry(node, given)
+                waiting.append((" " * width, iter((lines_of_node or "pass").splitlines())))
+                continue
+            if _BLOCK.match(statement):
+                blocks.append(width)
+            filled.append(f"{margin}{line}")
+        return "\n".join(filled) or "pass"
+
+    def _node(self, node: Node, given: Given) -> str:
+        """Return the lines for a node, with places for those below it; a call if the node has no lines."""
         name = self._inlet(node)
         call = self._call(name, given)
         if isinstance(node, SinkNode):
             return self._sink(node, name, given) or call
         try:
-            lines = self.nodes.fused(node, depth).lines(_Site(self, node, name, given, depth))
+            lines = self.nodes.fused(node).lines(_Site(self, node, name, given))
         except NotFused as why:
             self.nodes.called[node.name] = str(why)
             return call
@@ -171,6 +216,14 @@ class FunctionWriter:
         self.names |= {"enter": watch.enter, "leave": watch.leave}
         entered = f"call_{name} = enter({node.name!r}, {given.key}, {given.value}, context.topic)"
         return f"{entered}\n{lines}\nleave(call_{name})"
+
+    def _entry(self, node: Node, given: Given) -> str:
+        """Return the call of a function that contains a node and those below it; a sink is written at each place."""
+        if isinstance(node, SinkNode):
+            return self._node(node, given)
+        name = self.named(f"f{len(self.names)}", None)
+        self.entered[name] = node.name
+        return self._call(name, given)
 
     def update(self, new: str, old: str = "None", is_latest: str = "True") -> str:
         """Return an expression for an update of a table."""
@@ -244,7 +297,6 @@ class _Site:
     node: Node
     name: str
     given: Given
-    depth: int
     scope: str = ""
 
     @property
@@ -314,13 +366,13 @@ class _Site:
         given = self.given if value is None else self._given(value)
         if key is not None:
             given = replace(given, key=key, key_items=None, lacks_key="")
-        lines = self.writer.below(self.node.name, given, self.depth + 1)
+        lines = self.writer.places(self.node.name, given)
         return f"{value.lines}\n{lines}" if isinstance(value, Row) and value.lines else lines
 
     def updated(self, new: str) -> str:
         latest = f"{self.value}.is_latest" if self.given.new is None else self.given.latest
         given = replace(self._given(self.writer.update(new, is_latest=latest)), new=new, latest=latest)
-        return self.writer.below(self.node.name, given, self.depth + 1)
+        return self.writer.places(self.node.name, given)
 
     def _given(self, value: str | Row) -> Given:
         """Return the record with its key and another value."""
@@ -328,7 +380,7 @@ class _Site:
         return replace(self.given, value=whole, items=items, new=None, latest="True")
 
     def to(self, child: str) -> str:
-        return self.writer.node(self.writer.nodes.by_name[child], self.given, self.depth + 1)
+        return self.writer.place_of(self.writer.nodes.by_name[child], self.given)
 
 
 def places(inner: Callable[[Any], bytes], keys: Sequence[Any], partitions: int) -> list[int] | list[int | None]:

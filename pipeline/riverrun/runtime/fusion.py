@@ -107,6 +107,7 @@ class Fusion:
     nodes: RunningNodes
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
     """Generated functions by node and purpose."""
+    _entries: dict[str, Forward] = field(default_factory=dict)
 
     def loop(self, source: SourceNode, *, has_extractor: bool) -> Loop:
         """Return the function for a source.
@@ -117,7 +118,7 @@ class Fusion:
                 know a time before it has taken the record, and ignores `last_time_ms`.
         """
         tried = (self._written(source, each) for each in self._readings(source, has_extractor=has_extractor))
-        reading, lines, names = next(each for each in tried if each is not None)
+        reading, lines, writer = next(each for each in tried if each is not None)
         if any(isinstance(operator, MaySchedule) for operator in self.nodes.operators.values()):
             lines = f"{lines}\n{_PUNCTUATE}"
         text = _LOOP.format(
@@ -127,21 +128,21 @@ class Fusion:
             nodes=indent(lines, " " * 12),
             bound=indent(reading.bound, " " * 4),
         )
-        loop: Loop = self._made(source.name, text, names)
+        loop: Loop = self._made(source.name, text, writer)
         return loop
 
-    def _written(self, source: SourceNode, reading: Reading) -> tuple[Reading, str, dict[str, Any]] | None:
-        """Return the lines below a source and what they name; None if the row that is read is needed as a whole by all."""
+    def _written(self, source: SourceNode, reading: Reading) -> tuple[Reading, str, FunctionWriter] | None:
+        """Return the lines below a source and their writer; None if the row that is read is needed as a whole by all."""
         names = self._names() | {"punctuations": self.nodes.context.stream_punctuations} | reading.names
         place, given = "(topic, partition, offset)", reading.given
         writer = FunctionWriter(self.nodes, names, place, "raw_key", given.key, reading.reads_key)
         lines = writer.below(source.name, given)
         if given.items is None:
-            return reading, lines, names
+            return reading, lines, writer
         if not writer.has_lines:
             return None
         null = writer.calls(source.name, replace(given, value="None"))
-        return reading, f"{block('if value is None:', null)}\n{block('else:', lines)}", names
+        return reading, f"{block('if value is None:', null)}\n{block('else:', lines)}", writer
 
     def _readings(self, source: SourceNode, *, has_extractor: bool) -> Iterator[Reading]:
         """The ways to read a source's records, the best one first; the last one suits all nodes."""
@@ -154,15 +155,19 @@ class Fusion:
         yield whole(source, has_extractor=has_extractor)
 
     def forward(self, node: str) -> Forward | None:
-        """Return the function by which an operator forwards to its children; None if it would only call each of them."""
+        """Return the function by which a node forwards to its children; None if it would only call each of them."""
         writer = FunctionWriter(self.nodes, self._names())
         lines = writer.below(node, RECORD)
-        if not writer.has_lines:
+        if writer.only_calls:
             return None
-        made: Forward = self._made(
-            f"{node}, forward", _FORWARD.format(nodes=indent(lines or "pass", " " * 4)), writer.names
-        )
+        made: Forward = self._made(f"{node}, forward", _FORWARD.format(nodes=indent(lines, " " * 4)), writer)
         return made
+
+    def entry(self, node: str) -> Forward:
+        """Return the function of a node and those below it, for callers outside of generated functions."""
+        if node not in self._entries:
+            self._bind(self._add_entry(node))
+        return self._entries[node]
 
     def flush(self, node: str) -> Flush | None:
         """Return the function that forwards the updates held back by a cache to an operator's children, many at once.
@@ -172,7 +177,7 @@ class Fusion:
         names = self._names() | {"nowhere": NO_RECORD}
         writer = FunctionWriter(self.nodes, names, is_flush=True)
         lines = writer.below(node, Given("key", writer.update("new", "old"), new="new"))
-        if not writer.has_lines:
+        if writer.only_calls:
             return None
         sinks = writer.placed
         text = _FLUSH.format(
@@ -183,7 +188,7 @@ class Fusion:
             all="".join(f", {name}_places" for name in sinks),
             nodes=indent(lines, " " * 8),
         )
-        made: Flush = self._made(f"{node}, flush", text, names)
+        made: Flush = self._made(f"{node}, flush", text, writer)
         return made
 
     def _is_only_counted(self, source: SourceNode) -> bool:
@@ -210,6 +215,31 @@ class Fusion:
     def _names(self) -> dict[str, Any]:
         return {"context": self.nodes.context, "user_errors": USER_ERRORS, "send": self.nodes.collector.send}
 
-    def _made(self, name: str, text: str, names: dict[str, Any]) -> Any:
-        made = self.functions[name] = generated(f"fused: {self.nodes.sub.id}/{name}", text, names)
+    def _made(self, name: str, text: str, writer: FunctionWriter) -> Any:
+        made = self._compiled(name, text, writer)
+        self._bind(writer)
+        return made
+
+    def _bind(self, writer: FunctionWriter) -> None:
+        """Make the functions that a function calls, and those that these call: no recursion, however long the chain."""
+        callers = [writer]
+        while callers:
+            caller = callers.pop()
+            for called, node in caller.entered.items():
+                if node not in self._entries:
+                    callers.append(self._add_entry(node))
+                caller.names[called] = self._entries[node]
+
+    def _add_entry(self, node: str) -> FunctionWriter:
+        """Make the function of a node; it is the plain one if there are no lines."""
+        writer = FunctionWriter(self.nodes, self._names())
+        lines = writer.all_of(self.nodes.by_name[node], RECORD)
+        made: Forward = self.nodes.inlets[node]
+        if not writer.only_calls:
+            made = self._compiled(node, _FORWARD.format(nodes=indent(lines, " " * 4)), writer)
+        self._entries[node] = made
+        return writer
+
+    def _compiled(self, name: str, text: str, writer: FunctionWriter) -> Any:
+        made = self.functions[name] = generated(f"fused: {self.nodes.sub.id}/{name}", text, writer.names)
         return made

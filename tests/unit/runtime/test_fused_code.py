@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import linecache
+import sys
 import traceback
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -35,6 +36,8 @@ from riverrun.testing import TopologyTestDriver
 from tests.presence import present
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from riverrun.processor.operator import OperatorContext, Site
     from riverrun.records import Headers
 
@@ -124,7 +127,7 @@ def test_functions_of_another_text_have_a_name_of_their_own() -> None:
     builder, stream = built()
     stream.filter(lambda _key, _value: True).to("out", STRINGS)
     with TopologyTestDriver(failing_topology()), TopologyTestDriver(builder.build()):
-        assert len({name for name in listed() - before if "SOURCE" in name}) == 2
+        assert len({name for name in listed() - before if "forward" not in name}) == 2
 
 
 def test_the_code_of_a_topology_is_told_with_what_was_not_fused_and_why() -> None:
@@ -169,6 +172,57 @@ def test_operators_with_nothing_below_them_are_fused() -> None:
     stream.merge(stream).filter(lambda _key, _value: True)
     (code,) = fused_code(builder.build())
     assert not code.unfused
+
+
+def branched(stream: KStream[str, str]) -> KStream[str, str]:
+    (way,) = stream.split().branch(lambda _key, _value: True, Branched("one")).no_default_branch().values()
+    return way
+
+
+ALONE: dict[str, Callable[[KStream[str, str]], KStream[str, str]]] = {
+    "map values": lambda stream: stream.map_values(lambda value: value),
+    "filter": lambda stream: stream.filter(lambda _key, _value: True),
+    "flat map values": lambda stream: stream.flat_map_values(lambda value: [value]),
+    "branch": branched,
+}
+
+
+@pytest.mark.parametrize("kind", ALONE)
+def test_chains_of_operators_of_any_length_are_fused(kind: str) -> None:
+    builder, stream = built()
+    for _ in range(2 * sys.getrecursionlimit()):
+        stream = ALONE[kind](stream)
+    stream.to("out", STRINGS)
+    topology = builder.build()
+    (code,) = fused_code(topology)
+    assert not code.unfused
+    with TopologyTestDriver(topology) as driver:
+        driver.input_topic("in", STRING, STRING).pipe_key_value_list([("a", "b"), ("c", "d")])
+        found = driver.output_topic("out", STRING, STRING).read_key_values_to_list()
+    assert found == [("a", "b"), ("c", "d")]
+
+
+@pytest.mark.parametrize(("kind", "most"), [("map values", 1), ("filter", 2), ("flat map values", 7)])
+def test_functions_begin_only_where_python_nests_no_deeper(kind: str, most: int) -> None:
+    builder, stream = built()
+    for _ in range(100):
+        stream = ALONE[kind](stream)
+    (code,) = fused_code(builder.build())
+    assert len(code.functions) == most
+
+
+def test_operators_below_merged_streams_are_one_function_for_all_of_these() -> None:
+    builder, stream = built()
+    merged = stream.merge(stream.filter(lambda _key, value: value != "b"))
+    merged.map_values(str.upper).to("out", STRINGS)
+    topology = builder.build()
+    (code,) = fused_code(topology)
+    assert not code.unfused
+    assert sorted(name.split("-")[1] for name in code.functions) == ["MERGE", "SOURCE"]
+    with TopologyTestDriver(topology) as driver:
+        driver.input_topic("in", STRING, STRING).pipe_key_value_list([("a", "b"), ("c", "d")])
+        found = driver.output_topic("out", STRING, STRING).read_key_values_to_list()
+    assert found == [("a", "B"), ("c", "D"), ("c", "D")]
 
 
 class Anything:

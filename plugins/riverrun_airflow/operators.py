@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from riverrun.config import ProjectConfig
-    from riverrun.project.bounded import BoundedRun
+    from riverrun.project.runs import BoundedRun
     from riverrun.releases.verdicts import GateVerdict
     from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange

@@ -99,7 +99,7 @@ def overview(project: ProjectConfig, app: str) -> Overview:
 
     riverrun = front_door(project)
     release, application = release_of(riverrun.cluster.admin, project.app(app)), riverrun.app(app)
-    runs = application.runs(_RUNS)
+    runs = application.runs.history(_RUNS)
     ranges = [(run.state, RunRange.parse(run.range).ranges) for run in runs if run.version == release.live]
     judged = _judged(release)
     partitions = []
@@ -109,7 +109,7 @@ def overview(project: ProjectConfig, app: str) -> Overview:
             states = _of(each.tp, ranges)
             stretches = stretches_of(each.start, committed, each.end, states, judged.get(each.tp, 0))
             partitions.append(Partition(str(each.tp), each.start, each.end, each.lag, stretches))
-    checks = tuple(application.checks(_SHOWN))
+    checks = tuple(application.checks.history(_SHOWN))
     return Overview(release, tuple(partitions), tuple(runs[:_SHOWN]), checks, project.app(app).docs_directory)
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from riverrun.config import ProjectConfig
     from riverrun.hosting.application import Application
     from riverrun.hosting.control_topic import ControlTopic
-    from riverrun.project.bounded import BoundedRun
     from riverrun.project.riverrun import Riverrun
+    from riverrun.project.runs import BoundedRun
     from riverrun.quality.gate import Verdict
     from riverrun.records import OffsetVector
     from riverrun.releases.releaser import Releaser
@@ -111,7 +111,7 @@ def bounded(project: ProjectConfig, wish: RunWish) -> BoundedRun:
 
     app = front_door(project, wish.master, wish.by).app(wish.app, version=wish.version or None)
     start = RunRange.parse(wish.range) if wish.range else wish.start
-    return app.bounded(start, wish.end, advance_stream_time_to=wish.advance_to or None)
+    return app.runs.bounded(start, wish.end, advance_stream_time_to=wish.advance_to or None)
 
 
 def run(chosen: BoundedRun, report: Callable[[int, int], None]) -> RunSummary:
@@ -141,7 +141,7 @@ def judge_live(project: ProjectConfig, wish: CheckWish) -> Check:
     Raises:
         StreamsError: If they cannot be judged.
     """
-    found = front_door(project, wish.master, wish.by).app(wish.app).check(wish.since)
+    found = front_door(project, wish.master, wish.by).app(wish.app).checks.run(wish.since)
     return _check(found.id, found.at, found.verdict)
 
 
@@ -154,7 +154,7 @@ def judged(project: ProjectConfig, app: str, check: str) -> Check:
     from riverrun.quality.gate import Verdict
     from riverrun.records import OffsetVector
 
-    for each in front_door(project).app(app).checks():
+    for each in front_door(project).app(app).checks.history():
         if each.id == check:
             verdict = Verdict(each.outcomes, each.critical, each.warnings, each.pages)
             return _check(check, OffsetVector.parse(each.at), verdict)
@@ -375,7 +375,7 @@ def _idle(project: ProjectConfig, app: str) -> Look:
     """Look whether the application has no bounded run under way."""
     from riverrun.spark.runs import RUNNING
 
-    alive = [run for run in front_door(project).app(app).runs() if run.state == RUNNING]
+    alive = [run for run in front_door(project).app(app).runs.history() if run.state == RUNNING]
     return Look(f"{alive[0].by} runs {alive[0].range}" if alive else f"no run of {app} is under way", not alive)
 
 

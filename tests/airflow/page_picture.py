@@ -52,7 +52,7 @@ v2 = "{SHOP}:build_v2"
     pay(broker, 0, 300)
     broker.admin().delete_records({TopicPartition(f"{SHOP}.payments", n): 20 for n in range(2)})
     app.run()
-    app.check()
+    app.checks.run()
     app.release("v2").reprocess().gate()
     pay(broker, 300, 60)
     app.run()

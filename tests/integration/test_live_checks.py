@@ -66,18 +66,18 @@ def pay(broker: Broker, app: App, *payments: tuple[str, int, int]) -> None:
 def test_outputs_stores_and_runs_are_judged_and_what_was_found_is_kept(
     broker: Broker, app: App, tmp_path: Path
 ) -> None:
-    first = app.check().verdict
+    first = app.checks.run().verdict
     assert (first.critical, first.warnings) == ((), ())
     assert first.outcomes["store.sums: expect_table_row_count_to_equal(value=2)"] == "passed"
     assert first.outcomes["runs: it has rows"] == "noted: it is empty"
     pay(broker, app, ("ann", 200, 3_000))
-    both = app.check().verdict
+    both = app.checks.run().verdict
     assert [name.partition(":")[0] for name in both.warnings] == [f"{app.name}.log", f"{app.name}.sums"]
     pay(broker, app, ("cy", 1, 6_000))
-    third = app.check()
+    third = app.checks.run()
     assert third.verdict.critical == ("store.sums: expect_table_row_count_to_equal(value=2)",)
-    assert [each.result for each in app.checks()] == ["failed", "warnings", "passed"]
-    latest = app.checks(1)[0]
+    assert [each.result for each in app.checks.history()] == ["failed", "warnings", "passed"]
+    latest = app.checks.history(1)[0]
     assert (latest.id, latest.by, latest.at, latest.version) == (third.id, "ann@desk", str(third.at), "v1")
     assert latest.pages.keys() == {f"{app.name}.log", f"{app.name}.sums", "store.sums"}
     site = tmp_path / "docs" / app.name
@@ -88,15 +88,15 @@ def test_only_records_since_a_point_are_judged(broker: Broker, app: App) -> None
     pay(broker, app, ("ann", 200, 3_000))
     both = [f"{app.name}.log", f"{app.name}.sums"]
     points = "last", "last", f"{app.name}.sums-0@2", "1970-01-01T00:00:04", f"{app.name}.sums-0@4"
-    found = [[name.partition(":")[0] for name in app.check(since).verdict.warnings] for since in points]
+    found = [[name.partition(":")[0] for name in app.checks.run(since).verdict.warnings] for since in points]
     assert found == [both, [], both, both, both[:1]]
     pay(broker, app, ("bob", 1, 9_000))
-    assert app.check("last").verdict.warnings == ()
-    assert [each.since for each in app.checks()][-2:] == [app.checks()[-1].at, ""]
+    assert app.checks.run("last").verdict.warnings == ()
+    assert [each.since for each in app.checks.history()][-2:] == [app.checks.history()[-1].at, ""]
     with pytest.raises(RangeError, match=r"gone-0 is not a partition that .* publishes to"):
-        app.check("gone-0@1")
+        app.checks.run("gone-0@1")
     with pytest.raises(RangeError, match="'perhaps' is not a time"):
-        app.check("perhaps")
+        app.checks.run("perhaps")
 
 
 def test_drops_and_lateness_of_running_workers_are_judged_since_the_last_check(
@@ -108,7 +108,7 @@ def test_drops_and_lateness_of_running_workers_are_judged_since_the_last_check(
     project = Riverrun(kafka=broker.kafka, directory=tmp_path)
     asked, token = Checks(workers=[no_null, on_time]), {"server.token": "open-sesame-said-ali"}
     app = project.app(unique, spent(unique), quality=lambda: asked, config=token)
-    assert app.check().verdict.warnings == ("workers: instances answer",), "there are none"
+    assert app.checks.run().verdict.warnings == ("workers: instances answer",), "there are none"
 
     with app.worker(server="127.0.0.1:0") as worker:
 
@@ -120,7 +120,7 @@ def test_drops_and_lateness_of_running_workers_are_judged_since_the_last_check(
                 time.sleep(0.05)
 
         def failing(since: str) -> list[str]:
-            found = app.check(since).verdict
+            found = app.checks.run(since).verdict
             return [re.findall(r"column=(\w+)|$", name)[0] for name in found.critical + found.warnings]
 
         write((b"ann", 9_000))
@@ -131,4 +131,4 @@ def test_drops_and_lateness_of_running_workers_are_judged_since_the_last_check(
         assert failing("last") == [], "of the records since then"
         assert failing("") == ["null_key_or_value", "lateness_max_ms"], "since the worker has taken the task over"
     noted = "workers: counted since"
-    assert [noted in each.outcomes for each in app.checks()] == [False, False, False, True, False]
+    assert [noted in each.outcomes for each in app.checks.history()] == [False, False, False, True, False]

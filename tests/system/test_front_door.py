@@ -158,9 +158,9 @@ def test_a_worker_is_paused_scaled_and_cleaned_up_as_kafka_streams_is(broker: Br
         worker.resume()
         worker.scale(2)
         until(lambda: worker.status().threads == 2, "was scaled")
-    assert app.local_state()
+    assert app.state.directories()
     worker.clean_up()
-    assert app.local_state() == []
+    assert app.state.directories() == []
 
 
 def test_two_workers_of_a_program_share_the_tasks_and_know_of_each_other(
@@ -308,16 +308,16 @@ def test_a_bounded_run_a_release_and_the_way_back_are_steps_in_a_row(
     write(broker, app, "one two three four")
     assert {topic: frame.count() for topic, frame in app.dry_run().items()} == {f"{unique}.out": 4}
     seen: list[tuple[int, int]] = []
-    first = app.bounded("earliest", f"{unique}.in-0@1,{unique}.in-1@1")
+    first = app.runs.bounded("earliest", f"{unique}.in-0@1,{unique}.in-1@1")
     assert first.plan().range.size == 2
     assert first.run(on_progress=lambda done, everything: seen.append((done, everything)), every_s=0.01).processed == 2
     assert {everything for _, everything in seen} <= {2}
     assert app.run(progress=True).processed == 2
-    assert [record.by for record in app.runs()] == ["ann@desk", "ann@desk"]
-    assert {(row.key, row.value) for row in app.frame("counts").collect()} == {("a", 2), ("d", 2)}
-    assert app.export_store("counts", str(tmp_path / "counts")) == 2
+    assert [record.by for record in app.runs.history()] == ["ann@desk", "ann@desk"]
+    assert {(row.key, row.value) for row in app.state.frame("counts").collect()} == {("a", 2), ("d", 2)}
+    assert app.state.export("counts", str(tmp_path / "counts")) == 2
 
-    assert not app.check().verdict.critical
+    assert not app.checks.run().verdict.critical
     release = app.release("v2").reprocess().gate()
     assert release.status.step is Step.GATED
     release.cut()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from riverrun.cli.project import GATE_FAILED, App, Master, Version, settings_of
-from riverrun.project.description import described, generated_code
 
 if TYPE_CHECKING:
     from riverrun.releases.live_quality import CheckRecord
@@ -52,6 +51,8 @@ def describe(
     if code and form is not Format.TEXT:
         message = f"a picture shows no code: --format {form.value} goes without --code"
         raise typer.BadParameter(message, param_hint="--code")
+    from riverrun.project.app import described, generated_code
+
     application = settings_of(context).project().app(app, version=version).loaded()
     if form is not Format.TEXT:
         typer.echo(described(application, form.value), nl=False)
@@ -82,7 +83,7 @@ def check(
     from riverrun.project.progress_bar import progress_bar
 
     with progress_bar():
-        found = settings_of(context).project(master).app(app).check(since)
+        found = settings_of(context).project(master).app(app).checks.run(since)
     verdict = found.verdict
     if as_json:
         document = {"id": found.id, "app": app, "at": str(found.at), "outcomes": dict(verdict.outcomes)}
@@ -108,7 +109,7 @@ def checks(
     """List the checks of an application, with their time, user, range and findings."""
     import msgspec
 
-    for each in settings_of(context).project().app(app).checks(limit):
+    for each in settings_of(context).project().app(app).checks.history(limit):
         typer.echo(msgspec.json.encode(each) if as_json else _line(each))
 
 

@@ -67,7 +67,7 @@ def reset(
 ) -> None:
     """Let an application start over: delete its internal topics and local state, and set where it reads next."""
     chosen = settings_of(context).project().app(app, version=version)
-    plan = chosen.plan_reset(start)
+    plan = chosen.state.plan_reset(start)
     for topic in plan.topics:
         typer.echo(f"delete topic {topic}")
     for directory in plan.directories:
@@ -80,7 +80,7 @@ def reset(
         return
     if not plan.members:  # otherwise it is refused
         _confirm(f"Delete all that {plan.application_id} has computed?", yes=yes)
-    chosen.reset(plan)
+    chosen.state.reset(plan)
     typer.echo(f"{plan.application_id} starts over")
 
 
@@ -94,10 +94,10 @@ def clean_up(
 ) -> None:
     """Delete an application's local state on this machine; workers restore theirs. With --version it asks no broker."""
     chosen = settings_of(context).project().app(app, version=version)
-    found = chosen.local_state(state_dir)
+    found = chosen.state.directories(state_dir)
     if found:
         _confirm(f"Delete {', '.join(map(str, found))}?", yes=yes)
-    for directory in chosen.clean_up(state_dir):
+    for directory in chosen.state.clean_up(state_dir):
         typer.echo(f"Deleted local state {directory}")
     if not found:
         where = state_dir or chosen.project.state_directory(chosen.config)
@@ -217,7 +217,7 @@ def snapshot(
 
     chosen = settings_of(context).project().app(app, version=version)
     with progress_bar():
-        published = chosen.snapshot()
+        published = chosen.state.snapshot()
     for manifest in published:
         typer.echo(f"{manifest.task}: {manifest.name}, {len(manifest.files)} files, {manifest.size_bytes} bytes")
     typer.echo(f"{len(published)} snapshots are at {chosen.config.streams.snapshot_url}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from riverrun.project.bounded import BoundedRun
+    from riverrun.project.runs import BoundedRun
     from riverrun.spark.bounded_runs.job import RunPlan, RunSummary
     from riverrun.spark.ranges import RunRange
     from riverrun.spark.runs import RunRecord
@@ -188,7 +188,7 @@ def run(
         settings_of(context)
         .project(master)
         .app(app, version=version)
-        .bounded(
+        .runs.bounded(
             start,
             end,
             wall_clock_punctuation=wall_clock_punctuation,
@@ -272,7 +272,7 @@ def runs(
     import msgspec
     from rich.console import Console
 
-    found = settings_of(context).project().app(app).runs(limit)
+    found = settings_of(context).project().app(app).runs.history(limit)
     if as_json:
         for run in found:
             typer.echo(msgspec.json.encode(run))

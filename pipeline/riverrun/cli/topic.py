@@ -321,7 +321,7 @@ def export_topic(
     if store is not None:
         app = project.app(source, version=version)
         with progress_bar():
-            rows = app.export_store(store, target, kind, at=at, options=options, packages=packages)
+            rows = app.state.export(store, target, kind, at=at, options=options, packages=packages)
         typer.echo(f"{store} of {source}: {counted(rows, 'row')} written to {target}")
         return
     spec = ExportSpec(

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from riverrun.project.bounded import MAX_RECORDS_PER_SLICE, BoundedRun
+from riverrun.errors import ConfigError
+from riverrun.project.checks import AppChecks
 from riverrun.project.chosen_version import ChosenVersion
-from riverrun.project.description import described, generated_code
-from riverrun.project.live import LiveOptions, asked, new_deployment, new_sole_worker, new_worker
-from riverrun.project.operations import (
-    bounded_run,
-    check_published,
-    checks_of,
-    delete_local_state,
-    lag_of,
-    local_state,
-    planned_reset,
-    planned_skip,
-    publish_state,
-    runs_of,
-    skip_record,
-    start_over,
-    status_of,
-    store_frame,
-    write_store_to,
-)
+from riverrun.project.live import LiveOptions, asked, new_deployment, new_sole_worker, new_worker, status_of
+from riverrun.project.runs import AppRuns
+from riverrun.project.state import AppState
+from riverrun.records import TaskId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from riverrun.cluster.deployment import Deployment
@@ -37,19 +23,18 @@ if TYPE_CHECKING:
     from riverrun.hosting.inputs import InputLag
     from riverrun.hosting.skipping import Skip
     from riverrun.project.cluster import Cluster
-    from riverrun.project.operations import AppStatus
+    from riverrun.project.live import AppStatus
     from riverrun.project.release import AppRelease
     from riverrun.project.worker import AppWorker
     from riverrun.records import TopicPartition
-    from riverrun.releases.live_quality import CheckRecord, LiveVerdict
     from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange
-    from riverrun.spark.runs import RunRecord
-    from riverrun.state.snapshots import Manifest
     from riverrun.topology.topology import Topology
-    from riverrun.worker.reset import Reset
     from riverrun.worker.states import WorkerState, WorkerSummary
     from riverrun.worker.worker import Worker
+
+FORMATS = ("text", "mermaid", "svg", "html")
+"""Forms of a topology's description."""
 
 
 class App:
@@ -135,6 +120,23 @@ class App:
         """
         self._chosen.require_no_switch(application)
 
+    # Its facets
+
+    @property
+    def runs(self) -> AppRuns:
+        """Its bounded runs."""
+        return AppRuns(self._chosen)
+
+    @property
+    def state(self) -> AppState:
+        """Its state stores, snapshots and directories."""
+        return AppState(self._chosen)
+
+    @property
+    def checks(self) -> AppChecks:
+        """Checks of its published records, by its expectations."""
+        return AppChecks(self._chosen)
+
     # Live
 
     def worker(
@@ -214,37 +216,6 @@ class App:
 
     # Bounded
 
-    def bounded(
-        self,
-        start: str | RunRange = "committed",
-        to: str = "latest",
-        *,
-        advance_stream_time_to: str | None = None,
-        wall_clock_punctuation: str | None = None,
-        max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
-    ) -> BoundedRun:
-        """Return a bounded run. This determines its range, and does nothing else yet.
-
-        Args:
-            start: `committed`, `earliest`, a vector (`topic-0@12,topic-1@7`) or a time; or a whole range.
-            to: `latest`, a vector or a time; ignored if `start` is a whole range.
-            advance_stream_time_to: Time to which event time advances after the last record. Windows that end before it close.
-            wall_clock_punctuation: `refuse`, `once` or `never`. Default: the setting.
-            max_records_per_slice: Each slice is one transaction per task: larger slices are fewer, and need more memory.
-
-        Raises:
-            RangeError: If it is not a range of the application's inputs.
-            TopicError: If a topic is missing.
-        """
-        return bounded_run(
-            self._chosen,
-            start,
-            to,
-            advance_stream_time_to=advance_stream_time_to,
-            wall_clock_punctuation=wall_clock_punctuation,
-            max_records_per_slice=max_records_per_slice,
-        )
-
     def run(
         self,
         start: str | RunRange = "committed",
@@ -256,10 +227,10 @@ class App:
         """Process a bounded range of offsets on Spark, exactly once. Work that is done already is not repeated.
 
         Args:
-            start: As in `bounded`.
-            to: As in `bounded`.
+            start: As in `AppRuns.bounded`.
+            to: As in `AppRuns.bounded`.
             progress: Whether to show a bar, in a terminal or a notebook.
-            advance_stream_time_to: As in `bounded`.
+            advance_stream_time_to: As in `AppRuns.bounded`.
 
         Returns:
             The work done.
@@ -267,14 +238,14 @@ class App:
         Raises:
             StreamsError: As in `BoundedRun.run`.
         """
-        return self.bounded(start, to, advance_stream_time_to=advance_stream_time_to).run(progress=progress)
+        return self.runs.bounded(start, to, advance_stream_time_to=advance_stream_time_to).run(progress=progress)
 
     def dry_run(self, start: str | RunRange = "committed", to: str = "latest") -> dict[str, Any]:
         """Process a bounded range without committing anything.
 
         Args:
-            start: As in `bounded`.
-            to: As in `bounded`.
+            start: As in `AppRuns.bounded`.
+            to: As in `AppRuns.bounded`.
 
         Returns:
             By public topic, a DataFrame of the records it would get (`riverrun.spark.dry_run.dry_run`).
@@ -282,15 +253,7 @@ class App:
         Raises:
             StreamsError: As in `BoundedRun.dry_run`.
         """
-        return self.bounded(start, to).dry_run()
-
-    def runs(self, limit: int | None = None) -> list[RunRecord]:
-        """Return its bounded runs, of all versions, latest first.
-
-        Args:
-            limit: Maximum number; all by default.
-        """
-        return runs_of(self._chosen, limit)
+        return self.runs.bounded(start, to).dry_run()
 
     # What there is
 
@@ -309,49 +272,9 @@ class App:
         Raises:
             TopicError: If a source topic does not exist.
         """
-        return lag_of(self._chosen)
+        from riverrun.hosting.inputs import input_lags
 
-    def frame(self, store: str, at: str = "latest") -> Any:
-        """Return a state store as a DataFrame of Spark (`riverrun.spark.stores.read_store`).
-
-        Args:
-            store: Its name.
-            at: `latest`, an offset vector of the inputs, or the id of a run.
-
-        Raises:
-            InvalidStateStoreError: If there is no such store, or it has no changelog.
-            RangeError: If the state at that point cannot be had any more.
-        """
-        return store_frame(self._chosen, store, at)
-
-    def export_store(
-        self,
-        store: str,
-        target: str,
-        format: str = "parquet",  # noqa: A002 - Spark's word
-        *,
-        at: str = "latest",
-        options: Mapping[str, str] | None = None,
-        packages: Sequence[str] = (),
-    ) -> int:
-        """Write all rows of a state store to a target, and replace its content.
-
-        Args:
-            store: The store's name.
-            target: A directory, or the table of a `jdbc` target.
-            format: `parquet`, `csv`, `json`, `jdbc` or any other that Spark knows.
-            at: As in `frame`.
-            options: The format's options.
-            packages: Maven coordinates of libraries that the format needs.
-
-        Returns:
-            The number of rows.
-
-        Raises:
-            ConfigError: If the format does not exist.
-            StreamsError: As in `frame`.
-        """
-        return write_store_to(self._chosen, store, target, format, at=at, options=options, packages=packages)
+        return input_lags(self._chosen.connected())
 
     def ask(
         self, method: str, path: str, *, server: str | None = None, body: Mapping[str, Any] | None = None, **params: Any
@@ -385,55 +308,6 @@ class App:
 
     # What operators do to it
 
-    def snapshot(self) -> list[Manifest]:
-        """Publish the current state of all tasks to `snapshot.url`, without disturbing running workers.
-
-        Returns:
-            The manifest of each snapshot.
-        """
-        return publish_state(self._chosen)
-
-    def plan_reset(self, start: str = "earliest") -> Reset:
-        """Return the actions of a reset, without doing them.
-
-        Args:
-            start: New start of the inputs: `earliest`, `latest`, a vector or a time.
-
-        Raises:
-            RangeError: If it is not a point of the inputs.
-        """
-        return planned_reset(self._chosen, start)
-
-    def reset(self, plan: Reset) -> None:
-        """Start over: delete all results and state of the application.
-
-        Args:
-            plan: The actions, from `plan_reset`.
-
-        Raises:
-            StreamsError: If workers or a run are active.
-        """
-        start_over(self._chosen, plan)
-
-    def local_state(self, state_dir: Path | None = None) -> list[Path]:
-        """Return the directories of its state on this machine.
-
-        Args:
-            state_dir: Directory of all applications' state. Default: `state.dir`.
-        """
-        return local_state(self._chosen, state_dir)
-
-    def clean_up(self, state_dir: Path | None = None) -> list[Path]:
-        """Delete its state on this machine; workers restore theirs (`KafkaStreams.cleanUp`).
-
-        Args:
-            state_dir: As in `local_state`.
-
-        Returns:
-            The deleted directories.
-        """
-        return delete_local_state(self._chosen, state_dir)
-
     def plan_skip(self, tp: TopicPartition, offset: int) -> Skip:
         """Return how one input record would be skipped, without doing it.
 
@@ -445,7 +319,11 @@ class App:
             RangeError: If it is not the next record of its task.
             UnderWayError: If an instance or a run has the task.
         """
-        return planned_skip(self._chosen, tp, offset)
+        from riverrun.hosting.skipping import plan_skip
+
+        application = self.loaded()
+        self.require_no_switch(application)
+        return plan_skip(self._chosen.on_brokers(application), tp, offset)
 
     def skip(self, planned: Skip) -> Skip:
         """Skip a record; it goes to the dead letter topic, if the application has one.
@@ -459,29 +337,9 @@ class App:
         Raises:
             UnderWayError: If an instance or a run has taken the task.
         """
-        return skip_record(self._chosen, planned)
+        from riverrun.hosting.skipping import carry_out
 
-    def check(self, since: str = "") -> LiveVerdict:
-        """Judge what the live version has published, and the work of its instances, by its expectations, and note the findings.
-
-        Args:
-            since: `last`, for records that are new since the last check; a vector of the public topics, or a time. Empty for
-                everything there is: then tables are judged by their rows.
-
-        Raises:
-            ConfigError: If the expectations cannot be had, or are of an output or a store that there is not.
-            RangeError: If `since` is not a point of the public topics.
-            DeserializationError: If a record cannot be read.
-        """
-        return check_published(self._chosen, since)
-
-    def checks(self, limit: int | None = None) -> list[CheckRecord]:
-        """Return the history of checks, latest first.
-
-        Args:
-            limit: Maximum number; all by default.
-        """
-        return checks_of(self._chosen, limit)
+        return carry_out(self._chosen.connected(), planned)
 
     def release(self, to: str | None = None) -> AppRelease:
         """Return the release of a new version, or the current release.
@@ -508,3 +366,38 @@ class App:
         """
         found: Mapping[str, Any] = self.ask("POST", "/scale", server=server, threads=threads)
         return found
+
+
+def described(application: Application, form: str) -> str:
+    """Return the topology in a format.
+
+    Args:
+        application: The application with its topology.
+        form: One of `FORMATS`.
+
+    Raises:
+        ConfigError: If there is no such format.
+    """
+    topology = application.topology
+    match form:
+        case "text":
+            return topology.describe()
+        case "mermaid":
+            return topology.mermaid()
+        case "svg":
+            return topology.svg()
+        case "html":
+            return topology.html(f"{application.config.name} {application.version}")
+    message = f"a topology has no description as {form!r}"
+    raise ConfigError(message, hint=f"Formats are {', '.join(FORMATS)}.")
+
+
+def generated_code(application: Application) -> str:
+    """Return the code that tasks generate for each sub-topology, and the nodes that it calls, with reasons."""
+    from riverrun.runtime.compile import sub_topology_code
+
+    parts = []
+    for sub in application.topology.sub_topologies():
+        spec = application.task_spec(TaskId(sub.id, 0), ())
+        parts.append(str(sub_topology_code(spec.sub_topology, spec.handlers, spec.timestamp_extractor)))
+    return "\n".join(parts)

@@ -104,6 +104,38 @@ def asked(
         raise StreamsError(message, hint="Does another program answer there?") from error
 
 
+@dataclass(frozen=True, slots=True)
+class AppStatus:
+    """Instances and tasks of a running application.
+
+    Args:
+        application_id: Id of the application and version.
+        group: The state of its consumer group, by Kafka's names.
+        members: Its instances and runs, as `client-id@host`.
+        instance: The `/status` of one instance, which covers all tasks; None if none was asked.
+    """
+
+    application_id: str
+    group: str
+    members: tuple[str, ...]
+    instance: Mapping[str, Any] | None = None
+
+
+def status_of(chosen: ChosenVersion, server: str | None) -> AppStatus:
+    """Return the places where an application runs.
+
+    Args:
+        chosen: The application.
+        server: `host:port` of an instance with details; None for `application.server`, if an instance runs.
+    """
+    application_id = chosen.application_id
+    group = chosen.cluster.admin.group(application_id)
+    address = server or chosen.config.streams.application_server
+    is_asked = bool(group.members or server) and bool(address) and not address.endswith(":0")
+    instance = asked(chosen, "GET", "/status", server=address) if is_asked else None
+    return AppStatus(application_id, group.state, tuple(map(str, group.members)), instance)
+
+
 def work_of(chosen: ChosenVersion, application_id: str) -> Answers:
     """Ask all instances of a version for the work of their tasks.
 

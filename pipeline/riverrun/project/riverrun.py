@@ -12,8 +12,8 @@ from riverrun.config import ProjectConfig
 from riverrun.config.code import look_beside
 from riverrun.errors import ConfigError
 from riverrun.project.app import App
-from riverrun.project.bounded import followed
 from riverrun.project.cluster import Cluster, SparkSessions
+from riverrun.project.runs import followed
 from riverrun.topology.topology import Topology
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A bounded run: its plan, a dry run, and the run itself."""
+"""Bounded runs of an application: those that were, and one with its plan, a dry run, and the run itself."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
+    from riverrun.project.chosen_version import ChosenVersion
     from riverrun.project.cluster import Cluster
     from riverrun.spark.bounded_runs.job import RunPlan, RunSummary
     from riverrun.spark.ranges import RunRange
+    from riverrun.spark.runs import RunRecord
 
 MAX_RECORDS_PER_SLICE = 2_000_000
 """Default number of records per slice. Each slice is one transaction per task."""
@@ -134,6 +136,65 @@ class BoundedRun:
                 on_plan=on_plan,
                 check=self._check,
             )
+
+
+class AppRuns:
+    """Bounded runs of an application.
+
+    Args:
+        chosen: The application.
+    """
+
+    def __init__(self, chosen: ChosenVersion) -> None:
+        self._chosen = chosen
+
+    def bounded(
+        self,
+        start: str | RunRange = "committed",
+        to: str = "latest",
+        *,
+        advance_stream_time_to: str | None = None,
+        wall_clock_punctuation: str | None = None,
+        max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
+    ) -> BoundedRun:
+        """Return a bounded run. This determines its range, and does nothing else yet.
+
+        Args:
+            start: `committed`, `earliest`, a vector (`topic-0@12,topic-1@7`) or a time; or a whole range.
+            to: `latest`, a vector or a time; ignored if `start` is a whole range.
+            advance_stream_time_to: Time to which event time advances after the last record. Windows that end before it close.
+            wall_clock_punctuation: `refuse`, `once` or `never`. Default: the setting.
+            max_records_per_slice: Each slice is one transaction per task: larger slices are fewer, and need more memory.
+
+        Raises:
+            RangeError: If it is not a range of the application's inputs.
+            TopicError: If a topic is missing.
+        """
+        from riverrun.spark.ranges import resolve, time_ms
+
+        chosen = self._chosen
+        application = chosen.processing()
+        if wall_clock_punctuation is not None:
+            application = application.with_wall_clock_punctuation(wall_clock_punctuation)
+        connected = chosen.on_brokers(application)
+        return BoundedRun(
+            connected,
+            resolve(connected, start, to) if isinstance(start, str) else start,
+            chosen.cluster,
+            lambda: chosen.require_no_switch(application),
+            advance_to_ms=None if advance_stream_time_to is None else time_ms(advance_stream_time_to),
+            max_records_per_slice=max_records_per_slice,
+        )
+
+    def history(self, limit: int | None = None) -> list[RunRecord]:
+        """Return the runs of all versions, latest first.
+
+        Args:
+            limit: Maximum number; all by default.
+        """
+        from riverrun.spark.runs import RunLog
+
+        return RunLog(self._chosen.cluster.admin).runs(self._chosen.name)[:limit]
 
 
 def followed(

@@ -1,0 +1,157 @@
+"""The state of an application: its stores as tables, its snapshots, its directories, and a new start without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from riverrun.errors import ConfigError
+from riverrun.hosting.process import SystemClock
+from riverrun.releases.topology import build_topology
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from riverrun.project.chosen_version import ChosenVersion
+    from riverrun.state.snapshots import Manifest
+    from riverrun.worker.reset import Reset
+
+
+class AppState:
+    """The state of an application.
+
+    Args:
+        chosen: The application.
+    """
+
+    def __init__(self, chosen: ChosenVersion) -> None:
+        self._chosen = chosen
+
+    def frame(self, store: str, at: str = "latest") -> Any:
+        """Return a state store as a DataFrame of Spark (`riverrun.spark.stores.read_store`).
+
+        Args:
+            store: Its name.
+            at: `latest`, an offset vector of the inputs, or the id of a run.
+
+        Raises:
+            InvalidStateStoreError: If there is no such store, or it has no changelog.
+            RangeError: If the state at that point is no longer available.
+        """
+        from riverrun.spark.stores import read_store
+
+        session = self._chosen.cluster.sessions.session()
+        return read_store(self._chosen.connected(), store, session, build_topology, at=at)
+
+    def export(
+        self,
+        store: str,
+        target: str,
+        format: str = "parquet",  # noqa: A002 - Spark's word
+        *,
+        at: str = "latest",
+        options: Mapping[str, str] | None = None,
+        packages: Sequence[str] = (),
+    ) -> int:
+        """Write all rows of a state store to a target, and replace its content.
+
+        Args:
+            store: The store's name.
+            target: A directory, or the table of a `jdbc` target.
+            format: `parquet`, `csv`, `json`, `jdbc` or any other that Spark knows.
+            at: As in `frame`.
+            options: The format's options.
+            packages: Maven coordinates of libraries that the format needs.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            ConfigError: If the format does not exist.
+            StreamsError: As in `frame`.
+        """
+        from riverrun.spark.stores import export_store, write_store
+        from riverrun.transfers.specs import check_format, writer_options
+
+        sessions = self._chosen.cluster.sessions
+        check_format(format, sessions.settings, packages)
+        spark = sessions.session(packages)
+
+        def write(frame: Any) -> int:
+            return write_store(frame, target, format, writer_options(format, options or {}))
+
+        return export_store(self._chosen.connected(), store, spark, build_topology, write, at=at)
+
+    def snapshot(self) -> list[Manifest]:
+        """Publish the current state of all tasks to `snapshot.url`, without disturbing running workers.
+
+        Returns:
+            The manifest of each snapshot.
+
+        Raises:
+            ConfigError: If there is no `snapshot.url`.
+        """
+        from riverrun.hosting.standby_tasks import publish_snapshots
+
+        chosen = self._chosen
+        if not chosen.config.streams.snapshot_url:
+            message = f"No place for snapshots of {chosen.name} is set"
+            raise ConfigError(message, hint=f'Set "snapshot.url" in [apps.{chosen.name}.config].')
+        connected = chosen.connected().resolved()
+        connected.prepare()
+        return publish_snapshots(connected, SystemClock())
+
+    def directories(self, state_dir: Path | None = None) -> list[Path]:
+        """Return the directories of its state on this machine.
+
+        Args:
+            state_dir: Directory of all applications' state. Default: `state.dir`.
+        """
+        from riverrun.hosting.local_state import directories_of
+
+        chosen = self._chosen
+        return list(directories_of(chosen.application_id, state_dir or chosen.project.state_directory(chosen.config)))
+
+    def clean_up(self, state_dir: Path | None = None) -> list[Path]:
+        """Delete its state on this machine; workers restore theirs (`KafkaStreams.cleanUp`).
+
+        Args:
+            state_dir: As in `directories`.
+
+        Returns:
+            The deleted directories.
+        """
+        from riverrun.worker.reset import clean_up
+
+        found = self.directories(state_dir)
+        clean_up(found)
+        return found
+
+    def plan_reset(self, start: str = "earliest") -> Reset:
+        """Return the actions of a reset, without doing them.
+
+        Args:
+            start: New start of the inputs: `earliest`, `latest`, a vector or a time.
+
+        Raises:
+            RangeError: If it is not a point of the inputs.
+        """
+        from riverrun.spark.ranges import resolve
+        from riverrun.worker.reset import plan_reset
+
+        connected = self._chosen.connected()
+        offsets = resolve(connected, start, "latest").start
+        return plan_reset(connected, offsets, self._chosen.project.application_ids)
+
+    def reset(self, plan: Reset) -> None:
+        """Start over: delete all results and state of the application.
+
+        Args:
+            plan: The actions, from `plan_reset`.
+
+        Raises:
+            StreamsError: If workers or a run are active.
+        """
+        from riverrun.worker.reset import reset
+
+        reset(plan, self._chosen.cluster.admin)

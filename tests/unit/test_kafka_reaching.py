@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun.errors import BrokerError, ConfigError
-from riverrun.kafka.requests import Requests, obstacle_to, require_answer
+from riverrun.kafka.admin import Admin
+from riverrun.kafka.requests import Requests, obstacle_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,7 +91,7 @@ def test_a_name_that_cannot_be_resolved_and_a_port_without_listener_are_told_apa
 def test_who_waits_for_brokers_hears_of_it_and_then_why_they_do_not_answer(serve: Callable[[bytes], str]) -> None:
     server, waited = serve(_HTTP), list[str]()
     with pytest.raises(BrokerError, match=f"No broker can be reached: {server} is an HTTP server") as refused:
-        require_answer({"bootstrap.servers": server}, waited.append)
+        Admin({"bootstrap.servers": server}).require_answer(waited.append)
     assert waited == [server]
     assert not refused.value.retriable
     assert "bootstrap.servers" in (refused.value.hint or "")

@@ -25,7 +25,6 @@ from riverrun.hosting.control_topic import ControlTopic
 from riverrun.hosting.inputs import input_lags
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.publication import CONTROL_TOPIC
-from riverrun.kafka.requests import require_answer
 from riverrun.releases.registry import Registry, Step, known_release
 from riverrun.releases.topology import load_application
 from riverrun.service.peers import Members, NoAnswerError
@@ -146,7 +145,7 @@ class Looking:
         try:
             admin = self._cluster.admin
             if not admin.is_answered(_BROKER_SECONDS):
-                require_answer(self._cluster.kafka)
+                admin.require_answer()
             notes, runs = ControlTopic(admin, CONTROL_TOPIC).read(), RunLog(admin).runs()[:_MOST_RUNS]
         except StreamsError as error:  # the last state stays visible, with its time
             return self._seen | {"at": now_ms, "error": _told(error)}

@@ -19,13 +19,13 @@ from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 from riverrun.errors import OpenTransactionError, TopicError
 from riverrun.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
 from riverrun.kafka.groups import GroupProgress, Groups, GroupState
-from riverrun.kafka.leaders import Leaders
+from riverrun.kafka.leaders import Leaders, log_sizes
 from riverrun.kafka.librdkafka import end_in_background, kept
-from riverrun.kafka.requests import REQUEST_SECONDS, Requests
+from riverrun.kafka.requests import REQUEST_SECONDS, Requests, require_answer
 from riverrun.records import TopicPartition, counted, is_legal_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 _STABLE_SECONDS = 90.0
 """Longest wait for an open transaction to end; longer than `transaction.timeout.ms`."""
@@ -150,6 +150,17 @@ class Admin:
             return False
         return True
 
+    def require_answer(self, on_wait: Callable[[str], None] = lambda _servers: None) -> None:
+        """Check that brokers answer, and diagnose within seconds if they do not.
+
+        Args:
+            on_wait: Called once with the servers, if the answer takes longer than a moment.
+
+        Raises:
+            BrokerError: If they do not answer, with the cause.
+        """
+        require_answer(self._requests, on_wait)
+
     def list_topics(self, prefix: str = "") -> list[str]:
         """Return the sorted names of all topics that begin with `prefix`."""
         with self._requests.asking("list topics"):
@@ -245,6 +256,14 @@ class Admin:
             have_ended, "see the end of open transactions", _STABLE_SECONDS, OpenTransactionError, _HANGING
         )
         return found
+
+    def log_sizes(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
+        """Return the size of partitions on brokers' disks in bytes: compressed, without indexes.
+
+        With several replicas, the largest counts. Partitions whose size brokers do not report are left out. The request
+        needs the right to describe the cluster, which a user of topics may lack.
+        """
+        return log_sizes(self.kafka, topics)
 
     def beginning_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offsets that still exist."""

@@ -138,15 +138,7 @@ def _end_all(askers: dict[str, Consumer]) -> None:
 
 
 def log_sizes(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[TopicPartition, int]:
-    """Return the size of partitions on brokers' disks in bytes: compressed, without indexes.
-
-    With several replicas, the largest counts. Partitions whose size brokers do not report are left out. The request
-    needs the right to describe the cluster, which a user of topics may lack.
-
-    Args:
-        kafka: Client properties.
-        topics: The topics.
-    """
+    """Return the size of partitions on brokers' disks in bytes; see `Admin.log_sizes`."""
     names = sorted(set(topics))
     if not names:
         return {}

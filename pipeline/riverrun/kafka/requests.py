@@ -181,18 +181,18 @@ class Obstacle:
     is_final: bool
 
 
-def require_answer(kafka: Mapping[str, str], on_wait: Callable[[str], None] = lambda _servers: None) -> None:
+def require_answer(requests: Requests, on_wait: Callable[[str], None]) -> None:
     """Check that brokers answer, and diagnose within seconds if they do not.
 
     Args:
-        kafka: Client properties.
+        requests: The client.
         on_wait: Called once with the servers, if the answer takes longer than a moment.
 
     Raises:
         BrokerError: If they do not answer, with the cause.
-        ConfigError: If the library refuses the properties.
     """
-    requests, begun, servers = Requests(kafka), time.monotonic(), kafka.get("bootstrap.servers", "")
+    kafka = requests.kafka
+    begun, servers = time.monotonic(), kafka.get("bootstrap.servers", "")
     is_told, waited = False, 0.0
     while (failure := _failure(requests, max(_SLICE_SECONDS, waited / 2))) is not None:
         if failure.code() in REFUSED_LOGIN and not _is_tls_on_one_side(kafka):

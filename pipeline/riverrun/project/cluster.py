@@ -49,10 +49,9 @@ class Cluster:
         Raises:
             BrokerError: If they do not answer, with the cause.
         """
-        from riverrun.kafka.requests import require_answer
-
-        require_answer(self.kafka, self._on_wait)
-        return Admin(self.kafka)
+        admin = Admin(self.kafka)
+        admin.require_answer(self._on_wait)
+        return admin
 
     def is_answered(self, within_s: float) -> bool:
         """Return whether any broker answers within this number of seconds."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from riverrun.config.checks import read_text
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.publication import staging_name
-from riverrun.kafka.leaders import log_sizes
 from riverrun.records import OffsetRange, TopicPartition, counted
 from riverrun.releases.topology import outputs
 from riverrun.spark.ranges import RunRange
@@ -170,7 +169,7 @@ def _records(run: RunRecord) -> int:
 
 def _bytes(wanted: RunRange, admin: Admin) -> int | None:
     """Estimate the bytes to read. A range's share of its partition's bytes is its share of the offsets."""
-    sizes = log_sizes(admin.kafka, {tp.topic for tp in wanted.ranges})
+    sizes = admin.log_sizes({tp.topic for tp in wanted.ranges})
     if wanted.ranges.keys() - sizes.keys():
         return None
     first, last = admin.beginning_offsets(wanted.ranges), admin.end_offsets(wanted.ranges)

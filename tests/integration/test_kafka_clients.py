@@ -15,7 +15,6 @@ from confluent_kafka.admin import AdminClient
 from riverrun.errors import BrokerError, ConfigError, MissingOffsetError, RangeError, TaskMigratedError, TopicError
 from riverrun.kafka import admin as admin_module
 from riverrun.kafka import groups as groups_module
-from riverrun.kafka import leaders as leaders_module
 from riverrun.kafka import requests as requests_module
 from riverrun.kafka.admin import Admin, CommittedOffset, TopicSpec
 from riverrun.kafka.consumer import RecordConsumer
@@ -549,7 +548,7 @@ def unreachable_calls() -> Iterable[Any]:
 
 
 def test_brokers_that_cannot_be_reached_are_named_by_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (admin_module, groups_module, leaders_module, requests_module):
+    for module in (admin_module, groups_module, requests_module):
         monkeypatch.setattr(module, "REQUEST_SECONDS", 2.0)
     calls = list(unreachable_calls())
     with ThreadPoolExecutor(len(calls)) as threads:

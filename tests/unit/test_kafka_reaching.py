@@ -10,7 +10,8 @@ import pytest
 
 from riverrun.errors import BrokerError, ConfigError
 from riverrun.kafka.admin import Admin
-from riverrun.kafka.requests import Requests, obstacle_to
+from riverrun.kafka.reaching import obstacle_to
+from riverrun.kafka.requests import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

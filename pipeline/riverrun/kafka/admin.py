@@ -19,9 +19,9 @@ from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 from riverrun.errors import OpenTransactionError, TopicError
 from riverrun.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
 from riverrun.kafka.groups import GroupProgress, Groups, GroupState
-from riverrun.kafka.leaders import Leaders, log_sizes
 from riverrun.kafka.librdkafka import end_in_background, kept
-from riverrun.kafka.requests import REQUEST_SECONDS, Requests, require_answer
+from riverrun.kafka.reaching import require_answer
+from riverrun.kafka.requests import REQUEST_SECONDS, Leaders, Requests, log_sizes
 from riverrun.records import TopicPartition, counted, is_legal_topic
 
 if TYPE_CHECKING:

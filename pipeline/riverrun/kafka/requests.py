@@ -1,34 +1,37 @@
-"""Requests to brokers: each has a deadline, and errors name the brokers.
+"""Requests to brokers, each with a deadline, and requests to the leaders of partitions.
 
-Checks whether brokers answer at all, and diagnoses the connection if not.
-
-The library reports "Broker transport failure" for all causes. A plain socket finds out which one it is: the name, the
-port, TLS on one side only, or a server that is not a broker.
+Leaders are asked for offsets: the beginning, the end, and the offset of a time. kafka-python asks for the size of partitions
+on brokers' disks, since librdkafka cannot.
 """
 
 from __future__ import annotations
 
-import socket
+import logging
+import threading
 import time
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+import weakref
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
-from riverrun.errors import BrokerError, ConfigError
+from riverrun.errors import BrokerError, ConfigError, TopicError
 from riverrun.kafka import librdkafka
-from riverrun.kafka.errors import REFUSED_LOGIN, UNREACHABLE, mapped_errors, streams_error
-from riverrun.kafka.librdkafka import CLIENT, quiet
+from riverrun.kafka.errors import MISSING_HINT, MISSING_TOPIC, REFUSED_LOGIN, UNREACHABLE, mapped_errors, streams_error
+from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
+from riverrun.records import TopicPartition, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from concurrent.futures import Future
 
     from riverrun.errors import StreamsError
+
+log = logging.getLogger(__name__)
 
 CLIENT_ID = "riverrun-admin"
 """Client id of these requests."""
@@ -36,6 +39,20 @@ REQUEST_SECONDS = 15.0
 """Time limit of a request, after which the brokers count as unreachable."""
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.002, 0.05
 """The pause between two attempts doubles, as most conditions hold within milliseconds."""
+
+_ANSWER_SECONDS = 3.0
+"""Longest wait for a partition's leader before the leader is looked up again: the client itself would ask a dead broker for
+minutes."""
+_MISSING_SECONDS = 5.0
+"""How long brokers may deny that a topic exists before it counts as missing: they learn of new topics at different times."""
+_NO_LEADER = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        librdkafka.NOENT,
+    }
+)
+"""The topic was just created, or its broker just started or died."""
 
 
 class Requests:
@@ -156,151 +173,131 @@ def _is_missing_file(name: str, path: str) -> bool:
     return name.startswith("ssl.") and name.endswith(".location") and path != "probe" and not Path(path).exists()
 
 
-_SLICE_SECONDS = 1.0
-"""Duration of the first attempt; later ones take longer, in case brokers are busy."""
-_STARTING_SECONDS = 5.0
-"""How long the port may be closed before that counts as final: a starting broker needs a moment."""
-_PROBE_SECONDS = 2.0
-_TOPIC = "riverrun-releases"
-"""Topic of the request, as an answer for all topics may be long. It need not exist."""
-_RUNS = "Check that the brokers run and that bootstrap.servers in [kafka] names them."
+class Leaders:
+    """Asks leaders through consumers, whose requests end on time even if a leader has died.
 
-
-@dataclass(frozen=True, slots=True)
-class Obstacle:
-    """An obstacle between this machine and a broker.
-
-    Args:
-        what: The problem, as a sentence without a full stop.
-        hint: What to do about it.
-        is_final: Whether waiting cannot help.
+    It keeps one consumer per isolation level, and closes them at its end.
     """
 
-    what: str
-    hint: str
-    is_final: bool
+    def __init__(self, requests: Requests) -> None:
+        """Start without consumers; they are created on demand."""
+        self._requests = requests
+        self._askers: dict[str, Consumer] = {}
+        self._making_asker = threading.Lock()
+        weakref.finalize(self, _end_all, self._askers).atexit = False
 
+    def offsets(
+        self, tps: Iterable[TopicPartition], time_ms: int, isolation: str = "read_committed"
+    ) -> dict[TopicPartition, int]:
+        """Look up offsets with `ListOffsets`.
 
-def require_answer(requests: Requests, on_wait: Callable[[str], None]) -> None:
-    """Check that brokers answer, and diagnose within seconds if they do not.
+        Args:
+            tps: The partitions.
+            time_ms: The time whose first offset to find, or `OFFSET_BEGINNING` or `OFFSET_END`.
+            isolation: `read_committed` for the last stable offset as end, `read_uncommitted` for the high watermark.
 
-    Args:
-        requests: The client.
-        on_wait: Called once with the servers, if the answer takes longer than a moment.
+        Raises:
+            TopicError: If there is no such partition.
+            BrokerError: If no broker answers, or a partition stays without a leader.
+        """
+        request = [ClientTopicPartition(*tp, time_ms) for tp in tps]
+        if not request:
+            return {}
+        found: dict[TopicPartition, int] = {}
+        missing_at = time.monotonic() + _MISSING_SECONDS
 
-    Raises:
-        BrokerError: If they do not answer, with the cause.
-    """
-    kafka = requests.kafka
-    begun, servers = time.monotonic(), kafka.get("bootstrap.servers", "")
-    is_told, waited = False, 0.0
-    while (failure := _failure(requests, max(_SLICE_SECONDS, waited / 2))) is not None:
-        if failure.code() in REFUSED_LOGIN and not _is_tls_on_one_side(kafka):
-            raise requests.error(failure, "connect to brokers")
-        if not is_told:
-            on_wait(servers)
-            is_told = True
-        waited = time.monotonic() - begun
-        found = [obstacle_to(server, tls=_wants_tls(kafka)) for server in _listed(servers)]
-        obstacles = [obstacle for obstacle in found if obstacle is not None]
-        is_final = all(obstacle.is_final for obstacle in obstacles) or waited > _STARTING_SECONDS
-        if obstacles and len(obstacles) == len(found) and is_final:
-            what = "; ".join(dict.fromkeys(obstacle.what for obstacle in obstacles))
-            message = f"No broker can be reached: {what}"
-            raise BrokerError(message, retriable=not obstacles[0].is_final, hint=obstacles[0].hint)
-        if failure.code() == librdkafka.UNSUPPORTED_FEATURE and waited > _STARTING_SECONDS:
-            message = f"The server at {servers} answers, but not as a Kafka broker"
-            raise BrokerError(
-                message, hint="Is that the port of a controller? Name the brokers' own in bootstrap.servers."
-            )
-        if waited > REQUEST_SECONDS:
-            raise requests.error(failure, "connect to brokers")
-
-
-def _failure(requests: Requests, within_s: float) -> KafkaError | None:
-    """Attempt a request and return its error, preferring a refused login; None if brokers answer."""
-    try:
-        requests.client.list_topics(_TOPIC, timeout=within_s)
-    except KafkaException as error:
-        return requests.refusal() or error.args[0]
-    return None
-
-
-def obstacle_to(server: str, *, tls: bool) -> Obstacle | None:
-    """Return the obstacle between this machine and a server; None if it may be a broker.
-
-    Args:
-        server: `host:port`, with an optional protocol.
-        tls: Whether the client would use TLS.
-    """
-    host, _, port = server.rpartition("://")[2].rpartition(":")
-    address = host.strip("[]"), int(port)
-    try:
-        socket.create_connection(address, _PROBE_SECONDS).close()
-    except socket.gaierror as error:
-        is_final = error.errno != socket.EAI_AGAIN
-        return Obstacle(f"the name {host} cannot be resolved ({error.strerror})", _RUNS, is_final)
-    except ConnectionRefusedError:
-        return Obstacle(f"nothing listens at {server}", _RUNS, is_final=False)
-    except TimeoutError:
-        hint = f"{_RUNS} A firewall may keep connections away."
-        return Obstacle(f"{server} refuses connections", hint, is_final=False)
-    except OSError as error:
-        return Obstacle(f"{server} cannot be reached ({error.strerror or error})", _RUNS, is_final=False)
-    return _of_another_kind(server, address, tls=tls)
-
-
-def _of_another_kind(server: str, address: tuple[str, int], *, tls: bool) -> Obstacle | None:
-    """Return an obstacle if a listening server speaks another protocol than the client."""
-    speaks_tls = _speaks_tls(address)
-    if tls and not speaks_tls and _speaks_http(address):
-        return _no_broker(server)
-    if tls and not speaks_tls:
-        hint = 'Set "security.protocol" in [kafka] to "PLAINTEXT" or "SASL_PLAINTEXT", or use the port that speaks TLS.'
-        return Obstacle(f"{server} does not speak TLS, which security.protocol asks for", hint, is_final=True)
-    if speaks_tls and not tls:
-        hint = 'Set "security.protocol" in [kafka] to "SSL" or "SASL_SSL".'
-        return Obstacle(f"{server} speaks TLS, and security.protocol does not", hint, is_final=True)
-    return _no_broker(server) if not tls and _speaks_http(address) else None
-
-
-def _no_broker(server: str) -> Obstacle:
-    return Obstacle(f"{server} is an HTTP server, not a Kafka broker", _RUNS, is_final=True)
-
-
-def _speaks_tls(address: tuple[str, int]) -> bool:
-    """Return whether a server answers a TLS handshake, without checking its certificate or sending data."""
-    import ssl  # noqa: PLC0415 - only a broker that does not answer is probed
-
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    try:
-        with socket.create_connection(address, _PROBE_SECONDS) as plain, context.wrap_socket(plain):
+        def has_leaders() -> bool:
+            asker = self._asker(isolation)
+            try:
+                answers = asker.offsets_for_times(request, _ANSWER_SECONDS)
+            except KafkaException as error:
+                return self._leader_comes(asker, error.args[0], request[0], missing_at)
+            for tp in answers:
+                if tp.error is not None:
+                    return self._leader_comes(asker, tp.error, tp, missing_at)
+                found[TopicPartition(tp.topic, tp.partition)] = tp.offset
             return True
-    except ssl.SSLError as error:  # it answered in TLS: it requires a client certificate, or another version
-        return "ALERT" in str(error).upper()
-    except OSError:
+
+        self._requests.until(has_leaders, "find the leaders of partitions")
+        return found
+
+    def _leader_comes(self, asker: Consumer, error: KafkaError, tp: ClientTopicPartition, missing_at: float) -> bool:
+        """Return False for an error that will pass: a partition without a leader, or with one that does not answer.
+
+        Until `missing_at`, a topic that a broker does not know is such an error, too.
+
+        Raises:
+            TopicError: If there is no such partition.
+            BrokerError: If it is another error, or no broker answers.
+        """
+        if error.code() not in _NO_LEADER | UNREACHABLE | MISSING_TOPIC:
+            raise self._requests.error(error, f"look up offsets of {tp.topic}-{tp.partition}")
+        try:
+            self._check_exists(asker, TopicPartition(tp.topic, tp.partition))
+        except TopicError:
+            if time.monotonic() > missing_at:
+                raise
         return False
 
+    def _check_exists(self, asker: Consumer, tp: TopicPartition) -> None:
+        """Distinguish a missing partition from one without a leader at present. Afterwards the client knows the leader.
 
-def _speaks_http(address: tuple[str, int]) -> bool:
-    with suppress(OSError), socket.create_connection(address, _PROBE_SECONDS) as connection:
-        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
-        return connection.recv(5) == b"HTTP/"
-    return False
+        Raises:
+            TopicError: If the partition does not exist.
+            BrokerError: If no broker answers.
+        """
+        with self._requests.asking(f"find the leader of {tp}"):
+            known = asker.list_topics(timeout=REQUEST_SECONDS).topics
+        count = len(known[tp.topic].partitions) if tp.topic in known else 0
+        if tp.partition >= count:
+            has = f"has {counted(count, 'partition')}, but no partition {tp.partition}" if count else "does not exist"
+            message = f"Topic {tp.topic} {has}"
+            raise TopicError(message, hint=MISSING_HINT)
+
+    def _asker(self, isolation: str) -> Consumer:
+        with self._making_asker:  # tasks ask concurrently
+            if isolation not in self._askers:
+                self._askers[isolation] = self._requests.consumer("riverrun-unjoined", isolation)
+            return self._askers[isolation]
 
 
-def _listed(servers: str) -> list[str]:
-    return [server.strip() for server in servers.split(",") if server.strip()]
+def _end_all(askers: dict[str, Consumer]) -> None:
+    """Close the consumers of a `Leaders` that no longer exists."""
+    for consumer in askers.values():
+        end_in_background(consumer.close, "asker")
 
 
-def _wants_tls(kafka: Mapping[str, str]) -> bool:
-    return kafka.get("security.protocol", "plaintext").lower().endswith("ssl")
+def log_sizes(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[TopicPartition, int]:
+    """Return the size of partitions on brokers' disks in bytes; see `Admin.log_sizes`."""
+    names = sorted(set(topics))
+    if not names:
+        return {}
+    from kafka import KafkaAdminClient, errors  # noqa: PLC0415 - loads for long, and only forecasts ask
+
+    from riverrun.kafka.kafka_python import connection  # noqa: PLC0415 - as above
+
+    try:
+        client = KafkaAdminClient(
+            **connection(kafka), client_id=CLIENT_ID, request_timeout_ms=int(REQUEST_SECONDS * 1_000)
+        )
+    except errors.KafkaError as error:
+        log.info("brokers do not report the size of topics: %s", error)
+        return {}
+    try:
+        return _largest(client.describe_log_dirs(names))
+    except errors.KafkaError as error:
+        log.info("brokers do not report the size of topics: %s", error)
+        return {}
+    finally:
+        client.close()
 
 
-def _is_tls_on_one_side(kafka: Mapping[str, str]) -> bool:
-    """Return whether a refused login only means that the server does not speak TLS, which has a plainer message."""
-    if not _wants_tls(kafka):
-        return False
-    found = [obstacle_to(server, tls=True) for server in _listed(kafka.get("bootstrap.servers", ""))]
-    return bool(found) and all(obstacle is not None and obstacle.is_final for obstacle in found)
+def _largest(answers: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    directories = (directory for answer in answers for directory in answer["log_dirs"])
+    for directory in directories:
+        for topic in directory["topics"]:
+            for each in topic["partitions"]:
+                tp = TopicPartition(topic["name"], each["partition_index"])
+                found[tp] = max(found.get(tp, 0), each["partition_size"])
+    return found

@@ -20,9 +20,10 @@ from riverrun import (
     windowed,
 )
 from riverrun.errors import TopicError
+from riverrun.hosting.active_task import ActiveTask, TaskState, start_task
+from riverrun.hosting.claim import Claim
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.local_state import left_positions
-from riverrun.hosting.owned_task import OwnedTask
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.restoring import silently
 from riverrun.hosting.standby_tasks import StandbyTasks
@@ -31,7 +32,6 @@ from riverrun.records import OffsetVector, TaskId, TopicPartition
 from riverrun.state.rocksdb import RocksDbBackend
 from riverrun.worker.reset import plan_reset, reset
 from riverrun.worker.tasks.state_updater import StateUpdater
-from riverrun.worker.tasks.task_states import StreamTask, StreamTaskState
 from riverrun.worker.worker import Worker
 from tests.presence import present
 
@@ -198,10 +198,9 @@ def test_a_changelog_cut_off_just_before_its_restore_is_restored_from_there(case
     case.work()
     shutil.rmtree(case.state)
     admin = Cutting(case, end)
-    owned = OwnedTask(ConnectedApplication(case.app, admin), TASK, SystemClock(), {})
-    owned.open()
-    owned.close()
-    assert owned.restored_records == len(KEYS)
+    active = start_task(Claim(ConnectedApplication(case.app, admin), TASK, SystemClock()), {})
+    active.close()
+    assert active.restored_records == len(KEYS)
     case.work()
     case.check()
 
@@ -212,15 +211,15 @@ def test_a_changelog_cut_off_during_a_take_over_is_restored_from_there(case: Cas
     case.work()
     shutil.rmtree(case.state)
     admin = Cutting(case, end)
-    owned = OwnedTask(ConnectedApplication(case.app, admin), TASK, SystemClock(), {})
-    task, updater = StreamTask(owned), StateUpdater(admin, case.app.kafka, 60_000, silently)
-    updater.add(task)
-    while not (updated := updater.run_once(10_000, 0.1)):
-        pass
-    assert updated == [(task, None)]
-    assert (task.state, owned.restored_records) == (StreamTaskState.RUNNING, len(KEYS))
+    updater = StateUpdater(admin, case.app.kafka, 60_000, silently, lambda claimed: ActiveTask(claimed, {}))
+    updater.add(Claim(ConnectedApplication(case.app, admin), TASK, SystemClock()))
+    while not (updated := updater.run_once(10_000, 0.1)).complete:
+        assert not updated.refused
+    (active,) = updated.complete
+    assert (active.state, active.restored_records) == (TaskState.RUNNING, len(KEYS))
+    updater.take(active.id)
     updater.close()
-    owned.close()
+    active.close()
 
 
 def test_a_standby_whose_changelog_is_cut_off_under_it_goes_on_with_what_is_left(case: Case) -> None:

@@ -16,7 +16,7 @@ from riverrun.errors import (
     TopicError,
     UnknownOutcomeError,
 )
-from riverrun.hosting.owned_task import OwnedTask
+from riverrun.hosting.active_task import ActiveTask
 from riverrun.hosting.process import SystemClock
 from riverrun.worker.worker import Worker
 from tests import handlers
@@ -166,11 +166,11 @@ def test_a_record_that_the_brokers_refuse_stops_the_worker_whatever_the_handler(
 def test_a_task_whose_commits_stay_in_doubt_stops_after_its_timeout(
     broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gets_on: bool
 ) -> None:
-    in_doubt, send = list[Any](), OwnedTask.send_commit
+    in_doubt, send = list[Any](), ActiveTask.send_commit
 
-    def leave_in_doubt(owned: OwnedTask) -> None:
+    def leave_in_doubt(active: ActiveTask) -> None:
         if gets_on:
-            send(owned)
+            send(active)
             if len(in_doubt) == 4:
                 return
             broker.write(f"{unique}.in", [(b"a", b"again", 1)])
@@ -181,7 +181,7 @@ def test_a_task_whose_commits_stay_in_doubt_stops_after_its_timeout(
     broker.create(1, f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.in", [(b"a", b"first", 1)])
     chosen = application(broker, unique, tmp_path, str, task_timeout_ms=1)
-    monkeypatch.setattr(OwnedTask, "send_commit", leave_in_doubt)
+    monkeypatch.setattr(ActiveTask, "send_commit", leave_in_doubt)
     if gets_on:
         assert Worker(chosen).run(until_caught_up=True).processed == 5
     else:

@@ -8,8 +8,9 @@ import pytest
 
 from riverrun import STRING, Consumed, Produced, Repartitioned, StreamsBuilder
 from riverrun.errors import TaskMigratedError
+from riverrun.hosting.active_task import ActiveTask, start_task
+from riverrun.hosting.claim import Claim
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.owned_task import OwnedTask
 from riverrun.hosting.process import SystemClock
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.records import RawRecord, TaskId, TopicPartition
@@ -40,18 +41,18 @@ def application(broker: Broker, unique: str, tmp_path: Path) -> Application:
 
 
 @pytest.fixture
-def own_by(application: Application, broker: Broker, tmp_path: Path) -> Iterator[Callable[[str], OwnedTask]]:
+def own_by(application: Application, broker: Broker, tmp_path: Path) -> Iterator[Callable[[str], ActiveTask]]:
     """Makes owners of the task below the repartition topic, each with a directory of its own."""
     connected, opened = ConnectedApplication(application, broker.admin()), []
     connected.prepare()
 
-    def own_by(name: str) -> OwnedTask:
-        opened.append(OwnedTask(connected.in_directory(tmp_path / name), BELOW, SystemClock(), {}))
+    def own_by(name: str) -> ActiveTask:
+        opened.append(start_task(Claim(connected.in_directory(tmp_path / name), BELOW, SystemClock()), {}))
         return opened[-1]
 
     yield own_by
-    for owned in opened:
-        owned.close()
+    for active in opened:
+        active.close()
 
 
 def leave(broker: Broker, tp: TopicPartition, packs: int, records: int) -> list[RawRecord]:
@@ -66,33 +67,35 @@ def leave(broker: Broker, tp: TopicPartition, packs: int, records: int) -> list[
 
 
 def test_an_owner_that_was_away_sees_that_another_went_on_within_a_pack(
-    broker: Broker, own_by: Callable[[str], OwnedTask]
+    broker: Broker, own_by: Callable[[str], ActiveTask]
 ) -> None:
-    first, second = own_by("first"), own_by("second")
+    def process_two(active: ActiveTask) -> ActiveTask:
+        active.task.add_records(own, records)
+        active.task.process(2)
+        active.commit()
+        return active
+
+    first = own_by("first")
     (own,) = first.inputs
     records = leave(broker, own, packs=1, records=5)
-    for owned in (first, second):
-        owned.open()
-        owned.task.add_records(own, records)
-        owned.task.process(2)
-        owned.commit()
+    process_two(first)
+    second = process_two(own_by("second"))
     with pytest.raises(TaskMigratedError, match="another owner has committed meanwhile"):
-        first.check_owner()
-    second.check_owner()
+        first.claim.check_owner()
+    second.claim.check_owner()
 
 
 def test_a_worker_fetches_no_more_of_what_is_packed_than_of_what_is_not(
-    broker: Broker, application: Application, own_by: Callable[[str], OwnedTask]
+    broker: Broker, application: Application, own_by: Callable[[str], ActiveTask]
 ) -> None:
-    owned = own_by("worker")
-    (own,) = owned.inputs
+    active = own_by("worker")
+    (own,) = active.inputs
     leave(broker, own, packs=300, records=1_000)
-    owned.open()
     fetching = Fetching(broker.kafka, application.config.streams, Undisturbed())
-    fetching.begin(owned)
-    while not owned.task.buffered(own):
+    fetching.begin(active)
+    while not active.task.buffered(own):
         fetching.fetch(1.0)
-    assert owned.task.buffered(own) <= 2 * ENOUGH
-    owned.task.process(1)
-    assert fetching.progress() == {owned.id: {own: InputProgress(0, 300)}}, "the first pack is not done yet"
+    assert active.task.buffered(own) <= 2 * ENOUGH
+    active.task.process(1)
+    assert fetching.progress() == {active.id: {own: InputProgress(0, 300)}}, "the first pack is not done yet"
     fetching.close()

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from riverrun.hosting.active_task import ActiveTask, start_task
+from riverrun.hosting.claim import Claim
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.owned_task import OwnedTask
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.restoring import StoreChangelogReader
 from riverrun.hosting.standby_tasks import StandbyTasks
@@ -187,15 +188,13 @@ class Counting:
         self.connected.prepare()
         self.changelog = TopicPartition(f"{self.app.id}-counts-changelog", 0)
 
-    def opened(self, state: Path | None = None) -> OwnedTask:
+    def opened(self, state: Path | None = None) -> ActiveTask:
         connected = self.connected if state is None else self.connected.in_directory(state)
-        owned = OwnedTask(connected, RUNNING, SystemClock(), {})
-        owned.open()
-        return owned
+        return start_task(Claim(connected, RUNNING, SystemClock()), {})
 
-    def process(self, owned: OwnedTask, word: bytes, offset: int) -> None:
-        owned.task.add_records(TopicPartition(f"{self.name}.in", 0), [(word, b"x", 1, offset, ())])
-        owned.task.process_all()
+    def process(self, active: ActiveTask, word: bytes, offset: int) -> None:
+        active.task.add_records(TopicPartition(f"{self.name}.in", 0), [(word, b"x", 1, offset, ())])
+        active.task.process_all()
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
@@ -230,10 +229,10 @@ def test_state_whose_commit_has_no_marker_yet_is_not_thrown_away(broker: Broker,
     pending.init()
     pending.send(counting.changelog.topic, b"c", bytes(16), 1, (), 0)
     pending.flush()
-    owned = counting.opened()
-    counting.process(owned, b"a", 0)
-    owned.commit()
-    owned.close()
+    active = counting.opened()
+    counting.process(active, b"a", 0)
+    active.commit()
+    active.close()
     standbys = StandbyTasks(counting.connected, SystemClock())
     standbys.follow(RUNNING)
     found = standbys.task(RUNNING).store("counts").get("a")

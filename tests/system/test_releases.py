@@ -33,8 +33,9 @@ from riverrun.errors import (
     VersionConflictError,
 )
 from riverrun.hosting import barrier_listener
+from riverrun.hosting.active_task import start_task
 from riverrun.hosting.alone import processing_alone
-from riverrun.hosting.owned_task import OwnedTask
+from riverrun.hosting.claim import Claim
 from riverrun.hosting.ownership import RUN
 from riverrun.hosting.process import SystemClock
 from riverrun.kafka.admin import TopicSpec
@@ -725,15 +726,13 @@ def test_an_owner_that_was_away_during_a_switch_does_not_publish_afterwards(proj
     releaser = project.gated()
     v1 = load_application(project.config, project.unique, version="v1")
     connected = project.broker.connected(v1).resolved()
-    owned = [OwnedTask(connected, task, SystemClock(), {}) for task in sorted(connected.prepare().tasks)]
-    for each in owned:
-        each.open()
+    claims = [Claim(connected, task, SystemClock()) for task in sorted(connected.prepare().tasks)]
+    running = [start_task(claim, {}) for claim in claims]
     cut(releaser)
-    for each in owned:
-        each.close(abort=False)
+    for active in running:
+        active.close(abort=False)
         with pytest.raises(NotLiveError, match="v1 may not publish: v2 is live"):
-            each.open()
-        each.close()
+            start_task(active.claim, {})
     project.pay(("ann", 7))
     with pytest.raises(NotLiveError):
         Worker(v1).run(until_caught_up=True)

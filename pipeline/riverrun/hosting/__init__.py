@@ -1,8 +1,9 @@
 """Runs tasks against Kafka: the parts that the worker and the Spark host share.
 
-A host runs an `application`; its function `prepare` creates internal topics. `task_start` starts tasks in one order (fence the
-predecessor, read committed offsets, read the ends of changelogs, restore, process), and an `owned_task` commits. `restoring`
-brings local state to the committed point, `inputs` finds where to read, and `ownership` says which host may process. In the
+A host runs an `application`; its function `prepare` creates internal topics. A `claim` fences the
+predecessor of a task. `task_start` then starts it in one order (read committed offsets, read the ends of changelogs, restore,
+process), and an `active_task` commits. `restoring` brings local state to the committed point, `standby_tasks` follow it,
+`inputs` finds where to read, and `ownership` says which host may process. In the
 `control_topic`, hosts and commands record which version of an application is live; `publication` is its right to publish.
 
 May import the runtime, Kafka and RocksDB state; knows neither the DSL nor pyspark.

@@ -22,8 +22,8 @@ from riverrun.records import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from riverrun.hosting.active_task import ActiveTask
     from riverrun.hosting.application import Application
-    from riverrun.hosting.owned_task import OwnedTask
     from riverrun.hosting.publication import LiveVersion
     from riverrun.kafka.admin import Admin
     from riverrun.runtime.barrier import Barrier, Limits
@@ -243,18 +243,18 @@ class ReleaseFollower:
             self._newest = Publication.by(self._application(), record)
             self._pause_at(self._newest.limits)
 
-    def let_process(self, owned: OwnedTask) -> bool:
+    def let_process(self, active: ActiveTask) -> bool:
         """Apply the newest record to a task whose commit is not under way. Returns whether the task may process now."""
-        newest, present = self._newest, owned.publication
+        newest, present = self._newest, active.publication
         if newest is None or newest is present or newest.revision <= present.revision:
             return True
-        if not owned.may_follow(newest):
-            owned.task.request_commit()
+        if not active.may_follow(newest):
+            active.task.request_commit()
             return False
         if present.topics != newest.topics:
             where = "staging" if newest.topics else "public"
-            log.info("task %s writes to %s topics from now on", owned.id, where, extra={"task": str(owned.id)})
-        owned.follow(newest)
+            log.info("task %s writes to %s topics from now on", active.id, where, extra={"task": str(active.id)})
+        active.follow(newest)
         return True
 
 

@@ -15,7 +15,7 @@ from riverrun.state.suppliers import ADDITIONAL_RETENTION_MS
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from riverrun.hosting.owned_task import OwnedTask
+    from riverrun.hosting.active_task import ActiveTask
     from riverrun.kafka.admin import Admin
     from riverrun.records import TopicPartition
 
@@ -40,7 +40,7 @@ class Purge:
         self._asked_ms: dict[TopicPartition, int] = {}
         self._thread: threading.Thread | None = None
 
-    def run_if_due(self, now_ms: int, tasks: Collection[OwnedTask], repartition_topics: Collection[str]) -> None:
+    def run_if_due(self, now_ms: int, tasks: Collection[ActiveTask], repartition_topics: Collection[str]) -> None:
         """Start a deletion in the background, if one is due and the last one has ended. Failures are only logged.
 
         Args:
@@ -59,7 +59,7 @@ class Purge:
             self._thread = threading.Thread(target=self._try, args=(processed, old), name="purge", daemon=True)
             self._thread.start()
 
-    def run(self, tasks: Collection[OwnedTask], repartition_topics: Collection[str]) -> None:
+    def run(self, tasks: Collection[ActiveTask], repartition_topics: Collection[str]) -> None:
         """Delete records now, and wait. Arguments are those of `run_if_due`.
 
         Raises:
@@ -68,19 +68,19 @@ class Purge:
         self._delete(*self._needless(tasks, repartition_topics))
 
     def _needless(
-        self, tasks: Collection[OwnedTask], repartition_topics: Collection[str]
+        self, tasks: Collection[ActiveTask], repartition_topics: Collection[str]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Return, per partition, the offset before which all is processed, and the time (ms) before which all is forgotten."""
         processed = {
             tp: offset
-            for owned in tasks
-            for tp, offset in owned.committed_offsets.items()
+            for active in tasks
+            for tp, offset in active.committed_offsets.items()
             if tp.topic in repartition_topics and offset > self._deleted.get(tp, 0)
         }
         old = {
             tp: first_kept_ms - ADDITIONAL_RETENTION_MS
-            for owned in tasks
-            for tp, first_kept_ms in owned.task.forgotten.items()
+            for active in tasks
+            for tp, first_kept_ms in active.task.forgotten.items()
             if first_kept_ms - ADDITIONAL_RETENTION_MS >= self._asked_ms.get(tp, 0) + _STEP_MS
         }
         return processed, old

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from riverrun.errors import BrokerError, CorruptStateError, RangeError, StreamsError
+from riverrun.errors import BrokerError, CorruptStateError, RangeError
 from riverrun.hosting.progress import tell
 from riverrun.hosting.snapshots import has_snapshots, publish_checkpoint, take_checkpoint
-from riverrun.hosting.task_start import TaskStart
+from riverrun.hosting.task_start import begin_task
 from riverrun.kafka.consumer import MessageBatch, RecordConsumer
 from riverrun.kafka.ranges import read_range
 from riverrun.processor.handlers import global_error_handlers
@@ -36,8 +36,8 @@ _NO_RECORDS = MessageBatch(())
 
 
 @dataclass(slots=True)
-class _Standby:
-    """A standby task.
+class StandbyTask:
+    """A task that runs elsewhere, whose changelogs this process follows (`StandbyTask`).
 
     Args:
         task: The task.
@@ -67,7 +67,7 @@ class _Standby:
 
 
 class StandbyTasks:
-    """Follows the changelogs of tasks that run elsewhere (`StandbyTask`, `StoreChangelogReader`).
+    """Follows the changelogs of tasks that run elsewhere (`StoreChangelogReader`).
 
     Args:
         connected: The application.
@@ -77,11 +77,11 @@ class StandbyTasks:
     def __init__(self, connected: ConnectedApplication, clock: Clock) -> None:
         self._connected = connected
         self._clock = clock
-        self._standbys: dict[TaskId, _Standby] = {}
-        self._reader: dict[TopicPartition, _Standby] = {}
+        self._standbys: dict[TaskId, StandbyTask] = {}
+        self._reader: dict[TopicPartition, StandbyTask] = {}
         self._limits_at_ms = 0
         self._ends: Mapping[TopicPartition, int] = {}
-        self._consumer = RecordConsumer(connected.application.kafka, connected.application.config.streams.consumer)
+        self._consumer: RecordConsumer | None = None
 
     @property
     def tasks(self) -> frozenset[TaskId]:
@@ -100,7 +100,7 @@ class StandbyTasks:
     def release(self, task_id: TaskId) -> StateBackend:
         """Stop following a task. Returns its state, which is still open."""
         standby = self._standbys.pop(task_id)
-        self._consumer.unassign(standby.positions)
+        self._reading.unassign(standby.positions)
         for tp in standby.positions:
             del self._reader[tp]
         standby.task.close()
@@ -118,7 +118,7 @@ class StandbyTasks:
         if not self._standbys:
             return 0
         try:
-            polled = self._consumer.poll_batches(_RECORDS_PER_POLL, timeout_s)
+            polled = self._reading.poll_batches(_RECORDS_PER_POLL, timeout_s)
         except RangeError:  # a changelog was truncated below the local position: its remaining records are valid
             followed = self.tasks
             for task_id in followed:
@@ -132,7 +132,7 @@ class StandbyTasks:
             if standby is not None and tp not in standby.held:
                 applied += self._apply(standby, tp, polled.batches.get(tp, _NO_RECORDS), reached)
                 if tp in standby.held:
-                    self._consumer.pause([tp])
+                    self._reading.pause([tp])
         return applied
 
     def task(self, task_id: TaskId) -> Task:
@@ -169,9 +169,18 @@ class StandbyTasks:
         """Stop following all tasks. Idempotent."""
         for task_id in list(self._standbys):
             self.release(task_id).close()
-        self._consumer.close()
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
 
-    def _apply(self, standby: _Standby, tp: TopicPartition, batch: MessageBatch, reached: int) -> int:
+    @property
+    def _reading(self) -> RecordConsumer:
+        if self._consumer is None:  # most stream threads follow nothing
+            application = self._connected.application
+            self._consumer = RecordConsumer(application.kafka, application.config.streams.consumer)
+        return self._consumer
+
+    def _apply(self, standby: StandbyTask, tp: TopicPartition, batch: MessageBatch, reached: int) -> int:
         try:
             return standby.apply(tp, batch, reached)
         except CorruptStateError as error:
@@ -199,7 +208,7 @@ class StandbyTasks:
             if batch:
                 applied += self._apply(standby, tp, batch, batch.end)
                 if tp not in standby.held:
-                    self._consumer.resume([tp])
+                    self._reading.resume([tp])
         return applied
 
     def _raise_limits(self) -> None:
@@ -212,19 +221,12 @@ class StandbyTasks:
 
     def _begin(self, task_id: TaskId, backend: StateBackend | None = None) -> None:
         """Follow changelogs from the position of the local state; closes the state if that position cannot be determined."""
-        spec = self._connected.application.task_spec(task_id, self._connected.layout.tasks[task_id])
-        limited = list(spec.source_changelogs.values())
-        start = TaskStart(self._connected, task_id, self._clock, committed_of=limited)
-        try:
-            start.begin(backend)
-        except StreamsError:
-            start.close()
-            raise
-        backend, ranges = start.missing.backend, start.missing.ranges
+        begun = begin_task(self._connected, task_id, self._clock, backend, source_changelogs=True)
+        ranges, limited = begun.missing.ranges, begun.spec.source_changelogs.values()
         starts, limits = {tp: r.start for tp, r in ranges.items()}, {tp: ranges[tp].end for tp in limited}
-        self._standbys[task_id] = standby = _Standby(start.prepare(), backend, starts, limits)
+        self._standbys[task_id] = standby = StandbyTask(begun.new_task(), begun.backend, starts, limits)
         self._reader |= dict.fromkeys(standby.positions, standby)
-        self._consumer.assign(standby.positions)
+        self._reading.assign(standby.positions)
 
 
 def global_partitions(connected: ConnectedApplication) -> list[TopicPartition]:
@@ -309,12 +311,10 @@ def publish_snapshots(connected: ConnectedApplication, clock: Clock, scratch: Pa
 
 def _publish_from_log(connected: ConnectedApplication, task_id: TaskId, clock: Clock, directory: Path) -> Manifest:
     elsewhere = connected.in_directory(directory)
-    start = TaskStart(elsewhere, task_id, clock)
+    begun = begin_task(elsewhere, task_id, clock)
     try:
-        start.begin()
-        start.restore(on_restore=lambda _tp, done, expected: tell(f"restore {task_id}", done, expected)).close()
-        offsets = {tp: found.offset for tp, found in start.committed.items()}
-        checkpoint = take_checkpoint(elsewhere, task_id, clock, start.missing.backend, offsets)
-        return publish_checkpoint(checkpoint)
+        begun.restored(on_restore=lambda _tp, done, expected: tell(f"restore {task_id}", done, expected)).close()
+        offsets = {tp: found.offset for tp, found in begun.point.commits.items()}
+        return publish_checkpoint(take_checkpoint(elsewhere, task_id, clock, begun.backend, offsets))
     finally:
-        start.close()
+        begun.close()

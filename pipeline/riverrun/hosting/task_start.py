@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from riverrun.errors import RangeError
@@ -12,183 +13,214 @@ from riverrun.hosting.restoring import find_missing, lost_history, restore, sile
 from riverrun.hosting.snapshots import open_state
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
-from riverrun.state.api import idle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.hosting.restoring import Missing, OnRestore
     from riverrun.kafka.admin import CommittedOffset
     from riverrun.records import Headers, TaskId, TopicPartition
+    from riverrun.runtime.layout import TaskSpec
     from riverrun.runtime.ports import Clock
     from riverrun.state.api import StateBackend
 
 log = logging.getLogger(__name__)
 
 
-class TaskStart:
-    """Starts a task: fences the predecessor, reads the committed offsets, then the changelogs' ends, and then restores.
+@dataclass(frozen=True, slots=True)
+class CommittedPoint:
+    """The point from which a task continues.
 
-    In any other order a predecessor could still commit in between. Workers, standbys, snapshots, dry runs and attempts of Spark
-    start their tasks this way; hosts that write nothing fence no predecessor.
+    Args:
+        commits: The last commits, per input.
+        topics: Ids of the topics that the task depends on, as found with the last commits.
+    """
+
+    commits: Mapping[TopicPartition, CommittedOffset]
+    topics: Mapping[str, int]
+
+
+def read_committed(
+    connected: ConnectedApplication, spec: TaskSpec, inputs: Collection[TopicPartition]
+) -> CommittedPoint:
+    """Read committed offsets; a host that writes has fenced the predecessor, which could still commit otherwise.
 
     Args:
         connected: The application.
-        task_id: The task.
+        spec: The task.
+        inputs: The inputs whose committed offsets are read.
+
+    Raises:
+        TopicError: If a topic was deleted and created again since the last commit.
+        BrokerError: If the brokers do not answer.
+    """
+    commits = connected.committed(inputs) if inputs else {}
+    topics = found_ids(connected.admin, spec.topics)
+    require_same(connected.application, committed_ids(commits, connected.id).items(), topics)
+    return CommittedPoint(commits, topics)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenedTask:
+    """A task whose committed offsets are known and whose local state is open: it can be restored.
+
+    Workers, standbys, snapshots, dry runs and attempts of Spark start their tasks this way: they fence the predecessor if they
+    write, read the committed offsets, then the changelogs' ends, and then restore. In any other order a predecessor could
+    still commit in between.
+
+    Args:
+        connected: The application.
+        spec: The task.
         clock: Tells the time.
-        fence: Fences the predecessor, for hosts that write.
-        committed_of: The inputs whose committed offsets are read; all inputs if left out.
+        point: The point to which it is restored.
+        missing: The local state, and the changelog records that it lacks, as found last.
+        warnings: Warnings about the state.
     """
 
-    def __init__(
-        self,
-        connected: ConnectedApplication,
-        task_id: TaskId,
-        clock: Clock,
-        *,
-        fence: Callable[[], None] = idle,
-        committed_of: Collection[TopicPartition] | None = None,
-    ) -> None:
-        self.committed: Mapping[TopicPartition, CommittedOffset] = {}
-        """The last commits, per input."""
-        self.backend: StateBackend | None = None
-        """The local state, once it is open."""
-        self.warnings: tuple[str, ...] = ()
-        """Warnings about the state."""
-        self.topics: Mapping[str, int] = {}
-        """Ids of the topics that the task depends on, as found with the last commits."""
-        self.restored_records = 0
-        inputs = connected.layout.tasks[task_id]
-        self._spec = connected.application.task_spec(task_id, inputs)
-        self._connected = connected
-        self._clock = clock
-        self._fence = fence
-        self._committed_of = inputs if committed_of is None else committed_of
-        self._missing: Missing | None = None
+    connected: ConnectedApplication
+    spec: TaskSpec
+    clock: Clock
+    point: CommittedPoint
+    missing: Missing
+    warnings: tuple[str, ...]
 
     @property
-    def missing(self) -> Missing:
-        """Return the changelog records that the local state lacks, as found last."""
-        assert self._missing is not None, f"task {self._spec.id} is not begun"  # noqa: S101 - a host's own mistake
-        return self._missing
+    def backend(self) -> StateBackend:
+        """Return the local state."""
+        return self.missing.backend
 
-    def begin(self, backend: StateBackend | None = None) -> None:
-        """Take the steps up to the restore. Waits for brokers; may run in another thread.
-
-        Args:
-            backend: The local state, if it is open already.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-            StateError: If the local state is in use by another process.
-        """
-        self.backend = backend
-        self.read_committed()
-        self.open_state()
-
-    def read_committed(self) -> None:
-        """Take the first step of `begin`: fence the predecessor, then read committed offsets.
-
-        Raises:
-            TopicError: If a topic was deleted and created again since the last commit.
-            BrokerError: If the brokers do not answer.
-        """
-        self._fence()
-        connected, topics = self._connected, self._spec.topics
-        self.committed = connected.committed(self._committed_of) if self._committed_of else {}
-        self.topics = found_ids(connected.admin, topics)
-        known = committed_ids(self.committed, connected.id)
-        require_same(connected.application, known.items(), self.topics)
-
-    def open_state(self) -> None:
-        """Take the second step of `begin`: open the local state, unless it is open, and find what it lacks.
-
-        Raises:
-            TopicError: If an input was deleted and created again since the state was made.
-            BrokerError: If the brokers do not answer.
-            StateError: If the local state is in use by another process.
-        """
-        if self.backend is None:
-            self.backend = open_state(self._connected, self._spec.id, self._clock)
-        self.find_missing()
-        self._compare_inputs(self.backend)
-
-    def _compare_inputs(self, backend: StateBackend) -> None:
-        """Compare the inputs with those that the state was made from; brokers delete committed offsets with a topic.
-
-        Inputs that stores are restored from are left out: `find_missing` has deleted state of an earlier one.
-        """
-        restored = {tp.topic for tp in self._spec.source_changelogs.values()}
-        inputs = {tp.topic for tp in self._spec.inputs} - restored
-        present = {topic: topic_id for topic, topic_id in self.topics.items() if topic in inputs}
-        noted = {topic: int(text) for topic, text in backend.topic_ids().items() if topic in inputs}
-        if backend.tables():  # state without anything in it comes from no topic
-            require_same(self._connected.application, noted.items(), present)
-        if not present.items() <= noted.items():
-            backend.note_topic_ids({topic: str(topic_id) for topic, topic_id in present.items()})
-
-    def find_missing(self) -> None:
+    def again(self) -> OpenedTask:
         """Find the records of the present changelogs that the state lacks.
 
         Raises:
             BrokerError: If the brokers do not answer.
         """
-        assert self.backend is not None, f"task {self._spec.id} is not begun"  # noqa: S101 - a host's own mistake
-        offsets = {tp: found.offset for tp, found in self.committed.items()}
-        admin = self._connected.admin
-        self._missing = find_missing(admin, self.backend, self._spec, offsets)
-        lost = lost_history(admin, self._missing, self._spec, self.committed.values(), self._clock.now_ms())
-        self.warnings = tuple(lost)
-        for warning in self.warnings:
-            log.warning("task %s: %s", self._spec.id, warning, extra={"task": str(self._spec.id)})
+        return _with_missing(self.connected, self.spec, self.clock, self.point, self.backend)
 
-    def prepare(self, ports: Ports | None = None, dead_letters: str | None = None) -> Task:
+    def new_task(self, ports: Ports | None = None, dead_letters: str | None = None) -> Task:
         """Make the task, which then has to be restored.
 
         Args:
             ports: Its connections; without them it can be restored and queried, but cannot process.
             dead_letters: Topic of all its dead letters; None if the handlers decide.
-
-        Returns:
-            The task.
         """
-        if ports is None:
-            ports = Ports(_Nowhere(), self.missing.backend, self._clock)
-        task = Task(replace(self._spec, dead_letters=dead_letters), ports)
-        task.restore_starts()
-        return task
+        ports = ports or Ports(_Nowhere(), self.backend, self.clock)
+        return Task(replace(self.spec, dead_letters=dead_letters), ports)
 
-    def restore(self, prepare: Callable[[], Task] | None = None, on_restore: OnRestore = silently) -> Task:
+    def restored(self, ports: Ports | None = None, on_restore: OnRestore = silently) -> Task:
         """Make the task and bring its state to the committed point.
 
         Args:
-            prepare: Makes the task, by `prepare`; called again if records are deleted meanwhile.
+            ports: Its connections; see `new_task`.
             on_restore: Called with changelog, records so far and records expected.
-
-        Returns:
-            The restored task.
 
         Raises:
             BrokerError: If the brokers do not answer.
         """
-        admin, kafka = self._connected.admin, self._connected.application.kafka
+        opened, admin, kafka = self, self.connected.admin, self.connected.application.kafka
         while True:
-            task = (prepare or self.prepare)()
+            task = self.new_task(ports)
             try:
-                self.restored_records = restore(task, self.missing, admin, kafka, on_restore)
+                restore(task, opened.missing, admin, kafka, on_restore)
             except RangeError as error:
-                log.warning("the restore of task %s starts over: %s", self._spec.id, error.message)
+                log.warning("the restore of task %s starts over: %s", self.spec.id, error.message)
                 task.close()
-                self.find_missing()
+                opened = opened.again()
             else:
                 return task
 
     def close(self) -> None:
         """Close the local state. Idempotent."""
-        if self.backend is not None:
-            self.backend.close()
-            self.backend = None
+        self.backend.close()
+
+
+def open_task(
+    connected: ConnectedApplication,
+    spec: TaskSpec,
+    clock: Clock,
+    point: CommittedPoint,
+    backend: StateBackend | None = None,
+) -> OpenedTask:
+    """Open the local state of a task, unless it is open, and find what it lacks. Closes it if that fails.
+
+    Args:
+        connected: The application.
+        spec: The task.
+        clock: Tells the time.
+        point: The point from which it continues.
+        backend: The local state, if it is open already.
+
+    Raises:
+        TopicError: If an input was deleted and created again since the state was made.
+        BrokerError: If the brokers do not answer.
+        StateError: If the local state is in use by another process.
+    """
+    backend = backend or open_state(connected, spec.id, clock)
+    try:
+        opened = _with_missing(connected, spec, clock, point, backend)
+        _compare_inputs(opened)
+    except BaseException:
+        backend.close()
+        raise
+    return opened
+
+
+def begin_task(
+    connected: ConnectedApplication,
+    task_id: TaskId,
+    clock: Clock,
+    backend: StateBackend | None = None,
+    *,
+    source_changelogs: bool = False,
+) -> OpenedTask:
+    """Open a task for a host that writes nothing, and so fences no predecessor.
+
+    Args:
+        connected: The application.
+        task_id: The task.
+        clock: Tells the time.
+        backend: The local state, if it is open already. Closed if the task cannot be opened.
+        source_changelogs: Whether to read the committed offsets of those inputs only that serve as changelogs.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+        StateError: If the local state is in use by another process.
+    """
+    spec = connected.application.task_spec(task_id, connected.layout.tasks[task_id])
+    inputs = list(spec.source_changelogs.values()) if source_changelogs else spec.inputs
+    with ExitStack() as opened:
+        if backend is not None:
+            opened.callback(backend.close)
+        point = read_committed(connected, spec, inputs)
+        opened.pop_all()
+    return open_task(connected, spec, clock, point, backend)
+
+
+def _with_missing(
+    connected: ConnectedApplication, spec: TaskSpec, clock: Clock, point: CommittedPoint, backend: StateBackend
+) -> OpenedTask:
+    admin, offsets = connected.admin, {tp: found.offset for tp, found in point.commits.items()}
+    missing = find_missing(admin, backend, spec, offsets)
+    warnings = tuple(lost_history(admin, missing, spec, point.commits.values(), clock.now_ms()))
+    for warning in warnings:
+        log.warning("task %s: %s", spec.id, warning, extra={"task": str(spec.id)})
+    return OpenedTask(connected, spec, clock, point, missing, warnings)
+
+
+def _compare_inputs(opened: OpenedTask) -> None:
+    """Compare the inputs with those that the state was made from; brokers delete committed offsets with a topic.
+
+    Inputs that stores are restored from are left out: `find_missing` has deleted state of an earlier one.
+    """
+    spec, backend = opened.spec, opened.backend
+    inputs = {tp.topic for tp in spec.inputs} - {tp.topic for tp in spec.source_changelogs.values()}
+    present = {topic: topic_id for topic, topic_id in opened.point.topics.items() if topic in inputs}
+    noted = {topic: int(text) for topic, text in backend.topic_ids().items() if topic in inputs}
+    if backend.tables():  # state without anything in it comes from no topic
+        require_same(opened.connected.application, noted.items(), present)
+    if not present.items() <= noted.items():
+        backend.note_topic_ids({topic: str(topic_id) for topic, topic_id in present.items()})
 
 
 class _Nowhere:

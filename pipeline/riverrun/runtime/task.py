@@ -9,17 +9,17 @@ A host feeds records and decides when to commit. The task does the rest, in one 
 5. `post_commit` writes these changes to the local store. As nothing is written earlier, a store is always at a committed point.
 
 If step 4 fails, the task is discarded (`close`) and created again. Nothing of the attempt is in the local store.
+The states of a task are its host's (`hosting.active_task`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from riverrun.errors import USER_ERRORS, RefusedRecordError, StreamsError
+from riverrun.errors import USER_ERRORS, RefusedRecordError
 from riverrun.processor.handlers import DropReason
 from riverrun.processor.operator import FollowsStreamTime
 from riverrun.runtime.barrier import BarrierHandler
@@ -48,24 +48,6 @@ if TYPE_CHECKING:
     from riverrun.topology.nodes import SourceNode
 
 
-class TaskState(Enum):
-    """The state of a task (`Task.State`)."""
-
-    CREATED = "created"
-    RESTORING = "restoring"
-    RUNNING = "running"
-    CLOSED = "closed"
-
-
-TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
-    TaskState.CREATED: frozenset({TaskState.RESTORING, TaskState.CLOSED}),
-    TaskState.RESTORING: frozenset({TaskState.RUNNING, TaskState.CLOSED}),
-    TaskState.RUNNING: frozenset({TaskState.CLOSED}),
-    TaskState.CLOSED: frozenset(),
-}
-"""The legal transitions."""
-
-
 @dataclass(frozen=True, slots=True)
 class TaskCommit:
     """The commit that a host has to make durable together with all records sent so far.
@@ -85,7 +67,6 @@ class Task:
     def __init__(self, spec: TaskSpec, ports: Ports) -> None:
         """Open the stores and build the operators; nothing is processed before `start`."""
         self.spec = spec
-        self.state = TaskState.CREATED
         self._ports = ports
         self._context = TaskContext(ports.clock, environment=spec.environment)
         self._failures = Failures(spec.handlers, self._context, spec.id, ports.collector.send)
@@ -117,6 +98,7 @@ class Task:
         self._barrier = BarrierHandler(self._queues, self._packs.__contains__)
         for tp in spec.inputs:
             self._queues.register(self._new_queue(tp))
+        self._is_running = False
         self._has_progress = False
         self._tells_next_times = False
         self._prepared = TaskCommit({}, ())
@@ -166,7 +148,6 @@ class Task:
 
     def restore_starts(self) -> dict[TopicPartition, int]:
         """Return the start of each changelog's restore: after the local store's position, else at 0."""
-        self._move_to(TaskState.RESTORING)
         return self._stores.restore_starts()
 
     def restore(self, changelog: TopicPartition, batch: ChangelogBatch, next_offset: int) -> None:
@@ -185,8 +166,6 @@ class Task:
             topics: Ids of topics to commit with each input.
         """
         self._topics = topics
-        if self.state is TaskState.CREATED:
-            self._move_to(TaskState.RESTORING)
         for queue in self._queues.all():
             if queue.tp in committed:
                 offset, metadata = committed[queue.tp]
@@ -200,7 +179,7 @@ class Task:
         self._times.resume()
         self._context.enter(None, self._ports.clock.now_ms(), ())  # the time of records written during the start
         self._nodes.init()
-        self._move_to(TaskState.RUNNING)
+        self._is_running = True
 
     def _keepers_of_times(self) -> Iterator[tuple[str, KeepsTimes]]:
         yield "stream time", self._context
@@ -429,10 +408,8 @@ class Task:
         Raises:
             ProcessingError: If user code fails when it is closed; everything is closed in any case.
         """
-        if self.state is TaskState.CLOSED:
-            return
-        before, self.state = self.state, TaskState.CLOSED
-        if before is TaskState.RUNNING:
+        if self._is_running:
+            self._is_running = False
             self._nodes.close()
 
     def _committable(self) -> Iterator[tuple[TopicPartition, tuple[int, str]]]:
@@ -483,9 +460,3 @@ class Task:
         """Return the source whose pattern matches a topic unknown when the task was made (for the test driver)."""
         sources = self.spec.sub_topology.sources
         return next(s for s in sources if s.pattern is not None and s.pattern.fullmatch(topic))
-
-    def _move_to(self, state: TaskState) -> None:
-        if state not in TRANSITIONS[self.state]:
-            message = f"Task {self.spec.id} cannot go from {self.state.value} to {state.value}"
-            raise StreamsError(message)
-        self.state = state

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from bisect import bisect_right
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -19,7 +19,7 @@ from riverrun.hosting.local_state import open_backend
 from riverrun.hosting.process import SystemClock, collect_rarely
 from riverrun.hosting.snapshots import open_snapshot
 from riverrun.hosting.standby_tasks import open_global_state
-from riverrun.hosting.task_start import TaskStart
+from riverrun.hosting.task_start import begin_task
 from riverrun.partitioning import partition_for
 from riverrun.records import TopicPartition
 from riverrun.runtime.ports import Ports
@@ -234,15 +234,16 @@ def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -
         runs = WriterMerge(directory, application.config.streams.bounded_buffer_max_bytes)
         outputs = opened.enter_context(Outbox(runs, dry_task, counts, connected.admin))
         global_state = open_global_state(connected, clock, job.global_ends)
-        start = TaskStart(connected, dry_task.task_id, clock)
-        opened.callback(start.close)
-        state = _open_state(dry_task, application, start)
-        ports = Ports(outputs, state, clock, global_state.stores)
         if dry_task.restores:
-            task = start.restore(lambda: start.prepare(ports))
+            begun = begin_task(connected, dry_task.task_id, clock)
+            opened.callback(begun.close)
+            state = begun.backend
+            task = begun.restored(Ports(outputs, state, clock, global_state.stores))
             _check_committed(dry_task, connected)
         else:
-            task = Task(application.task_spec(dry_task.task_id, layout.tasks[dry_task.task_id]), ports)
+            state = opened.enter_context(closing(_open_state(dry_task, application)))
+            spec = application.task_spec(dry_task.task_id, layout.tasks[dry_task.task_id])
+            task = Task(spec, Ports(outputs, state, clock, global_state.stores))
         opened.callback(task.close)
         task.start({tp: dry_task.committed[tp] for tp in task.spec.inputs if tp in dry_task.committed})
         check_wall_clock(application, task)
@@ -270,18 +271,12 @@ def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -
         yield FinishedTask(application, outputs, state)
 
 
-def _open_state(dry_task: DryTask, application: Application, start: TaskStart) -> StateBackend:
-    """Make the state that the task begins with, in an empty directory."""
+def _open_state(dry_task: DryTask, application: Application) -> StateBackend:
+    """Make the state that a task begins with that does not restore the application's, in an empty directory."""
     task_id = dry_task.task_id
     if dry_task.snapshot is not None:
-        start.backend = open_snapshot(application, task_id, dry_task.snapshot)
-    elif dry_task.restores:
-        start.begin()
-    else:
-        directory = application.directory / str(task_id)
-        start.backend = open_backend(application.sub_topology(task_id.sub_topology), directory)
-    assert start.backend is not None  # noqa: S101 - opened above
-    return start.backend
+        return open_snapshot(application, task_id, dry_task.snapshot)
+    return open_backend(application.sub_topology(task_id.sub_topology), application.directory / str(task_id))
 
 
 def _check_committed(dry_task: DryTask, connected: ConnectedApplication) -> None:

@@ -1,6 +1,6 @@
 """States and summaries of workers.
 
-Figures of one task, as stream threads report them.
+Figures of one task, as stream threads report them, and the counts from which they come.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from riverrun.errors import StreamsError
-from riverrun.processor.metrics import added
+from riverrun.hosting.process import SystemClock
+from riverrun.processor.metrics import added, totals
 from riverrun.runtime.times import Lateness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
+    from riverrun.hosting.active_task import ActiveTask
     from riverrun.processor.metrics import Measurement
     from riverrun.records import TaskId, TopicPartition
 
@@ -192,3 +194,62 @@ class TaskFigures:
     since_ms: int = 0
     at_ms: int = 0
     lateness: Lateness = field(default_factory=Lateness)
+
+
+class TaskCounts:
+    """Counts the work of tasks. Running tasks have their own counts."""
+
+    def __init__(self) -> None:
+        self._processed = 0
+        self.processed_by: Counter[TaskId] = Counter()
+        """How many records each task has processed since it was taken over."""
+        self._dropped: Counter[str] = Counter()
+        self._totals: dict[str, float] = {}
+
+    def processed(self, task_id: TaskId, records: int) -> None:
+        """Count records that a task has processed."""
+        self._processed += records
+        self.processed_by[task_id] += records
+
+    def stopped(self, active: ActiveTask) -> None:
+        """Keep the counts of a task that no longer runs. The next owner counts from zero."""
+        self._dropped += active.dropped
+        self._totals = added(self._totals, totals(active.measured()))
+        self.processed_by.pop(active.id, None)
+
+    def summary(self, running: Collection[ActiveTask], restored: int, commits: int) -> WorkerSummary:
+        """Return the work since the start.
+
+        Args:
+            running: The tasks that run.
+            restored: Number of records restored.
+            commits: Number of commits of tasks.
+        """
+        dropped = self._dropped + sum((active.dropped for active in running), Counter[str]())
+        counted = added(self._totals, *(totals(active.measured()) for active in running))
+        return WorkerSummary(self._processed, restored, commits, dict(dropped), counted)
+
+    def figures(
+        self, running: Collection[ActiveTask], held_back_s: Mapping[TaskId, float], waiting: Mapping[TaskId, Waiting]
+    ) -> dict[TaskId, TaskFigures]:
+        """Return the work of each running task since it was taken over.
+
+        Args:
+            running: The tasks.
+            held_back_s: How long each task has waited for others, s.
+            waiting: The present waits of tasks.
+        """
+        now_ms = SystemClock().now_ms()
+        return {
+            active.id: TaskFigures(
+                self.processed_by[active.id],
+                dict(active.dropped),
+                active.measured(),
+                held_back_s.get(active.id, 0.0),
+                waiting.get(active.id),
+                since_ms=active.counts_since_ms,
+                at_ms=now_ms,
+                lateness=active.lateness,
+            )
+            for active in running
+        }

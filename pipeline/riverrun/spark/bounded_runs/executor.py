@@ -10,9 +10,10 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from riverrun.errors import BrokerError, RangeError, SnapshotError, StateInUseError, StreamsError, TaskError
+from riverrun.errors import BrokerError, RangeError, SnapshotError, StreamsError, TaskError
+from riverrun.hosting.active_task import start_task
+from riverrun.hosting.claim import Claim
 from riverrun.hosting.local_state import after_predecessor
-from riverrun.hosting.owned_task import OwnedTask
 from riverrun.hosting.process import SystemClock, collect_rarely
 from riverrun.hosting.purge import Purge
 from riverrun.hosting.snapshots import has_snapshots
@@ -29,6 +30,7 @@ from riverrun.spark.tasks.work import TaskResult, connected_here, require_same_t
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from riverrun.hosting.active_task import ActiveTask
     from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
@@ -82,39 +84,38 @@ def _take_on(work: TaskWork, connected: ConnectedApplication, sent: list[_Done])
         packing[:] = [Packing(collector, work.task_id, written, _pack_bytes(application))]
         return packing[0]
 
-    owned = OwnedTask(
-        connected,
-        work.task_id,
-        clock,
-        global_state.stores,
-        transaction_timeout_ms=LONGEST_TRANSACTION_MS,  # a slice is one transaction
-        decorate=decorate,
-    )
+    claim = Claim(
+        connected, work.task_id, clock, transaction_timeout_ms=LONGEST_TRANSACTION_MS
+    )  # a slice is one transaction
     began = time.monotonic()
+    active = after_predecessor(  # a fenced attempt on the same machine may still have the local state open
+        lambda: start_task(claim, global_state.stores, decorate=decorate),
+        within_s=_PREDECESSOR_SECONDS,
+        retry_s=_RETRY_SECONDS,
+    )
     try:
-        after_predecessor(lambda: _open(owned), within_s=_PREDECESSOR_SECONDS, retry_s=_RETRY_SECONDS)
         restored = time.monotonic()
-        check_wall_clock(application, owned.task)
-        done = _Processing(work, connected, owned, packing).run(sent)
+        check_wall_clock(application, active.task)
+        done = _Processing(work, connected, active, packing).run(sent)
         ended = time.monotonic()
-        snapshot, warnings = _snapshot(application, owned)
-        warnings += _purge(owned, admin, frozenset(topic.name for topic in connected.layout.repartition_topics))
+        snapshot, warnings = _snapshot(application, active)
+        warnings += _purge(active, admin, frozenset(topic.name for topic in connected.layout.repartition_topics))
         return replace(
-            _result(owned, done),
+            _result(active, done),
             restore_ms=round((restored - began) * 1000),
             compute_ms=round((ended - restored) * 1000),
             snapshot=snapshot,
-            warnings=(*_warnings(owned, done), *warnings),
+            warnings=(*_warnings(active, done), *warnings),
         )
     finally:
-        owned.close()
+        active.close()
 
 
-def _result(owned: OwnedTask, done: _Done) -> TaskResult:
+def _result(active: ActiveTask, done: _Done) -> TaskResult:
     return TaskResult(
-        str(owned.id),
+        str(active.id),
         done.processed,
-        owned.restored_records,
+        active.restored_records,
         done.dropped,
         read=done.read,
         written=done.written,
@@ -124,8 +125,8 @@ def _result(owned: OwnedTask, done: _Done) -> TaskResult:
     )
 
 
-def _warnings(owned: OwnedTask, done: _Done) -> Iterator[str]:
-    return (f"Task {owned.id}: {warning}" for warning in (*owned.warnings, *done.warnings))
+def _warnings(active: ActiveTask, done: _Done) -> Iterator[str]:
+    return (f"Task {active.id}: {warning}" for warning in (*active.warnings, *done.warnings))
 
 
 def _handed_over(work: TaskWork, connected: ConnectedApplication) -> dict[str, int]:
@@ -139,19 +140,6 @@ def _pack_bytes(application: Application) -> int:
     """Return the maximum size of a pack, bytes: a pack must fit into a message. The client refuses malformed numbers."""
     largest = {**application.kafka, **application.config.streams.producer}.get("message.max.bytes", "")
     return min(PACK_BYTES, int(largest) // 2) if largest.isdecimal() else PACK_BYTES
-
-
-def _open(owned: OwnedTask) -> None:
-    """Take the task over. A fenced attempt on the same machine may still have the local state open.
-
-    Raises:
-        StateInUseError: If another process has it open.
-    """
-    try:
-        owned.open()
-    except StateInUseError:
-        owned.close()
-        raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +162,7 @@ class _Processing:
     Args:
         work: The work.
         connected: The application that the task belongs to.
-        owned: The task.
+        active: The task.
         packing: The collectors that pack records for other levels; may be empty.
     """
 
@@ -182,12 +170,12 @@ class _Processing:
         self,
         work: TaskWork,
         connected: ConnectedApplication,
-        owned: OwnedTask,
+        active: ActiveTask,
         packing: Sequence[Packing],
     ) -> None:
         self._work = work
         self._connected = connected
-        self._owned = owned
+        self._active = active
         self._repartitions = frozenset(topic.name for topic in connected.layout.repartition_topics)
         self._changelogs = frozenset(topic.name for topic in connected.layout.changelog_topics)
         self._packing = packing
@@ -202,8 +190,8 @@ class _Processing:
         Returns:
             The counts of the processed records.
         """
-        work, task = self._work, self._owned.task
-        is_done = _is_done(work, self._owned, self._connected.admin)
+        work, task = self._work, self._active.task
+        is_done = _is_done(work, self._active, self._connected.admin)
         if is_done and work.advance_to_ms is None:
             return sent[-1] if sent else _Done(warnings=(_DONE_BEFORE,) if work.size else ())
         read = processed = 0
@@ -219,14 +207,14 @@ class _Processing:
             task.advance_stream_time(work.advance_to_ms)
         for tp, wanted in work.ranges.items():
             task.advance(tp, wanted.end)
-        self._owned.prepare_commit()
+        self._active.prepare_commit()
         for packing in self._packing:
             packing.flush()
         if not (is_done and sent):
             sent.append(self._done(read, processed))
-        require_same_topics(work.job, self._connected, self._owned.topics)
-        self._owned.send_commit()
-        self._owned.finish_commit()
+        require_same_topics(work.job, self._connected, self._active.topics)
+        self._active.send_commit()
+        self._active.finish_commit()
         return sent[-1]
 
     def _process(self, inputs: Inputs) -> int:
@@ -240,14 +228,14 @@ class _Processing:
             RangeError: If records are lost.
         """
         try:
-            inputs.feed(self._owned.task)
-            return self._owned.task.process_all()
+            inputs.feed(self._active.task)
+            return self._active.task.process_all()
         except RangeError:
-            self._owned.check_owner()
+            self._active.claim.check_owner()
             raise
 
     def _done(self, read: int, processed: int) -> _Done:
-        sent = self._owned.sent()
+        sent = self._active.sent()
         for packing in self._packing:
             sent |= packing.sent
         written = {topic: count for topic, count in sent.items() if topic not in self._changelogs}
@@ -257,37 +245,37 @@ class _Processing:
             commits=1,
             written=sum(written.values()),
             published=sum(count for topic, count in written.items() if topic not in self._repartitions),
-            dropped=dict(self._owned.task.dropped),
-            totals=totals(self._owned.measured()),
+            dropped=dict(self._active.task.dropped),
+            totals=totals(self._active.measured()),
         )
 
 
-def _snapshot(application: Application, owned: OwnedTask) -> tuple[str | None, tuple[str, ...]]:
+def _snapshot(application: Application, active: ActiveTask) -> tuple[str | None, tuple[str, ...]]:
     """Publish a snapshot of the committed state. A failure is a warning: the changelogs hold the whole state."""
-    if not has_snapshots(application, owned.id):
+    if not has_snapshots(application, active.id):
         return None, ()
     try:
-        return owned.publish_snapshot().name, ()
+        return active.publish_snapshot().name, ()
     except (SnapshotError, BrokerError, TaskError) as error:
-        return None, (f"Task {owned.id}: {error.message}",)
+        return None, (f"Task {active.id}: {error.message}",)
 
 
-def _purge(owned: OwnedTask, admin: Admin, repartitions: frozenset[str]) -> tuple[str, ...]:
+def _purge(active: ActiveTask, admin: Admin, repartitions: frozenset[str]) -> tuple[str, ...]:
     """Delete records that no task needs any more. A failure is a warning: the next run tries again."""
     try:
-        Purge(admin).run([owned], repartitions)
+        Purge(admin).run([active], repartitions)
     except StreamsError as error:
-        return (f"Task {owned.id}: processed records of repartition topics could not be deleted: {error.message}",)
+        return (f"Task {active.id}: processed records of repartition topics could not be deleted: {error.message}",)
     return ()
 
 
-def _is_done(work: TaskWork, owned: OwnedTask, admin: Admin) -> bool:
+def _is_done(work: TaskWork, active: ActiveTask, admin: Admin) -> bool:
     """Return whether an earlier attempt committed this slice; its transaction moved all inputs at once, or none.
 
     Raises:
         RangeError: If the task stands elsewhere. It may stand before the slice if no records are left in between.
     """
-    starts = owned.starts()
+    starts = active.starts()
     if all(starts[tp] >= wanted.end for tp, wanted in work.ranges.items()):
         return True
     elsewhere = [tp for tp, wanted in work.ranges.items() if starts[tp] != wanted.start]

@@ -6,7 +6,7 @@ Finds the open store for a query: that of a running or standby task, or a global
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from riverrun.hosting.process import SystemClock
 from riverrun.runtime.context import GLOBAL_TASK
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from riverrun.state.api import StoreBuilder
     from riverrun.topology.topology import Topology
     from riverrun.worker.queries import Page, Question
-    from riverrun.worker.states import WorkerSummary
+    from riverrun.worker.states import TaskCounts, WorkerSummary
     from riverrun.worker.tasks.alignment import Alignment
     from riverrun.worker.tasks.fetching import Fetching
     from riverrun.worker.tasks.state_updater import StandbyUpdater, StateUpdater
     from riverrun.worker.tasks.task_manager import TaskManager
-    from riverrun.worker.tasks.task_states import TaskCounts
 
 
 class OpenStores:
@@ -48,6 +47,11 @@ class OpenStores:
         self._standbys = standbys
         self._answers = StoreAnswers(_builders(topology), self._find)
 
+    @property
+    def global_stores(self) -> Mapping[str, Any]:
+        """Return the global stores by name; empty before they are filled."""
+        return self.tables.stores if self.tables is not None else {}
+
     def answer(self, question: Question) -> Page | Refusal:
         """Look up the present contents of a store, including uncommitted updates, since processing sees these as well.
 
@@ -61,10 +65,10 @@ class OpenStores:
         task_id = question.task
         if question.store in self._global_names:
             return OpenStore(self.tables.stores[question.store], self.tables.positions())
-        owned = self._manager.running.get(task_id) if task_id is not None else None
-        if owned is not None:
-            reached = {tp: owned.task.position(tp) for tp in owned.inputs}
-            return OpenStore(owned.task.store(question.store), {tp: n for tp, n in reached.items() if n >= 0})
+        active = self._manager.running.get(task_id) if task_id is not None else None
+        if active is not None:
+            reached = {tp: active.task.position(tp) for tp in active.inputs}
+            return OpenStore(active.task.store(question.store), {tp: n for tp, n in reached.items() if n >= 0})
         restoring = self._manager.restoring
         if task_id is not None and task_id in restoring:
             return Refusal(Reason.RESTORING, f"Task {task_id} is being restored", missing=restoring[task_id])
@@ -170,8 +174,8 @@ class Figures:
         """Return what each task with records at hand waits for: its own empty inputs, slower tasks, or both."""
         now_ms, behind = SystemClock().now_ms(), self._alignment.waits()
         found = {}
-        for task_id, owned in self._manager.running.items():
-            idle_since_ms, inputs = owned.task.waiting or (now_ms, ())
+        for task_id, active in self._manager.running.items():
+            idle_since_ms, inputs = active.task.waiting or (now_ms, ())
             held_s, tasks = behind.get(task_id, (0.0, ()))
             if inputs or tasks:
                 found[task_id] = Waiting(min(idle_since_ms, now_ms - int(held_s * 1000)), inputs, tasks)
@@ -179,5 +183,5 @@ class Figures:
 
     def _positions(self) -> Mapping[TaskId, int]:
         """Return the sum of applied changelog offsets, per task."""
-        running = {task_id: owned.position() for task_id, owned in self._manager.running.items()}
+        running = {task_id: active.position() for task_id, active in self._manager.running.items()}
         return running | self._updater.positions() | self._standbys.positions()

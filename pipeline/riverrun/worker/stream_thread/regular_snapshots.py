@@ -12,8 +12,8 @@ from riverrun.hosting.snapshots import has_snapshots, publish_checkpoint
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from riverrun.hosting.active_task import ActiveTask
     from riverrun.hosting.application import Application
-    from riverrun.hosting.owned_task import OwnedTask
     from riverrun.hosting.snapshots import TaskCheckpoint
     from riverrun.records import TaskId, TopicPartition
     from riverrun.state.snapshots import Digests
@@ -40,7 +40,7 @@ class RegularSnapshots:
         self._uploading: threading.Thread | None = None
 
     def run_if_due(
-        self, tasks: Mapping[TaskId, OwnedTask], now_ms: int, commit_state: Callable[[OwnedTask], bool]
+        self, tasks: Mapping[TaskId, ActiveTask], now_ms: int, commit_state: Callable[[ActiveTask], bool]
     ) -> None:
         """Publish the state of a task that is due, right after a commit.
 
@@ -49,11 +49,11 @@ class RegularSnapshots:
             now_ms: The present time, ms since the epoch.
             commit_state: Commits a task and its local state; returns whether the task still runs.
         """
-        owned = self._due(tasks, now_ms)
-        if owned is not None and commit_state(owned):
-            self._publish(owned)
+        active = self._due(tasks, now_ms)
+        if active is not None and commit_state(active):
+            self._publish(active)
 
-    def _due(self, tasks: Mapping[TaskId, OwnedTask], now_ms: int) -> OwnedTask | None:
+    def _due(self, tasks: Mapping[TaskId, ActiveTask], now_ms: int) -> ActiveTask | None:
         """Return the task whose snapshot is due; None if there is none, or an upload is under way."""
         if not self._interval_ms or not self._application.config.streams.snapshot_url:
             return None
@@ -68,19 +68,19 @@ class RegularSnapshots:
                 return tasks[task_id]
         return None
 
-    def _publish(self, owned: OwnedTask) -> None:
+    def _publish(self, active: ActiveTask) -> None:
         """Copy a task's state at its last commit, and upload the copy in the background."""
-        self._published[owned.id] = _progress(owned)
+        self._published[active.id] = _progress(active)
         try:
-            checkpoint = owned.checkpoint()
+            checkpoint = active.checkpoint()
         except SnapshotError as error:
-            log.warning("no snapshot of task %s: %s", owned.id, error.message)
+            log.warning("no snapshot of task %s: %s", active.id, error.message)
             return
         self._uploading = threading.Thread(target=self._upload, args=(checkpoint,), name="snapshot", daemon=True)
         self._uploading.start()
 
-    def _has_changed(self, owned: OwnedTask) -> bool:
-        return self._published.get(owned.id) != _progress(owned)
+    def _has_changed(self, active: ActiveTask) -> bool:
+        return self._published.get(active.id) != _progress(active)
 
     def _upload(self, checkpoint: TaskCheckpoint) -> None:
         digests = self._digests.setdefault(checkpoint.task_id, {})
@@ -92,9 +92,9 @@ class RegularSnapshots:
             log.info("task %s: snapshot %s published", checkpoint.task_id, manifest.name)
 
 
-def _progress(owned: OwnedTask) -> _Progress:
+def _progress(active: ActiveTask) -> _Progress:
     """Return the progress of a task, by changelogs and inputs.
 
     Its changelogs may lag behind its last commit, and punctuations do not advance its inputs.
     """
-    return owned.applied(), owned.committed_offsets
+    return active.applied(), active.committed_offsets

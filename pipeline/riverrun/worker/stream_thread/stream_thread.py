@@ -11,10 +11,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from riverrun.errors import BrokerError, MissingOffsetError, TaskMigratedError
+from riverrun.hosting.active_task import ActiveTask
 from riverrun.hosting.barrier_listener import ReleaseFollower
+from riverrun.hosting.claim import Claim
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs import explained, found_ids, require_same
-from riverrun.hosting.owned_task import OwnedTask
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.purge import Purge
 from riverrun.hosting.restoring import WHOLE_SLICE, silently
@@ -22,6 +23,7 @@ from riverrun.hosting.standby_tasks import open_global_state
 from riverrun.kafka.admin import Admin
 from riverrun.records import TopicPartition
 from riverrun.runtime.context import KEPT_BYTES
+from riverrun.worker.states import TaskCounts
 from riverrun.worker.stream_thread.figures import Figures, OpenStores
 from riverrun.worker.stream_thread.regular_snapshots import RegularSnapshots
 from riverrun.worker.tasks.aligned_tasks import LateRecords, aligned_tasks, drift_of
@@ -30,12 +32,12 @@ from riverrun.worker.tasks.fetching import ENOUGH, AbsentBrokers, Fetching, Inte
 from riverrun.worker.tasks.known_topics import KnownTopics, TopicWatch
 from riverrun.worker.tasks.state_updater import RECOVERABLE, StandbyUpdater, StateUpdater
 from riverrun.worker.tasks.task_manager import TaskManager
-from riverrun.worker.tasks.task_states import TaskCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from riverrun.hosting.application import Application
+    from riverrun.hosting.claim import ClaimedTask
     from riverrun.hosting.publication import LiveVersion
     from riverrun.records import TaskId
     from riverrun.runtime.state_manager import GlobalState
@@ -123,10 +125,10 @@ class StreamThread:
         )
         self._fetching = Fetching(kafka, streams, self._interruptions)
         self._counts = TaskCounts()
-        self._updater = StateUpdater(self._admin, kafka, streams.task_timeout_ms, self._on_restore)
+        self._updater = StateUpdater(self._admin, kafka, streams.task_timeout_ms, self._on_restore, self._new_task)
         self._standbys = StandbyUpdater(topics, self._clock, self._brokers)
         self._manager = TaskManager(
-            create=self._create_task,
+            claim=lambda task_id: Claim(topics.connected, task_id, self._clock, follows_releases=True),
             updater=self._updater,
             standbys=self._standbys,
             fetching=self._fetching,
@@ -269,7 +271,7 @@ class StreamThread:
         if commits.under_way and not processed:
             with self._interruptions.away():
                 commits.under_way.wait_for_any(_COMMIT_SECONDS)
-        self._snapshots.run_if_due(self._manager.running, now_ms, self._manager.commit_state)
+        self._snapshots.run_if_due(self._manager.running, now_ms, commits.commit_state)
         self._purge.run_if_due(now_ms, self._manager.running.values(), self._topics.repartition)
         self._late.warn_if_due()
         if self._watch.run_once(self._topics.application, self._topics.sources):
@@ -332,50 +334,50 @@ class StreamThread:
         try:
             self._fetching.fetch(timeout_s)
         except MissingOffsetError as error:
-            owned = self._fetching.reader_of(TopicPartition(error.topic, error.partition))
-            if owned is None:
+            active = self._fetching.reader_of(TopicPartition(error.topic, error.partition))
+            if active is None:
                 known = self._global_topics
                 require_same(self._topics.application, known.items(), found_ids(self._admin, known))
                 hint = "Start again: the global table is then filled from its topic."
                 raise MissingOffsetError(error.message, hint=hint) from error
-            if not self._manager.finish_commit_of(owned):  # its outcome has already shown who owns the task
+            if not self._manager.commits.come_to_end(active):  # its outcome has already shown who owns the task
                 return
             try:
-                owned.check_owner()
+                active.claim.check_owner()
             except (BrokerError, TaskMigratedError) as found:
-                self._manager.fail(owned, found)
+                self._manager.fail(active, found)
             else:
-                raise explained(error, self._topics.connected, owned.committed_offsets) from error
+                raise explained(error, self._topics.connected, active.committed_offsets) from error
 
     def _process(self) -> int:
         """Let each task process whose commit is not under way. Returns the number of records."""
         processed, kept_bytes = 0, self._kept_bytes
-        for owned in self._manager.ready():
-            if not self._follower.let_process(owned):
+        for active in self._manager.ready():
+            if not self._follower.let_process(active):
                 continue
-            owned.task.let_keep(kept_bytes)
+            active.task.let_keep(kept_bytes)
             try:
-                done = self._slices.process(owned.task)
-                owned.task.punctuate_wall_clock()
-                if owned.task.has_reached_barrier():
-                    owned.task.request_commit()  # acknowledges it at once
+                done = self._slices.process(active.task)
+                active.task.punctuate_wall_clock()
+                if active.task.has_reached_barrier():
+                    active.task.request_commit()  # acknowledges it at once
                 processed += done
-                self._counts.processed(owned.id, done)
+                self._counts.processed(active.id, done)
             except (*RECOVERABLE, TaskMigratedError) as error:
-                self._manager.fail(owned, error)
+                self._manager.fail(active, error)
         return processed
 
     @property
     def _kept_bytes(self) -> int:
         """Return each store's part of `statestore.cache.max.bytes`, or the minimum that stores keep."""
-        stores = sum(len(owned.task.stores()) for owned in self._manager.running.values())
+        stores = sum(len(active.task.stores()) for active in self._manager.running.values())
         return max(KEPT_BYTES, self._streams.statestore_cache_max_bytes // max(1, stores))
 
     def _has_nothing_left(self) -> bool:
         manager = self._manager
         if manager.is_starting_tasks or not self._fetching.has_run_dry():
             return False
-        if manager.commits.under_way or any(owned.task.needs_commit for owned in manager.running.values()):
+        if manager.commits.under_way or any(active.task.needs_commit for active in manager.running.values()):
             manager.commit_all()  # may write to repartition topics, which then have to be read to their ends again
             return False
         positions = self._fetching.positions()
@@ -389,19 +391,11 @@ class StreamThread:
 
     def _known_topics(self) -> set[tuple[str, int]]:
         """Return the topics that tasks and global tables depend on, with the ids that they had when they were first read."""
-        own = (owned.topics.items() for owned in self._manager.running.values())
+        own = (active.topics.items() for active in self._manager.running.values())
         return set(chain(self._global_topics.items(), *own))
 
-    def _create_task(self, task_id: TaskId) -> OwnedTask:
-        assert self._stores.tables is not None, "nothing has been started"  # noqa: S101 - a host's own mistake
-        return OwnedTask(
-            self._topics.connected,
-            task_id,
-            self._clock,
-            self._stores.tables.stores,
-            pause=self._interruptions.pause,
-            follows_releases=True,
-        )
+    def _new_task(self, claimed: ClaimedTask) -> ActiveTask:
+        return ActiveTask(claimed, self._stores.global_stores, pause=self._interruptions.pause)
 
     def _fill_global_tables(self) -> GlobalState:
         topology = self._topics.application.topology

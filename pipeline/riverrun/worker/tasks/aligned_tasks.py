@@ -139,7 +139,7 @@ _ADVICE = (
 
 
 class Counting(Protocol):
-    """A task that counts dropped records (`OwnedTask`)."""
+    """A task that counts dropped records (`ActiveTask`)."""
 
     @property
     def dropped(self) -> Mapping[str, int]:
@@ -175,8 +175,8 @@ class LateRecords:
         if now < self._look_at:
             return
         self._look_at = now + _LOOK_SECONDS
-        for task_id, owned in self._tasks.items():
-            late = owned.dropped.get(DropReason.LATE, 0) + owned.dropped.get(DropReason.EXPIRED_WINDOW, 0)
+        for task_id, active in self._tasks.items():
+            late = active.dropped.get(DropReason.LATE, 0) + active.dropped.get(DropReason.EXPIRED_WINDOW, 0)
             self._look(task_id, late, self._processed.get(task_id, 0), now)
 
     def _look(self, task_id: TaskId, late: int, processed: int, now: float) -> None:

@@ -82,7 +82,7 @@ class AlignedTask(Protocol):
 
 
 class Aligned(Protocol):
-    """A task that runs here (`OwnedTask`)."""
+    """A task that runs here (`ActiveTask`)."""
 
     @property
     def task(self) -> AlignedTask:
@@ -364,8 +364,8 @@ class Alignment:
 
     def _note_own(self, now: float) -> None:
         """Record the commits of the tasks here."""
-        for task_id, owned in self._tasks.items():
-            committed = owned.last_commit
+        for task_id, active in self._tasks.items():
+            committed = active.last_commit
             if committed is self._seen.get(task_id):
                 continue
             self._seen[task_id], self._committed_at[task_id] = committed, now

@@ -7,20 +7,19 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, NamedTuple
 
 from riverrun.errors import TaskMigratedError
+from riverrun.hosting.active_task import TaskState
 from riverrun.hosting.process import SystemClock
 from riverrun.worker.states import LastCommit
 from riverrun.worker.tasks.state_updater import RECOVERABLE
-from riverrun.worker.tasks.task_states import StreamTaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from collections.abc import Set as AbstractSet
 
     from riverrun.errors import StreamsError
-    from riverrun.hosting.owned_task import OwnedTask
+    from riverrun.hosting.active_task import ActiveTask
     from riverrun.records import TaskId
     from riverrun.worker.tasks.fetching import Interruptions
-    from riverrun.worker.tasks.task_states import StreamTask
 
 _PARTS = 4
 """The number of turns over which due commits begin, so that not all tasks wait for brokers at once."""
@@ -50,7 +49,7 @@ class CommitSchedule:
         """Forget a task that no longer runs."""
         del self._begun_at_ms[task_id]
 
-    def due(self, running: Collection[OwnedTask], resting: Collection[OwnedTask], now_ms: int) -> list[OwnedTask]:
+    def due(self, running: Collection[ActiveTask], resting: Collection[ActiveTask], now_ms: int) -> list[ActiveTask]:
         """Return the tasks that begin to commit now; of those that are due only a part, since the next turn follows.
 
         Tasks with nothing to commit do not count towards that part: they delay nothing, and their intervals begin again.
@@ -60,14 +59,14 @@ class CommitSchedule:
             resting: Those whose commit is not under way.
             now_ms: The present time, ms.
         """
-        if sum(owned.task.held_back_bytes() for owned in running) > self._cache_max_bytes:
+        if sum(active.task.held_back_bytes() for active in running) > self._cache_max_bytes:
             return list(resting)
         latest = now_ms - self._interval_ms
-        late = [owned for owned in resting if self._begun_at_ms[owned.id] <= latest]
-        busy = sorted((self._begun_at_ms[owned.id], owned.id) for owned in late if owned.task.needs_commit)
+        late = [active for active in resting if self._begun_at_ms[active.id] <= latest]
+        busy = sorted((self._begun_at_ms[active.id], active.id) for active in late if active.task.needs_commit)
         chosen = {task_id for _, task_id in busy[: -(-len(running) // _PARTS)]}
-        chosen |= {owned.id for owned in late if not owned.task.needs_commit}
-        return [owned for owned in resting if owned.id in chosen or owned.task.commit_requested]
+        chosen |= {active.id for active in late if not active.task.needs_commit}
+        return [active for active in resting if active.id in chosen or active.task.commit_requested]
 
 
 _AT_ONCE = 16
@@ -77,7 +76,7 @@ _AT_ONCE = 16
 class _Sent(NamedTuple):
     """An unfinished commit, with the time it began (monotonic seconds)."""
 
-    task: StreamTask
+    active: ActiveTask
     outcome: Future[None]
     began: float
 
@@ -102,9 +101,9 @@ class OpenCommits:
         """Return whether any commit is under way."""
         return bool(self._sent)
 
-    def send(self, task: StreamTask) -> None:
+    def send(self, active: ActiveTask) -> None:
         """Make a task's prepared commit durable."""
-        self._sent[task.id] = _Sent(task, self._threads.submit(task.owned.send_commit), time.monotonic())
+        self._sent[active.id] = _Sent(active, self._threads.submit(active.send_commit), time.monotonic())
 
     def wait_for_any(self, timeout_s: float) -> None:
         """Wait until a commit has an outcome, or the time is up."""
@@ -114,14 +113,14 @@ class OpenCommits:
         """Wait until the commits of the given tasks have outcomes."""
         wait([self._sent[task_id].outcome for task_id in task_ids if task_id in self._sent])
 
-    def take_done(self) -> list[tuple[StreamTask, Future[None]]]:
+    def take_done(self) -> list[tuple[ActiveTask, Future[None]]]:
         """Remove and return the commits with an outcome."""
         done = [sent for sent in self._sent.values() if sent.outcome.done()]
         for sent in done:
-            del self._sent[sent.task.id]
+            del self._sent[sent.active.id]
             took = time.monotonic() - sent.began
             self.seconds = self.seconds[0] + took, max(self.seconds[1], took)
-        return [(sent.task, sent.outcome) for sent in done]
+        return [(sent.active, sent.outcome) for sent in done]
 
     def close(self) -> None:
         """Wait for all commits, and discard their outcomes. Idempotent."""
@@ -142,7 +141,7 @@ class Commits:
         self,
         schedule: CommitSchedule,
         interruptions: Interruptions,
-        failed: Callable[[OwnedTask, StreamsError], None],
+        failed: Callable[[ActiveTask, StreamsError], None],
     ) -> None:
         self._schedule = schedule
         self.under_way = OpenCommits()
@@ -154,69 +153,66 @@ class Commits:
         self._failed = failed
         self._clock = SystemClock()
 
-    def begin_due(self, running: Collection[StreamTask], now_ms: int) -> None:
+    def begin_due(self, running: Collection[ActiveTask], now_ms: int) -> None:
         """Begin due commits, of a part of the tasks per turn: others process while these wait for brokers."""
-        resting = {task.id: task for task in running if task.state is StreamTaskState.RUNNING}
-        every, ready = [task.owned for task in running], [task.owned for task in resting.values()]
-        for owned in self._schedule.due(every, ready, now_ms):
-            self._schedule.note(owned.id, now_ms)
-            self._begin(resting[owned.id])
+        resting = [active for active in running if active.id not in self.under_way]
+        for active in self._schedule.due(running, resting, now_ms):
+            self._schedule.note(active.id, now_ms)
+            self._begin(active)
 
     def finish(self) -> None:
         """Finish the commits that have an outcome."""
-        for task, outcome in self.under_way.take_done():
-            if self._succeeds(task, outcome.result) and self._succeeds(task, task.owned.finish_commit):
-                task.move_to(StreamTaskState.RUNNING)
+        for active, outcome in self.under_way.take_done():
+            if self._succeeds(active, outcome.result) and self._succeeds(active, active.finish_commit):
                 self.done += 1
-                self._note(task.owned)
+                self._note(active)
 
-    def commit(self, tasks: Collection[StreamTask]) -> None:
+    def commit(self, tasks: Collection[ActiveTask]) -> None:
         """Commit tasks and wait for the outcome. Finishes a commit that is already under way first."""
-        wanted = {task.id for task in tasks}
+        wanted = {active.id for active in tasks}
         self._finish(wanted)
-        for task in tasks:
-            if task.is_running:
-                self._begin(task)
+        for active in tasks:
+            if active.state is TaskState.RUNNING:
+                self._begin(active)
         self._finish(wanted)
 
-    def come_to_end(self, task: StreamTask) -> bool:
+    def come_to_end(self, active: ActiveTask) -> bool:
         """Wait for the commit of a task, if one is under way. Returns whether the task still runs."""
-        self._finish({task.id})
-        return task.is_running
+        self._finish({active.id})
+        return active.state is TaskState.RUNNING
 
-    def commit_state(self, task: StreamTask) -> bool:
+    def commit_state(self, active: ActiveTask) -> bool:
         """Commit a task and bring its local state to that point. Returns whether that succeeded, and the task still runs."""
 
         def confirm() -> None:
             with self._interruptions.away():
-                task.owned.confirm_commit()
+                active.confirm_commit()
 
-        self.commit([task])
-        return task.is_running and self._succeeds(task, confirm)
+        self.commit([active])
+        return active.state is TaskState.RUNNING and self._succeeds(active, confirm)
 
     def forget(self, task_id: TaskId) -> None:
         """Forget the last commit of a task that another process now owns."""
         self.last.pop(task_id, None)
 
-    def _succeeds(self, task: StreamTask, step: Callable[[], None]) -> bool:
+    def _succeeds(self, active: ActiveTask, step: Callable[[], None]) -> bool:
         """Take a step of a commit. Reports a failure of the task, instead of raising it."""
         try:
             step()
         except (*RECOVERABLE, TaskMigratedError) as error:
-            self._failed(task.owned, error)
+            self._failed(active, error)
             return False
         self._interruptions.attend()
         return True
 
-    def _note(self, owned: OwnedTask) -> None:
-        now_ms, newest_ms = self._clock.now_ms(), owned.task.stream_time
+    def _note(self, active: ActiveTask) -> None:
+        now_ms, newest_ms = self._clock.now_ms(), active.task.stream_time
         latency_ms = max(now_ms - newest_ms, 0) if newest_ms >= 0 else None
-        self.last[owned.id] = LastCommit(now_ms, latency_ms, owned.sent())
+        self.last[active.id] = LastCommit(now_ms, latency_ms, active.sent())
 
-    def _begin(self, task: StreamTask) -> None:
-        if task.owned.task.needs_commit and self._succeeds(task, task.owned.prepare_commit):
-            task.move_to(StreamTaskState.COMMITTING)
-            self.under_way.send(task)
+    def _begin(self, active: ActiveTask) -> None:
+        if active.task.needs_commit and self._succeeds(active, active.prepare_commit):
+            self.under_way.send(active)
 
     def _finish(self, task_ids: AbstractSet[TaskId]) -> None:
         with self._interruptions.away():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from riverrun.config import StreamsConfig
-    from riverrun.hosting.owned_task import OwnedTask
+    from riverrun.hosting.active_task import ActiveTask
     from riverrun.kafka.admin import Admin
     from riverrun.kafka.consumer import Polled
     from riverrun.records import TaskId, TopicPartition
@@ -166,7 +166,7 @@ class Fetching:
         self._interruptions = interruptions
         self._per_poll = _FIRST_POLL
         self._limit = max(streams.buffered_records_per_partition, _PAUSED_ABOVE)
-        self._owner_of: dict[TopicPartition, OwnedTask] = {}
+        self._owner_of: dict[TopicPartition, ActiveTask] = {}
         self._global: GlobalState | None = None
         self._paused: set[TopicPartition] = set()
         self._ends_seen: dict[TopicPartition, int] = {}
@@ -176,25 +176,25 @@ class Fetching:
         self._global = tables
         self._consumer.assign(tables.positions())
 
-    def begin(self, owned: OwnedTask) -> None:
+    def begin(self, active: ActiveTask) -> None:
         """Start to fetch for a task, from its start offsets."""
-        self._owner_of |= dict.fromkeys(owned.inputs, owned)
-        for tp in owned.inputs:
+        self._owner_of |= dict.fromkeys(active.inputs, active)
+        for tp in active.inputs:
             self._ends_seen.pop(tp, None)
-        self._paused -= set(owned.inputs)
-        self._consumer.assign(owned.starts())
+        self._paused -= set(active.inputs)
+        self._consumer.assign(active.starts())
 
-    def end(self, owned: OwnedTask) -> None:
+    def end(self, active: ActiveTask) -> None:
         """Stop fetching for a task."""
-        self._consumer.unassign(owned.inputs)
-        for tp in owned.inputs:
+        self._consumer.unassign(active.inputs)
+        for tp in active.inputs:
             del self._owner_of[tp]
 
     def waiting(self) -> int:
         """Return the number of records that tasks have at hand."""
-        return sum(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
+        return sum(active.task.buffered(tp) for tp, active in self._owner_of.items())
 
-    def reader_of(self, tp: TopicPartition) -> OwnedTask | None:
+    def reader_of(self, tp: TopicPartition) -> ActiveTask | None:
         """Return the task that reads a partition; None for a partition of a global table."""
         return self._owner_of.get(tp)
 
@@ -219,7 +219,7 @@ class Fetching:
 
     def balance(self) -> None:
         """Pause inputs that run ahead of the others of their task, and resume those that no longer do."""
-        full = {tp for tp, owned in self._owner_of.items() if owned.task.buffered(tp) > self._limit}
+        full = {tp for tp, active in self._owner_of.items() if active.task.buffered(tp) > self._limit}
         if full - self._paused:
             self._consumer.pause(full - self._paused)
         if self._paused - full:
@@ -228,19 +228,19 @@ class Fetching:
 
     def has_run_dry(self) -> bool:
         """Return whether tasks have no records at hand, and every input has been read to its end."""
-        is_idle = not any(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
+        is_idle = not any(active.task.buffered(tp) for tp, active in self._owner_of.items())
         return is_idle and self._ends_seen.keys() >= self._owner_of.keys()
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the positions of tasks in their inputs."""
-        return {tp: owned.task.position(tp) for tp, owned in self._owner_of.items()}
+        return {tp: active.task.position(tp) for tp, active in self._owner_of.items()}
 
     def progress(self) -> dict[TaskId, dict[TopicPartition, InputProgress]]:
         """Return the progress of each task in its inputs, with their ends as far as known; asks no broker."""
         ends = self._consumer.known_ends(self._owner_of.keys() - self._ends_seen.keys()) | self._ends_seen
         found: dict[TaskId, dict[TopicPartition, InputProgress]] = {}
-        for tp, owned in self._owner_of.items():
-            found.setdefault(owned.id, {})[tp] = InputProgress(owned.task.position(tp), ends.get(tp))
+        for tp, active in self._owner_of.items():
+            found.setdefault(active.id, {})[tp] = InputProgress(active.task.position(tp), ends.get(tp))
         return found
 
     def has_lost_brokers(self) -> bool:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from riverrun.errors import BrokerError, CorruptStateError, RangeError, StreamsError, UnknownOutcomeError
 from riverrun.hosting.restoring import StoreChangelogReader
 from riverrun.hosting.standby_tasks import StandbyTasks
-from riverrun.worker.tasks.task_states import StreamTaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from riverrun.hosting.active_task import ActiveTask
+    from riverrun.hosting.claim import Claim, ClaimedTask
+    from riverrun.hosting.restoring import Missing
     from riverrun.kafka.admin import Admin
     from riverrun.records import TaskId, TopicPartition
     from riverrun.runtime.ports import Clock
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from riverrun.state.api import StateBackend
     from riverrun.worker.tasks.fetching import AbsentBrokers
     from riverrun.worker.tasks.known_topics import KnownTopics
-    from riverrun.worker.tasks.task_states import StreamTask
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +45,12 @@ class StandbyUpdater:
         self._topics = topics
         self._clock = clock
         self._brokers = brokers
-        self._standbys: StandbyTasks | None = None
+        self._standbys = StandbyTasks(topics.connected, clock)
 
     @property
     def tasks(self) -> frozenset[TaskId]:
         """Return the tasks that are followed."""
-        return self._standbys.tasks if self._standbys else frozenset()
+        return self._standbys.tasks
 
     def begin(self) -> None:
         """Begin without standbys; tasks that are added from now on depend on the topics that are known now."""
@@ -63,17 +64,17 @@ class StandbyUpdater:
             StateError: If another process has its state open.
             BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
         """
-        self._brokers.outlast(lambda: self._open.follow(task_id), f"standby of task {task_id}")
+        self._brokers.outlast(lambda: self._standbys.follow(task_id), f"standby of task {task_id}")
 
     def release(self, task_id: TaskId) -> StateBackend:
         """Stop following a task. Returns its state, which stays open."""
-        return self._open.release(task_id)
+        return self._standbys.release(task_id)
 
     def run_once(self) -> None:
         """Apply new changelog records. Restarts standbys that failed for absent brokers once these answer again."""
         followed = self.tasks
         try:
-            self._open.run_once(0)
+            self._standbys.run_once(0)
         except BrokerError as error:
             if not error.retriable:
                 raise
@@ -84,29 +85,23 @@ class StandbyUpdater:
 
     def task(self, task_id: TaskId) -> Task:
         """Return a standby task, with its stores."""
-        return self._open.task(task_id)
+        return self._standbys.task(task_id)
 
     def applied(self, task_id: TaskId) -> dict[TopicPartition, int]:
         """Return the next offset to apply per changelog of a task."""
-        return self._open.applied(task_id)
+        return self._standbys.applied(task_id)
 
     def positions(self) -> dict[TaskId, int]:
         """Return the sum of applied changelog offsets, per task."""
-        return self._open.positions()
+        return self._standbys.positions()
 
     def lags(self) -> dict[TaskId, int]:
         """Return the number of missing records per task."""
-        return self._open.lags()
+        return self._standbys.lags()
 
     def close(self) -> None:
         """Stop following all tasks. Idempotent."""
-        if self._standbys is not None:
-            self._standbys.close()
-
-    @property
-    def _open(self) -> StandbyTasks:
-        assert self._standbys is not None, "nothing has been started"  # noqa: S101 - a host's own mistake
-        return self._standbys
+        self._standbys.close()
 
 
 RECOVERABLE = (UnknownOutcomeError, CorruptStateError, BrokerError)
@@ -116,47 +111,71 @@ _AT_ONCE = 4
 """How many tasks may be taken over at the same time."""
 
 
-@dataclass(slots=True)
+class _Waiting(NamedTuple):
+    """The phase of a task that is not taken over yet, or once more after a failure.
+
+    Args:
+        until: When to take it over (monotonic seconds).
+    """
+
+    until: float
+
+
+class _Opening(NamedTuple):
+    """The phase of a task that a thread takes over.
+
+    Args:
+        outcome: The task once it is taken over.
+    """
+
+    outcome: Future[ClaimedTask]
+
+
+@dataclass(slots=True, eq=False)
+class _Restoring:
+    """The phase of a task whose state is being restored, or is complete.
+
+    Args:
+        active: The task.
+        missing: How many changelog records are still missing.
+    """
+
+    active: ActiveTask
+    missing: int
+
+
+@dataclass(slots=True, eq=False)
 class _Update:
     """A task that is being taken over or restored.
 
     Args:
-        task: The task.
-        backend: Its local state, if it was open already.
+        claim: The claim to the task.
+        phase: How far it is.
         again: Whether this process had it before: then no other owner may have continued it meanwhile.
-        opening: The attempt to take it over, while that is under way.
-        restored: The task as it is restored, once it has been taken over.
-        missing: How many changelog records are still missing, once known.
-        retry_at: When to try again (monotonic seconds).
+        is_wanted: Whether it is still assigned here. If not, it is closed as soon as a thread that waits for brokers on its
+            behalf has ended.
         deadline: When to stop trying (monotonic seconds); None while nothing has failed.
     """
 
-    task: StreamTask
-    backend: StateBackend | None
-    again: bool
-    opening: Future[None] | None = None
-    restored: Task | None = None
-    missing: int | None = None
-    retry_at: float = 0.0
+    claim: Claim
+    phase: _Waiting | _Opening | _Restoring
+    again: bool = False
+    is_wanted: bool = True
     deadline: float | None = None
 
-    @property
-    def is_opened(self) -> bool:
-        """Return whether the attempt to take it over has ended."""
-        return self.opening is None or self.opening.done()
 
-    def open(self) -> None:
-        """Take the task over; called in a separate thread."""
-        if self.again:
-            self.task.owned.check_owner()
-        self.task.owned.take_over(self.backend)
+class Refused(NamedTuple):
+    """A task that cannot be taken over; it is closed."""
+
+    task_id: TaskId
+    error: StreamsError
 
 
 class Updated(NamedTuple):
-    """A task whose state is complete or, with an error, one that cannot be taken over and is closed."""
+    """The tasks whose state is complete, and those that cannot be taken over."""
 
-    task: StreamTask
-    error: StreamsError | None
+    complete: list[ActiveTask]
+    refused: list[Refused]
 
 
 class StateUpdater:
@@ -169,6 +188,7 @@ class StateUpdater:
         kafka: Client properties.
         timeout_ms: How long to try when brokers refuse or do not answer, ms (`task.timeout.ms`).
         on_restore: Called with changelog, records restored and records expected.
+        create: Makes a task that has been taken over (`ActiveTaskCreator`).
     """
 
     def __init__(
@@ -177,10 +197,12 @@ class StateUpdater:
         kafka: Mapping[str, str],
         timeout_ms: int,
         on_restore: Callable[[TopicPartition, int, int], None],
+        create: Callable[[ClaimedTask], ActiveTask],
     ) -> None:
         self._reader = StoreChangelogReader(admin, kafka)
         self._timeout_s = timeout_ms / 1000
         self._on_restore = on_restore
+        self._create = create
         self._updates: dict[TaskId, _Update] = {}
         self._openers = ThreadPoolExecutor(_AT_ONCE, "take-over")
 
@@ -190,9 +212,23 @@ class StateUpdater:
         return bool(self._updates)
 
     @property
-    def missing(self) -> Mapping[TaskId, int | None]:
-        """Return the number of missing changelog records per task; None while unknown."""
-        return {task_id: update.missing for task_id, update in list(self._updates.items())}
+    def tasks(self) -> frozenset[TaskId]:
+        """Return the tasks that start, and those that are removed but not closed yet."""
+        return frozenset(self._updates)
+
+    @property
+    def starting(self) -> Mapping[TaskId, int | None]:
+        """Return the tasks that start, with the number of missing changelog records; None while unknown."""
+        return {
+            task_id: update.phase.missing if isinstance(update.phase, _Restoring) else None
+            for task_id, update in list(self._updates.items())
+            if update.is_wanted
+        }
+
+    @property
+    def is_closing_tasks(self) -> bool:
+        """Return whether removed tasks are still open."""
+        return not all(update.is_wanted for update in self._updates.values())
 
     @property
     def restored(self) -> int:
@@ -201,45 +237,45 @@ class StateUpdater:
 
     def positions(self) -> dict[TaskId, int]:
         """Return the sum of applied changelog offsets, per restoring task."""
-        return {
-            task_id: update.task.owned.position()
-            for task_id, update in self._updates.items()
-            if update.restored is not None
-        }
+        return {update.claim.id: phase.active.position() for update, phase in self._restoring()}
 
-    def add(self, task: StreamTask, backend: StateBackend | None = None, *, again: bool = False) -> None:
+    def add(self, claim: Claim, backend: StateBackend | None = None) -> None:
         """Take a task over.
 
         Args:
-            task: The task; new, or waiting to be taken over again.
+            claim: The claim to it.
             backend: Its local state, if it is open; the task owns it from now on.
-            again: Whether this process had it before: then no other owner may have continued it meanwhile.
         """
-        self._updates[task.id] = update = _Update(task, backend, again)
-        self._open(update)
+        self._updates[claim.id] = _Update(claim, self._opening(claim, backend))
+
+    def add_again(self, claim: Claim) -> None:
+        """Take a task over that this process had before, unless another owner has continued it; `run_once` begins."""
+        self._updates[claim.id] = _Update(claim, _Waiting(0.0), again=True)
+
+    def take(self, task_id: TaskId) -> None:
+        """Remove a task whose state is complete, and which stays open."""
+        del self._updates[task_id]
 
     def recall(self, task_ids: Iterable[TaskId]) -> None:
         """Resume tasks that were removed and are wanted again, unless they are closed already."""
         for update in self._leaving(task_ids):
-            update.task.move_to(StreamTaskState.OPENING)
+            update.is_wanted = True
 
     def remove(self, task_ids: Iterable[TaskId]) -> None:
         """Close tasks; a task that waits for brokers is closed as soon as they have answered."""
-        for task_id in task_ids:
-            update = self._updates.get(task_id)
-            if update is None or update.task.state is StreamTaskState.LEAVING:
-                continue
-            if update.opening is None:
-                self._end(update)
+        for update in [self._updates[task_id] for task_id in task_ids if task_id in self._updates]:
+            if isinstance(update.phase, _Opening):
+                update.is_wanted = False
             else:
-                update.task.move_to(StreamTaskState.LEAVING)
+                self._end(update)
 
     def wait_until_closed(self, task_ids: Iterable[TaskId]) -> None:
         """Wait until removed tasks are closed."""
-        wait(update.opening for update in self._leaving(task_ids) if update.opening is not None)
+        phases = (update.phase for update in self._leaving(task_ids))
+        wait(phase.outcome for phase in phases if isinstance(phase, _Opening))
         self.close_left()
 
-    def run_once(self, max_records: int, timeout_s: float, *, gives_up: bool = False) -> list[Updated]:
+    def run_once(self, max_records: int, timeout_s: float, *, gives_up: bool = False) -> Updated:
         """Continue with all tasks.
 
         Args:
@@ -248,32 +284,32 @@ class StateUpdater:
             gives_up: Whether not to repeat failed attempts.
 
         Returns:
-            The tasks whose state is complete, and those that cannot be taken over.
+            The tasks whose state is complete, which have to be taken (`take`), and those that cannot be taken over.
 
         Raises:
             StateError: If the state of a task cannot be opened or written.
         """
         if timeout_s and not self._reader.is_busy:
-            opening = [update.opening for update in self._wanted() if update.opening is not None]
+            opening = [update.phase.outcome for update in self._wanted() if isinstance(update.phase, _Opening)]
             if opening:
                 wait(opening, timeout_s, FIRST_COMPLETED)
             else:
                 time.sleep(timeout_s)
         self.close_left()
-        failed = [updated for update in self._wanted() if (updated := self._go_on(update, gives_up=gives_up))]
+        refused = [refused for update in self._wanted() if (refused := self._go_on(update, gives_up=gives_up))]
         try:
             complete = self._reader.run_once(max_records, timeout_s)
         except RangeError as error:  # truncated meanwhile: the remaining changelog records are valid
             log.warning("restores start over: %s", error.message)
-            return failed + self._start_over(gives_up=gives_up)
+            return Updated([], refused + self._start_over(gives_up=gives_up))
         except RECOVERABLE as error:
-            return failed + self._fail_all(error, gives_up=gives_up)
-        return failed + [self._complete(task) for task in complete]
+            return Updated([], refused + self._fail_all(error, gives_up=gives_up))
+        return Updated([self._complete(task) for task in complete], refused)
 
     def close_left(self) -> None:
         """Close removed tasks for which brokers have answered; `run_once` does this as well."""
         for update in self._leaving(list(self._updates)):
-            if update.is_opened:
+            if not isinstance(update.phase, _Opening) or update.phase.outcome.done():
                 self._end(update)
 
     def close(self) -> None:
@@ -284,92 +320,92 @@ class StateUpdater:
         self._reader.close()
 
     def _wanted(self) -> list[_Update]:
-        return [update for update in self._updates.values() if update.task.state is not StreamTaskState.LEAVING]
+        return [update for update in self._updates.values() if update.is_wanted]
 
     def _leaving(self, task_ids: Iterable[TaskId]) -> list[_Update]:
         found = (self._updates.get(task_id) for task_id in task_ids)
-        return [update for update in found if update is not None and update.task.state is StreamTaskState.LEAVING]
+        return [update for update in found if update is not None and not update.is_wanted]
 
-    def _open(self, update: _Update) -> None:
-        update.task.move_to(StreamTaskState.OPENING)
-        update.opening = self._openers.submit(update.open)
+    def _restoring(self) -> list[tuple[_Update, _Restoring]]:
+        updates = self._updates.values()
+        return [(update, update.phase) for update in updates if isinstance(update.phase, _Restoring)]
 
-    def _go_on(self, update: _Update, *, gives_up: bool) -> Updated | None:
+    def _opening(self, claim: Claim, backend: StateBackend | None = None, *, again: bool = False) -> _Opening:
+        def take_over() -> ClaimedTask:
+            if again:
+                claim.check_owner()
+            return claim.take_over(backend)
+
+        return _Opening(self._openers.submit(take_over))
+
+    def _go_on(self, update: _Update, *, gives_up: bool) -> Refused | None:
         """Take the next step of taking a task over, if there is one."""
-        if update.opening is None:
-            if update.restored is None and time.monotonic() >= update.retry_at:
-                self._open(update)
-            return None
-        if not update.opening.done():
-            return None
-        opened, update.opening, update.backend = update.opening, None, None
-        try:
-            opened.result()
-            self._restore(update)
-        except StreamsError as error:
-            return self._failed(update, error, gives_up=gives_up)
-        update.task.move_to(StreamTaskState.RESTORING)
+        match update.phase:
+            case _Waiting(until) if time.monotonic() >= until:
+                update.phase = self._opening(update.claim, again=update.again)
+            case _Opening(outcome) if outcome.done():
+                try:
+                    self._restore(update, outcome.result())
+                except StreamsError as error:
+                    return self._failed(update, error, gives_up=gives_up)
         return None
 
-    def _restore(self, update: _Update) -> None:
-        owned = update.task.owned
-        update.restored, missing = owned.prepare()
-        update.missing = sum(part.size for part in missing.ranges.values())
+    def _restore(self, update: _Update, claimed: ClaimedTask) -> None:
+        active = self._create(claimed)
+        missing = active.initialize()
+        update.phase = phase = _Restoring(active, 0)
+        self._read(update, phase, missing)
+
+    def _read(self, update: _Update, phase: _Restoring, missing: Missing) -> None:
+        phase.missing = sum(part.size for part in missing.ranges.values())
 
         def show(changelog: TopicPartition, done: int, expected: int) -> None:
-            update.missing, update.deadline = max(expected - done, 0), None
-            owned.restored_records = done
+            phase.missing, update.deadline = max(expected - done, 0), None
+            phase.active.restored_records = done
             self._on_restore(changelog, done, expected)
 
-        self._reader.add(update.restored, missing, show)
+        self._reader.add(phase.active.task, missing, show)
 
-    def _complete(self, restored: Task) -> Updated:
-        update = next(update for update in self._updates.values() if update.restored is restored)
-        update.task.owned.start()
-        update.task.move_to(StreamTaskState.RUNNING)
-        del self._updates[update.task.id]
-        return Updated(update.task, None)
+    def _complete(self, restored: Task) -> ActiveTask:
+        active = next(phase.active for _, phase in self._restoring() if phase.active.task is restored)
+        active.start()
+        return active
 
-    def _start_over(self, *, gives_up: bool) -> list[Updated]:
-        failed = []
-        for update in self._restoring():
-            assert update.restored is not None  # noqa: S101 - those that are restored
-            self._reader.remove(update.restored)
-            update.restored.close()
+    def _start_over(self, *, gives_up: bool) -> list[Refused]:
+        refused = []
+        for update, phase in self._restoring():
+            self._reader.remove(phase.active.task)
             try:
-                update.task.owned.find_missing()
-                self._restore(update)
+                self._read(update, phase, phase.active.start_over())
             except StreamsError as error:
-                failed.append(self._failed(update, error, gives_up=gives_up))
-        return [updated for updated in failed if updated is not None]
+                refused.append(self._failed(update, error, gives_up=gives_up))
+        return [each for each in refused if each is not None]
 
-    def _fail_all(self, error: StreamsError, *, gives_up: bool) -> list[Updated]:
-        return [updated for update in self._restoring() if (updated := self._failed(update, error, gives_up=gives_up))]
+    def _fail_all(self, error: StreamsError, *, gives_up: bool) -> list[Refused]:
+        failed = (self._failed(update, error, gives_up=gives_up) for update, _ in self._restoring())
+        return [refused for refused in failed if refused is not None]
 
-    def _restoring(self) -> list[_Update]:
-        return [update for update in self._updates.values() if update.restored is not None]
-
-    def _failed(self, update: _Update, error: StreamsError, *, gives_up: bool) -> Updated | None:
+    def _failed(self, update: _Update, error: StreamsError, *, gives_up: bool) -> Refused | None:
         """Close a task that could not be taken over, and try again later if that may help."""
-        now = time.monotonic()
+        now, task_id = time.monotonic(), update.claim.id
         update.deadline = update.deadline or now + self._timeout_s
         may_help = isinstance(error, RECOVERABLE) and (not isinstance(error, BrokerError) or error.retriable)
         if not may_help or gives_up or now > update.deadline:
             self._end(update)
-            return Updated(update.task, error)
-        self._close(update)
-        update.task.move_to(StreamTaskState.WAITING)
-        log.warning("task %s: %s", update.task.id, error, extra={"task": str(update.task.id)})
-        update.again, update.retry_at = True, now + _RETRY_SECONDS
+            return Refused(task_id, error)
+        self._close(update.phase)
+        log.warning("task %s: %s", task_id, error, extra={"task": str(task_id)})
+        update.again, update.phase = True, _Waiting(now + _RETRY_SECONDS)
         return None
 
     def _end(self, update: _Update) -> None:
-        del self._updates[update.task.id]
-        update.task.move_to(StreamTaskState.CLOSED)
-        self._close(update)
+        del self._updates[update.claim.id]
+        self._close(update.phase)
 
-    def _close(self, update: _Update) -> None:
-        if update.restored is not None:
-            self._reader.remove(update.restored)
-        update.restored = update.missing = None
-        update.task.owned.close(abort=False)  # it has sent nothing
+    def _close(self, phase: _Waiting | _Opening | _Restoring) -> None:
+        match phase:
+            case _Opening(outcome) if outcome.exception() is None:
+                outcome.result().close()
+            case _Restoring(active):
+                self._reader.remove(active.task)
+                active.close(abort=False)  # it has sent nothing

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from riverrun.errors import BrokerError, TaskMigratedError, UnknownOutcomeError
-from riverrun.hosting.owned_task import OwnedTask
-from riverrun.records import TaskId
 from riverrun.worker.tasks.commits import Commits, CommitSchedule
-from riverrun.worker.tasks.task_states import STARTING, StreamTask, StreamTaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from collections.abc import Set as AbstractSet
 
     from riverrun.config import StreamsConfig
     from riverrun.errors import StreamsError
+    from riverrun.hosting.active_task import ActiveTask
+    from riverrun.hosting.claim import Claim
+    from riverrun.records import TaskId
     from riverrun.runtime.ports import Clock
     from riverrun.state.api import StateBackend
+    from riverrun.worker.states import TaskCounts
     from riverrun.worker.tasks.fetching import AbsentBrokers, Fetching, Interruptions
     from riverrun.worker.tasks.state_updater import StandbyUpdater, StateUpdater
-    from riverrun.worker.tasks.task_states import TaskCounts
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +31,11 @@ log = logging.getLogger(__name__)
 class TaskManager:
     """Owns the tasks of a stream thread, active and standby (`TaskManager`).
 
-    Each active task has one state, and moves along `task_states.TRANSITIONS`. Other classes see the running tasks (`running`),
-    which they cannot change, or receive tasks: the updaters those that start and follow, `Commits` those that commit.
+    An active task is in one of two places: with the updater until its state is complete, then among the running tasks
+    (`running`), which other classes see but cannot change. One that fails goes back to the updater.
 
     Args:
-        create: Creates a task, which is not taken over yet.
+        claim: Makes the claim to a task that is assigned.
         updater: Takes tasks over, and restores them.
         standbys: Follows tasks that run elsewhere.
         fetching: Fetches for running tasks.
@@ -49,7 +49,7 @@ class TaskManager:
 
     def __init__(
         self,
-        create: Callable[[TaskId], OwnedTask],
+        claim: Callable[[TaskId], Claim],
         updater: StateUpdater,
         *,
         standbys: StandbyUpdater,
@@ -61,10 +61,10 @@ class TaskManager:
         streams: StreamsConfig,
         gives_up: bool,
     ) -> None:
-        self._tasks: dict[TaskId, StreamTask] = {}
-        self.running: Mapping[TaskId, OwnedTask] = _Running(self._tasks)
+        self._running: dict[TaskId, ActiveTask] = {}
+        self.running: Mapping[TaskId, ActiveTask] = MappingProxyType(self._running)
         """The tasks that process, or whose commit is under way."""
-        self._create = create
+        self._claim = claim
         self._updater = updater
         self._standbys = standbys
         self._fetching = fetching
@@ -81,7 +81,7 @@ class TaskManager:
     @property
     def active(self) -> frozenset[TaskId]:
         """Return the tasks that run or start, including those that are not closed yet."""
-        return frozenset(self._tasks)
+        return self._updater.tasks.union(self._running)
 
     @property
     def standby(self) -> frozenset[TaskId]:
@@ -91,18 +91,17 @@ class TaskManager:
     @property
     def restoring(self) -> Mapping[TaskId, int | None]:
         """Return the tasks that start, with the number of missing changelog records, if known."""
-        missing = self._updater.missing
-        return {task.id: missing.get(task.id) for task in list(self._tasks.values()) if task.state in STARTING}
+        return self._updater.starting
 
     @property
     def is_starting_tasks(self) -> bool:
         """Return whether tasks are being taken over or restored."""
-        return any(task.state in STARTING for task in self._tasks.values())
+        return bool(self._updater.starting)
 
     @property
     def is_closing_tasks(self) -> bool:
         """Return whether revoked tasks are still open."""
-        return any(task.state is StreamTaskState.LEAVING for task in self._tasks.values())
+        return self._updater.is_closing_tasks
 
     def assign(self, active: AbstractSet[TaskId], standby: AbstractSet[TaskId]) -> None:
         """Run and follow the given tasks, and revoke all others (`handleAssignment`). Tasks that stay are not disturbed.
@@ -111,30 +110,25 @@ class TaskManager:
             StateError: If another process has the state of a task open.
             BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
         """
-        self.revoke(self._tasks.keys() - active)
+        self.revoke(self.active - active)
         self._updater.recall(active)
         self.wait_until_closed(standby)
         states = self._recycle(active, standby)
-        for task_id in sorted(active - self._tasks.keys()):
-            self._tasks[task_id] = task = StreamTask(self._create(task_id))
-            self._updater.add(task, states.get(task_id))
+        for task_id in sorted(active - self.active):
+            self._updater.add(self._claim(task_id), states.get(task_id))
         for task_id in sorted(standby - self._standbys.tasks):
             self._standbys.add(task_id)
 
     def revoke(self, task_ids: AbstractSet[TaskId]) -> None:
         """Commit and close tasks (`handleRevocation`). One that a thread is taking over is closed once brokers answer."""
-        revoked = [task for task_id, task in self._tasks.items() if task_id in task_ids]
-        self.commits.commit([task for task in revoked if task.is_running])
-        for task in revoked:
-            if task.is_running:
-                self._close(task)
+        self.commits.commit([active for task_id, active in self._running.items() if task_id in task_ids])
+        for active in [active for task_id, active in self._running.items() if task_id in task_ids]:
+            self._close(active)
         self._updater.remove(task_ids)
-        self._forget_closed()
 
     def wait_until_closed(self, task_ids: AbstractSet[TaskId]) -> None:
         """Wait until revoked tasks are closed."""
         self._updater.wait_until_closed(task_ids)
-        self._forget_closed()
 
     def update(self, max_records: int, timeout_s: float) -> None:
         """Continue with the tasks that start, or with the standbys if none does, as `StoreChangelogReader` does.
@@ -152,66 +146,49 @@ class TaskManager:
             return
         with self._interruptions.away():
             updated = self._updater.run_once(max_records, timeout_s, gives_up=self._brokers.gives_up)
-        for task, error in updated:
-            if error is None:
-                self._run(task)
-            else:
-                self._refuse(task, error)
-        self._forget_closed()
+        for active in updated.complete:
+            self._run(active)
+        for task_id, error in updated.refused:
+            self._refuse(task_id, error)
 
     def close_left(self) -> None:
         """Close revoked tasks for which brokers have answered by now."""
         self._updater.close_left()
-        self._forget_closed()
 
-    def ready(self) -> list[OwnedTask]:
+    def ready(self) -> list[ActiveTask]:
         """Return the tasks that may process: they run, and have no commit under way."""
-        return [task.owned for task in self._tasks.values() if task.state is StreamTaskState.RUNNING]
+        return [active for task_id, active in self._running.items() if task_id not in self.commits.under_way]
 
     def begin_commits(self, now_ms: int) -> None:
         """Begin the commits that are due."""
-        self.commits.begin_due(self._running(), now_ms)
+        self.commits.begin_due(list(self._running.values()), now_ms)
 
     def commit_all(self) -> None:
         """Commit every task that has made progress, and wait until the commits end."""
-        self.commits.commit(self._running())
+        self.commits.commit(list(self._running.values()))
 
-    def commit_state(self, owned: OwnedTask) -> bool:
-        """Commit a task and bring its local state to that point, before a checkpoint. Returns whether the task still runs."""
-        return self.commits.commit_state(self._tasks[owned.id])
-
-    def finish_commit_of(self, owned: OwnedTask) -> bool:
-        """Wait for the commit of a task, if one is under way. Returns whether the task still runs."""
-        return self.commits.come_to_end(self._tasks[owned.id])
-
-    def fail(self, owned: OwnedTask, error: StreamsError) -> None:
+    def fail(self, active: ActiveTask, error: StreamsError) -> None:
         """Restart a task that has failed, or give it up if another owner has taken it over.
 
         Raises:
             StreamsError: The given error, if neither is possible.
         """
-        task = self._tasks[owned.id]
         if not isinstance(error, TaskMigratedError):
-            self._start_over(task, error)
+            self._start_over(active, error)
         elif self._gives_up:
-            _log_given_up(owned, error)
-            self._close(task, is_ours=False)
-            self._forget_closed()
+            _log_given_up(active.id, error)
+            self._close(active, is_ours=False)
         else:
             raise error
 
     def close(self) -> None:
         """Close all tasks. Uncommitted work is discarded. Idempotent."""
         self.commits.under_way.close()
-        for task in self._running():
-            task.move_to(StreamTaskState.CLOSED)
-            task.owned.close(abort=self._brokers.are_there)
+        for active in self._running.values():
+            active.close(abort=self._brokers.are_there)
+        self._running.clear()
         self._updater.close()
         self._standbys.close()
-        self._forget_closed()
-
-    def _running(self) -> list[StreamTask]:
-        return [task for task in self._tasks.values() if task.is_running]
 
     def _recycle(self, active: AbstractSet[TaskId], standby: AbstractSet[TaskId]) -> dict[TaskId, StateBackend]:
         """Stop following tasks. Returns the open states of those that become active here."""
@@ -224,19 +201,21 @@ class TaskManager:
                 state.close()
         return states
 
-    def _run(self, task: StreamTask) -> None:
+    def _run(self, active: ActiveTask) -> None:
         """Start to fetch for a task whose state is complete."""
-        owned = task.owned
-        self._schedule.note(task.id, self._clock.now_ms())
+        self._running[active.id] = active
+        self._updater.take(active.id)
+        self._schedule.note(active.id, self._clock.now_ms())
         try:
-            self._fetching.begin(owned)
+            self._fetching.begin(active)
         except BrokerError as error:
-            self.fail(owned, error)
+            self.fail(active, error)
             return
-        known = {"task": str(task.id), "offsets": {str(tp): offset for tp, offset in owned.committed_offsets.items()}}
-        log.info("task %s taken over, %d records restored", task.id, owned.restored_records, extra=known)
+        offsets = {str(tp): offset for tp, offset in active.committed_offsets.items()}
+        known = {"task": str(active.id), "offsets": offsets}
+        log.info("task %s taken over, %d records restored", active.id, active.restored_records, extra=known)
 
-    def _refuse(self, task: StreamTask, error: StreamsError) -> None:
+    def _refuse(self, task_id: TaskId, error: StreamsError) -> None:
         """Handle a task that cannot be taken over, and is closed.
 
         Raises:
@@ -245,9 +224,9 @@ class TaskManager:
         if not isinstance(error, TaskMigratedError) or not self._gives_up:
             self._brokers.are_there = not isinstance(error, BrokerError)
             raise error
-        _log_given_up(task.owned, error)
+        _log_given_up(task_id, error)
 
-    def _start_over(self, task: StreamTask, error: StreamsError) -> None:
+    def _start_over(self, active: ActiveTask, error: StreamsError) -> None:
         """Take a task over again, repeatedly until brokers are back, for up to `task.timeout.ms`.
 
         That is also how long the outcomes of successive commits may be unknown while brokers answer.
@@ -255,57 +234,35 @@ class TaskManager:
         if isinstance(error, BrokerError) and not error.retriable:
             raise error
         if isinstance(error, UnknownOutcomeError):
-            self._check_progress(task.owned, error)
-        log.warning("task %s starts over from its last commit: %s", task.id, error, extra={"task": str(task.id)})
-        self._stop(task)
-        task.move_to(StreamTaskState.WAITING)
-        task.owned.close(abort=False)
+            self._check_progress(active.claim, error)
+        log.warning("task %s starts over from its last commit: %s", active.id, error, extra={"task": str(active.id)})
+        self._suspend(active)
+        self._updater.add_again(active.claim)
+        active.close(abort=False)
         self._brokers.wait()
-        self._updater.add(task, again=True)
 
-    def _check_progress(self, owned: OwnedTask, error: UnknownOutcomeError) -> None:
+    def _check_progress(self, claim: Claim, error: UnknownOutcomeError) -> None:
         """Let a task restart, or end with an error if it has restarted in vain for too long."""
-        owned.doubted_since = owned.doubted_since or time.monotonic()
-        stuck_s = time.monotonic() - owned.doubted_since
+        claim.doubted_since = claim.doubted_since or time.monotonic()
+        stuck_s = time.monotonic() - claim.doubted_since
         if stuck_s > self._timeout_s:
-            message = f"Task {owned.id} has made no progress for {stuck_s:.0f} s: {error.message}"
+            message = f"Task {claim.id} has made no progress for {stuck_s:.0f} s: {error.message}"
             raise UnknownOutcomeError(message, hint="It starts over until task.timeout.ms has passed.") from error
 
-    def _close(self, task: StreamTask, *, is_ours: bool = True) -> None:
+    def _close(self, active: ActiveTask, *, is_ours: bool = True) -> None:
         """Close a task that runs. Its uncommitted work is discarded."""
-        self._stop(task)
-        self.commits.forget(task.id)
-        task.move_to(StreamTaskState.CLOSED)
-        task.owned.close(abort=is_ours and self._brokers.are_there)
+        self._suspend(active)
+        self.commits.forget(active.id)
+        active.close(abort=is_ours and self._brokers.are_there)
 
-    def _stop(self, task: StreamTask) -> None:
-        self._counts.stopped(task.owned)
-        self._fetching.end(task.owned)
-        self._schedule.forget(task.id)
-
-    def _forget_closed(self) -> None:
-        for task in [task for task in self._tasks.values() if task.state is StreamTaskState.CLOSED]:
-            del self._tasks[task.id]
+    def _suspend(self, active: ActiveTask) -> None:
+        """Neither process a task nor fetch for it any more."""
+        self._counts.stopped(active)
+        self._fetching.end(active)
+        self._schedule.forget(active.id)
+        active.suspend()
+        del self._running[active.id]
 
 
-class _Running(Mapping[TaskId, OwnedTask]):
-    """A read-only view of the running tasks."""
-
-    def __init__(self, tasks: Mapping[TaskId, StreamTask]) -> None:
-        self._tasks = tasks
-
-    def __getitem__(self, task_id: TaskId) -> OwnedTask:
-        task = self._tasks[task_id]
-        if not task.is_running:
-            raise KeyError(task_id)
-        return task.owned
-
-    def __iter__(self) -> Iterator[TaskId]:
-        return iter([task.id for task in self._tasks.values() if task.is_running])
-
-    def __len__(self) -> int:
-        return sum(task.is_running for task in self._tasks.values())
-
-
-def _log_given_up(owned: OwnedTask, error: TaskMigratedError) -> None:
-    log.warning("task %s is given up: %s", owned.id, error, extra={"task": str(owned.id)})
+def _log_given_up(task_id: TaskId, error: TaskMigratedError) -> None:
+    log.warning("task %s is given up: %s", task_id, error, extra={"task": str(task_id)})

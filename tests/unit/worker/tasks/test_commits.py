@@ -7,9 +7,9 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import TaskMigratedError
+from riverrun.hosting.active_task import TaskState
 from riverrun.records import TaskId
 from riverrun.worker.tasks.commits import Commits, CommitSchedule
-from riverrun.worker.tasks.task_states import StreamTask, StreamTaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,11 +27,11 @@ class Alone:
         pass
 
 
-class Owned:
+class Active:
     """A task whose commit waits until it is told to end."""
 
     def __init__(self, outcome: Callable[[], None]) -> None:
-        self.id, self.task = TaskId(0, 0), self
+        self.id, self.task, self.state = TaskId(0, 0), self, TaskState.RUNNING
         self.needs_commit = self.commit_requested = True
         self.held_back_bytes = lambda: 0
         self.stream_time = 1_000
@@ -57,35 +57,35 @@ def fenced() -> None:
     raise TaskMigratedError(message)
 
 
-def commits_of(owned: Any, given_up: list[Any]) -> tuple[Commits, StreamTask]:
-    task = StreamTask(owned, StreamTaskState.RUNNING)
-
+def commits_of(active: Any, given_up: list[Any]) -> Commits:
     def give_up(failed: Any, _error: Exception) -> None:
         given_up.append(failed)
-        task.move_to(StreamTaskState.CLOSED)
+        failed.state = TaskState.CLOSED
 
     schedule = CommitSchedule(100, 0)
-    schedule.note(owned.id, 0)
+    schedule.note(active.id, 0)
     commits = Commits(schedule, Alone(), give_up)
-    commits.begin_due([task], 0)
-    assert task.state is StreamTaskState.COMMITTING
-    return commits, task
+    commits.begin_due([active], 0)
+    assert active.id in commits.under_way
+    return commits
 
 
 def test_a_task_is_given_up_once_though_its_commit_is_under_way() -> None:
-    owned, given_up = Owned(fenced), list[Any]()
-    commits, task = commits_of(owned, given_up)
-    threading.Timer(0.05, owned.may_end.set).start()
-    assert not commits.come_to_end(task)
+    active: Any = Active(fenced)
+    given_up = list[Any]()
+    commits = commits_of(active, given_up)
+    threading.Timer(0.05, active.may_end.set).start()
+    assert not commits.come_to_end(active)
     commits.finish()
-    assert (given_up, task.state) == ([owned], StreamTaskState.CLOSED)
+    assert given_up == [active]
 
 
 def test_a_task_whose_commit_succeeds_runs_on() -> None:
-    owned, given_up = Owned(lambda: None), list[Any]()
-    commits, task = commits_of(owned, given_up)
-    owned.may_end.set()
-    assert commits.come_to_end(task)
-    assert (given_up, task.state, commits.done) == ([], StreamTaskState.RUNNING, 1)
-    last = commits.last[owned.id]
-    assert (last.sent, last.latency_ms) == ({"out": 7}, last.at_ms - owned.stream_time)
+    active: Any = Active(lambda: None)
+    given_up = list[Any]()
+    commits = commits_of(active, given_up)
+    active.may_end.set()
+    assert commits.come_to_end(active)
+    assert (given_up, active.id in commits.under_way, commits.done) == ([], False, 1)
+    last = commits.last[active.id]
+    assert (last.sent, last.latency_ms) == ({"out": 7}, last.at_ms - active.stream_time)

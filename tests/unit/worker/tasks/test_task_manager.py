@@ -11,14 +11,15 @@ import pytest
 
 from riverrun.config import StreamsConfig
 from riverrun.errors import CorruptStateError, StateError, TaskMigratedError
+from riverrun.hosting.active_task import TaskState
 from riverrun.hosting.restoring import Missing
 from riverrun.records import TaskId
 from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MockClock
+from riverrun.worker.states import TaskCounts
 from riverrun.worker.tasks.fetching import Undisturbed
 from riverrun.worker.tasks.state_updater import StateUpdater
 from riverrun.worker.tasks.task_manager import TaskManager
-from riverrun.worker.tasks.task_states import TaskCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,17 +27,19 @@ if TYPE_CHECKING:
 FIRST, SECOND = TaskId(0, 0), TaskId(0, 1)
 
 
-class Owned:
-    """A task without inputs, of which every step is noted; brokers answer when they may."""
+class Claimed:
+    """A task without inputs, of which every step is noted; brokers answer when they may. It is its own claim."""
 
     def __init__(self, task_id: TaskId, story: list[str]) -> None:
-        self.id, self.task, self._story = task_id, self, story
+        self.id, self._story = task_id, story
+        self.claim = self.task = self
         self.inputs = ()
         self.answered = threading.Event()
         self.answered.set()
         self.refusals: list[Exception] = []
         self.restored_records, self.committed_offsets, self.dropped = 0, dict[Any, int](), Counter[str]()
         self.doubted_since = None
+        self.state = TaskState.CREATED
         self.needs_commit, self.commit_requested, self.stream_time = True, False, -1
         self.measured = self.starts = self.sent = dict
         self.held_back_bytes = lambda: 0
@@ -44,14 +47,23 @@ class Owned:
     def __getattr__(self, step: str) -> Callable[..., None]:
         return lambda **options: self._story.append(" ".join([f"{step} {self.id}", *map(str, options.values())]))
 
-    def take_over(self, _backend: Any) -> None:
+    def take_over(self, _backend: Any) -> Any:
         self.answered.wait(60)
         if self.refusals:
             raise self.refusals.pop()
         self._story.append(f"take_over {self.id}")
+        return self
 
-    def prepare(self) -> tuple[Any, Missing]:
-        return self, Missing(MemoryBackend(), {})
+    def initialize(self) -> Missing:
+        self.state = TaskState.RESTORING
+        return Missing(MemoryBackend(), {})
+
+    def start(self) -> None:
+        self.state = TaskState.RUNNING
+        self._story.append(f"start {self.id}")
+
+    def suspend(self) -> None:
+        self.state = TaskState.SUSPENDED
 
 
 class Absent:
@@ -83,12 +95,12 @@ class Managed:
 
     def __init__(self) -> None:
         self.story: list[str] = []
-        self.created: dict[TaskId, Owned] = {}
+        self.created: dict[TaskId, Claimed] = {}
         others: Any = Absent(self.story)
         admin: Any = None
         self.manager = TaskManager(
-            self._create,
-            StateUpdater(admin, {}, 60_000, lambda *_: None),
+            self._claim,
+            StateUpdater(admin, {}, 60_000, lambda *_: None, lambda claimed: claimed),  # type: ignore[arg-type,return-value]
             standbys=others,
             fetching=others,
             counts=TaskCounts(),
@@ -99,8 +111,8 @@ class Managed:
             gives_up=True,
         )
 
-    def _create(self, task_id: TaskId) -> Any:
-        return self.created.setdefault(task_id, Owned(task_id, self.story))
+    def _claim(self, task_id: TaskId) -> Any:
+        return self.created.setdefault(task_id, Claimed(task_id, self.story))
 
     def assign(self, *task_ids: TaskId) -> None:
         self.manager.assign(frozenset(task_ids), frozenset())
@@ -172,19 +184,19 @@ def test_a_task_that_fails_starts_over_unless_another_owner_has_it(managed: Mana
     ]
 
 
-def test_a_task_whose_state_cannot_be_opened_ends_the_thread_and_is_closed(managed: Managed) -> None:
+def test_a_task_whose_state_cannot_be_opened_ends_the_thread(managed: Managed) -> None:
     managed.assign(FIRST)
     managed.run()
-    managed.created[SECOND] = refused = Owned(SECOND, managed.story)
+    managed.created[SECOND] = refused = Claimed(SECOND, managed.story)
     refused.refusals.append(StateError("full"))
     managed.assign(FIRST, SECOND)
     with pytest.raises(StateError, match="full"):
         managed.run()
-    assert managed.told()[-1] == "close 0_1 False"
+    assert managed.manager.active == {FIRST}
 
 
 def test_a_task_that_is_revoked_while_brokers_are_silent_closes_when_they_answer(managed: Managed) -> None:
-    managed.created[FIRST] = owned = Owned(FIRST, managed.story)
+    managed.created[FIRST] = owned = Claimed(FIRST, managed.story)
     owned.answered.clear()
     managed.assign(FIRST)
     managed.assign()
@@ -192,12 +204,12 @@ def test_a_task_that_is_revoked_while_brokers_are_silent_closes_when_they_answer
     assert not managed.manager.is_starting_tasks
     owned.answered.set()
     managed.manager.wait_until_closed({FIRST})
-    assert managed.told() == ["take_over 0_0", "close 0_0 False"]
+    assert managed.told() == ["take_over 0_0", "close 0_0"]
     assert managed.manager.active == frozenset()
 
 
 def test_a_task_that_is_wanted_again_before_it_is_closed_goes_on(managed: Managed) -> None:
-    managed.created[FIRST] = owned = Owned(FIRST, managed.story)
+    managed.created[FIRST] = owned = Claimed(FIRST, managed.story)
     owned.answered.clear()
     managed.assign(FIRST)
     managed.assign()

@@ -1,0 +1,383 @@
+"""Active tasks: restored, then processed and committed, until another process takes them over."""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from riverrun.errors import RangeError, StreamsError
+from riverrun.hosting.inputs import ids_to_commit, reset_offsets
+from riverrun.hosting.restoring import restore, silently
+from riverrun.hosting.snapshots import TaskCheckpoint, publish_checkpoint, take_checkpoint
+from riverrun.kafka.producer import KafkaRecordCollector
+from riverrun.runtime.ports import Ports
+from riverrun.runtime.task import TaskCommit
+from riverrun.state.api import idle
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Mapping
+
+    from riverrun.hosting.claim import Claim, ClaimedTask
+    from riverrun.hosting.publication import Publication
+    from riverrun.hosting.restoring import Missing, OnRestore
+    from riverrun.hosting.task_start import OpenedTask
+    from riverrun.processor.metrics import Measurement
+    from riverrun.records import TopicPartition
+    from riverrun.runtime.ports import RecordCollector
+    from riverrun.runtime.task import Task
+    from riverrun.runtime.times import Lateness
+    from riverrun.state.api import StateBackend
+    from riverrun.state.snapshots import Manifest
+
+log = logging.getLogger(__name__)
+
+
+class TaskState(Enum):
+    """The state of an active task (`Task.State`).
+
+    Attributes:
+        CREATED: The task is taken over. Nothing is restored yet.
+        RESTORING: Its state is being brought to the committed point.
+        RUNNING: It processes; while a commit waits for brokers, it rests.
+        SUSPENDED: It processes nothing more, and its producer and its state are still open.
+        CLOSED: Everything is released; another process may own the task.
+    """
+
+    CREATED = "created"
+    RESTORING = "restoring"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    CLOSED = "closed"
+
+
+TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
+    TaskState.CREATED: frozenset({TaskState.RESTORING, TaskState.SUSPENDED}),
+    TaskState.RESTORING: frozenset({TaskState.RUNNING, TaskState.SUSPENDED}),
+    TaskState.RUNNING: frozenset({TaskState.SUSPENDED}),
+    TaskState.SUSPENDED: frozenset({TaskState.CLOSED}),
+    TaskState.CLOSED: frozenset(),
+}
+"""The legal transitions. A task that fails is not revived, as in Kafka Streams: the claim to it makes another one."""
+
+
+class ActiveTask:
+    """A task that this process runs, from its takeover until it is closed (`StreamTask`).
+
+    Args:
+        claimed: The task as it was taken over.
+        global_stores: The global stores by name, filled by the host.
+        decorate: Wraps the collector, for hosts that add to records that are sent.
+        pause: Called now and then while a commit is prepared, for hosts that answer queries meanwhile (`Ports`).
+    """
+
+    def __init__(
+        self,
+        claimed: ClaimedTask,
+        global_stores: Mapping[str, Any],
+        *,
+        decorate: Callable[[RecordCollector], RecordCollector] = lambda collector: collector,
+        pause: Callable[[], None] = idle,
+    ) -> None:
+        self.claim = claimed.claim
+        """The claim to it, which outlives it."""
+        self.id = claimed.claim.id
+        self.inputs = claimed.claim.spec.inputs
+        self.state = TaskState.CREATED
+        self.restored_records = 0
+        self.publication = claimed.publication
+        """Where it publishes now."""
+        self.counts_since_ms = self.claim.clock.now_ms()
+        """When its counts began: when it was started, ms of the wall clock."""
+        self._connected = claimed.claim.connected
+        self._clock = claimed.claim.clock
+        self._producer = claimed.producer
+        self._opened = claimed.opened
+        collector = decorate(KafkaRecordCollector(self._producer.records, self._connected.admin))
+        self._ports = Ports(collector, self._opened.backend, self._clock, global_stores, pause)
+        self.task = self._new_task(self._opened)
+        """What processes; another one if the restore starts over."""
+        self._commit = TaskCommit({}, ())
+        self._changelog_ends: Mapping[TopicPartition, int] = {}
+
+    # States
+
+    def initialize(self) -> Missing:
+        """Begin to restore. Returns the changelog records that its state lacks (`initializeIfNeeded`)."""
+        self._move_to(TaskState.RESTORING)
+        return self._opened.missing
+
+    def start_over(self) -> Missing:
+        """Begin to restore once more, as records have been deleted meanwhile. Returns the records that its state lacks now.
+
+        Raises:
+            BrokerError: If the brokers do not answer.
+        """
+        self.task.close()
+        self._opened = self._opened.again()
+        self.task = self._new_task(self._opened)
+        return self._opened.missing
+
+    def restore(self, on_restore: OnRestore = silently) -> None:
+        """Bring its state to the committed point, and wait for that.
+
+        Args:
+            on_restore: Called with changelog, records so far and records expected, as the restore proceeds.
+
+        Raises:
+            BrokerError: If the brokers do not answer.
+        """
+        missing, admin, kafka = self.initialize(), self._connected.admin, self._connected.application.kafka
+        while True:
+            try:
+                self.restored_records = restore(self.task, missing, admin, kafka, on_restore)
+            except RangeError as error:
+                log.warning("the restore of task %s starts over: %s", self.id, error.message)
+                missing = self.start_over()
+            else:
+                return
+
+    def start(self) -> None:
+        """Continue from the committed offsets, once the state is complete (`completeRestoration`)."""
+        self.counts_since_ms = self._clock.now_ms()
+        committed = {tp: (c.offset, c.metadata) for tp, c in self._opened.point.commits.items()}
+        topics = {tp: ids_to_commit(tp, self.topics, self._connected.id) for tp in self.inputs}
+        self.task.start(committed, topics)
+        self.task.pause_at(self.publication.limits)
+        self._move_to(TaskState.RUNNING)
+
+    def suspend(self) -> None:
+        """Process nothing more (`suspend`)."""
+        self._move_to(TaskState.SUSPENDED)
+
+    def close(self, *, abort: bool = True) -> None:
+        """Close the task; discard and abort uncommitted work. Idempotent.
+
+        Args:
+            abort: Whether to abort the open transaction at once. Pointless if brokers are out of reach, and wrong if another
+                process has the task.
+        """
+        if self.state is TaskState.CLOSED:
+            return
+        if self.state is not TaskState.SUSPENDED:
+            self.suspend()
+        self._move_to(TaskState.CLOSED)
+        if abort:
+            self._producer.abort()
+        try:
+            self.task.close()
+        except StreamsError as error:  # commits stay valid, and the task ends for another reason
+            log.error("%s", error, extra={"task": str(self.id)})  # noqa: TRY400 - the message says what happened
+        self._opened.close()
+        self._producer.close()
+
+    def _new_task(self, opened: OpenedTask) -> Task:
+        return opened.new_task(self._ports, self.publication.dead_letters)
+
+    def _move_to(self, state: TaskState) -> None:
+        if state not in TRANSITIONS[self.state]:
+            message = f"Task {self.id} cannot go from {self.state.value} to {state.value}"
+            raise StreamsError(message)
+        self.state = state
+
+    # Figures
+
+    @property
+    def committed_offsets(self) -> Mapping[TopicPartition, int]:
+        """Return the last committed offset per input."""
+        return _offsets(self.claim.last_commit)
+
+    @property
+    def last_commit(self) -> Mapping[TopicPartition, tuple[int, str]]:
+        """Return offset and metadata of the last commit per input: a new object after each commit."""
+        return self.claim.last_commit
+
+    @property
+    def topics(self) -> Mapping[str, int]:
+        """Return the ids of the topics that it depends on, as they were when it was taken over."""
+        return self._opened.point.topics
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return warnings about its state."""
+        return self._opened.warnings
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Return the number of records that were not processed, by reason."""
+        return self.task.dropped
+
+    @property
+    def lateness(self) -> Lateness:
+        """Return how late its records were."""
+        return self.task.lateness
+
+    def measured(self) -> tuple[Measurement, ...]:
+        """Return the measurements of its processors' sensors."""
+        return self.task.measured()
+
+    def sent(self) -> dict[str, int]:
+        """Return how many records it has sent, by topic."""
+        return self._producer.sent()
+
+    def position(self) -> int:
+        """Return the sum of the changelog offsets that are applied to the local state."""
+        return sum(self.applied().values())
+
+    def applied(self) -> Mapping[TopicPartition, int]:
+        """Return, per changelog, the next offset that is not in the local state."""
+        return self._opened.backend.positions()
+
+    def starts(self) -> dict[TopicPartition, int]:
+        """Return where to start reading each input: at the committed offset, or else as the policy of its source says.
+
+        Raises:
+            ConfigError: If an input has no committed offset, and the policy of its source is `none`.
+        """
+        commits = self._opened.point.commits
+        starts = reset_offsets(self._connected, [tp for tp in self.inputs if tp not in commits], self._clock.now_ms())
+        return starts | {tp: committed.offset for tp, committed in commits.items()}
+
+    # Releases
+
+    def follow(self, publication: Publication) -> None:
+        """Apply a later record of the control topic. Only between two commits, with nothing to commit: see `may_follow`."""
+        self._producer.publish(publication.topics)
+        self.task.keep_letters_in(publication.dead_letters)
+        self.task.pause_at(publication.limits)
+        self.publication = publication
+
+    def may_follow(self, publication: Publication) -> bool:
+        """Return whether a record can take effect at once; if outputs change, it has to wait until the next commit.
+
+        No transaction may write to both old and new outputs.
+        """
+        return self.publication.topics == publication.topics or not self.task.needs_commit
+
+    # Commits
+
+    def commit(self) -> None:
+        """Commit all progress since the last commit: records, changelogs and input offsets together, then the local state.
+
+        The three steps are methods as well, for hosts that commit several tasks at once. Errors are those of the steps.
+        """
+        self.prepare_commit()
+        self.send_commit()
+        self.finish_commit()
+
+    def prepare_commit(self) -> None:
+        """Flush the stores, which may process records, and send their changelog records."""
+        self._commit = self.task.prepare_commit()
+        self.claim.begin_commit(self._commit.offsets)
+
+    def send_commit(self) -> None:
+        """Make the prepared commit durable in Kafka. Waits for brokers; may run in another thread.
+
+        Raises:
+            TaskMigratedError: If another owner has taken over: close this task, and do nothing else.
+            UnknownOutcomeError: If it is unknown whether the commit succeeded: close it, and take the task over again.
+            BrokerError: If brokers refused it: close it, and take the task over again.
+        """
+        self._producer.flush()
+        # Before the commit, which proves that no other owner has written yet; a successor's later records must not count.
+        self._changelog_ends = self._connected.admin.written_offsets(self._commit.changelogs)
+        self._producer.commit(self._commit.offsets)
+
+    def finish_commit(self) -> None:
+        """Bring the local state to the durable point."""
+        self.task.post_commit(self._changelog_ends)
+        self.claim.end_commit()
+
+    # Snapshots
+
+    def publish_snapshot(self) -> Manifest:
+        """Publish the state at the last commit.
+
+        Returns:
+            The snapshot.
+
+        Raises:
+            SnapshotError: If it cannot be published.
+            TaskMigratedError: If another owner has taken over.
+            BrokerError: If brokers do not answer.
+        """
+        self.confirm_commit()
+        return publish_checkpoint(self.checkpoint())
+
+    def confirm_commit(self) -> None:
+        """Make sure before a `checkpoint` that the state is as committed, and that no successor has committed since.
+
+        Only right after a commit: later records would be committed without the input offsets that they come from.
+
+        Raises:
+            TaskMigratedError: If another owner has taken over.
+            BrokerError: If brokers do not answer.
+        """
+        if self._commit.changelogs:
+            self._opened.backend.write({}, self._settled_ends())
+
+    def checkpoint(self) -> TaskCheckpoint:
+        """Copy the state at the last commit.
+
+        Returns:
+            The copy.
+
+        Raises:
+            SnapshotError: If it cannot be copied.
+        """
+        offsets = _offsets(self.claim.newest_commit)
+        return take_checkpoint(self._connected, self.id, self._clock, self._opened.backend, offsets)
+
+    def _settled_ends(self) -> Mapping[TopicPartition, int]:
+        """Return the ends of the changelogs at the last commit; its markers may have been written after its acknowledgement.
+
+        Records of a successor must not count. Committing the same offsets once more proves that there was none.
+        """
+        ends = self._connected.admin.settled_end_offsets(self._commit.changelogs)
+        self._producer.commit(self._commit.offsets)
+        return ends
+
+
+def start_task(
+    claim: Claim,
+    global_stores: Mapping[str, Any],
+    *,
+    on_restore: OnRestore = silently,
+    backend: StateBackend | None = None,
+    decorate: Callable[[RecordCollector], RecordCollector] = lambda collector: collector,
+) -> ActiveTask:
+    """Take a task over, bring its state to the committed point, and start it, for hosts that wait for that.
+
+    Args:
+        claim: The claim to the task.
+        global_stores: The global stores by name, filled by the host.
+        on_restore: Called with changelog, records so far and records expected, as the restore proceeds.
+        backend: Its local state, if a standby has it open; this task then owns and closes it.
+        decorate: Wraps the collector, for hosts that add to records that are sent.
+
+    Returns:
+        The running task.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+        StateError: If the local state is in use by another process.
+    """
+    claimed = claim.take_over(backend)
+    try:
+        task = ActiveTask(claimed, global_stores, decorate=decorate)
+    except BaseException:
+        claimed.close()
+        raise
+    try:
+        task.restore(on_restore)
+        task.start()
+    except BaseException:
+        task.close()
+        raise
+    return task
+
+
+def _offsets(committed: Mapping[TopicPartition, tuple[int, str]]) -> dict[TopicPartition, int]:
+    """Return the committed offsets without their metadata."""
+    return {tp: offset for tp, (offset, _metadata) in committed.items()}

@@ -19,7 +19,7 @@ ENTRIES = {
     "project/cluster.py",  # the front door
     "service/reading.py",  # asked by name, of another version's group
     "spark/tasks/work.py",  # tasks of a Spark executor
-    "worker/supervisor.py",
+    "worker/streams_instance.py",
     "worker/stream_thread/stream_thread.py",
     "worker/worker.py",
 }

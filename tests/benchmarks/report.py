@@ -112,7 +112,7 @@ KINDS: Mapping[str, Kind] = {
     "queries": Kind(
         "Latencies in ms: half of the queries (p50) and 99 % (p99) took no longer. Loaded: while the input is\n"
         "processed at full speed; idle: afterwards. In the process: `KafkaStreams.store(...).get(key)`, and\n"
-        "`Supervisor.ask` (the stream thread that has the key is another one). HTTP: Riverrun's interface, and\n"
+        "`StreamsInstance.ask` (the stream thread that has the key is another one). HTTP: Riverrun's interface, and\n"
         "for Java the server of the JDK around the same call.",
         tuple(
             Column(f"{when}, {shown} {rank}", f"{when} {where} {rank}", 3)
@@ -134,7 +134,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "soak": Kind(
         f"{RECORDS_PER_SECOND:,} records/s come in; at its end the counts are compared with a model. The figures are\n"
-        "those of the instance that lives: MiB, open file handles and threads of its supervisor and its stream thread.\n"
+        "those of the instance that lives: MiB, open file handles and threads of its own process and its stream thread.\n"
         "Early is the second tenth of the time, late the last one; each figure is the median of its tenth.",
         (
             Column("minutes", "minutes"),

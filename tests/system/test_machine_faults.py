@@ -90,7 +90,7 @@ def test_records_that_take_longer_than_max_poll_interval_together_move_no_task(g
     group.check()
 
 
-def test_stream_threads_die_with_their_supervisor_whatever_they_are_at(group: Group) -> None:
+def test_stream_threads_die_with_their_instance_whatever_they_are_at(group: Group) -> None:
     first = group.start(build="build_stuck")
     group.write(100)
     group.until(lambda: "stuck" in group.log(0), "met the record that never ends")

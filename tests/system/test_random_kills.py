@@ -24,7 +24,7 @@ KILLS = 20
 
 
 def kill(group: Group, instance: int, chance: random.Random) -> None:
-    """Kill an instance: its supervisor alone, whose processes then have to notice, or all of it at once."""
+    """Kill an instance: its own process alone, whose stream threads then have to notice, or all of it at once."""
     pid = group.instances[instance].pid
     children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
     os.kill(pid, signal.SIGKILL)

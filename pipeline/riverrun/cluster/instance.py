@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from riverrun.topology.topology import Topology
     from riverrun.worker.stream_thread.protocol import StreamJob
-    from riverrun.worker.supervisor import Supervisor
+    from riverrun.worker.streams_instance import StreamsInstance
 
 DEPLOYMENTS_TOPIC = "riverrun-deployments"
 log = logging.getLogger(__name__)
@@ -261,26 +261,26 @@ def _with_directory(application: Application, number: int) -> Application:
 
 def _run(application: Application, work: InstanceWork, build: Callable[[StreamJob], Topology]) -> InstanceEnd:
     reports: deque[InstanceReport] = deque()
-    with new_instance(application, build, token=work.token, on_state=lambda _state: report()) as supervisor:
+    with new_instance(application, build, token=work.token, on_state=lambda _state: report()) as instance:
 
         def report() -> None:
-            done = supervisor.summary()
-            state, server = supervisor.state.value, supervisor.server
+            done = instance.summary()
+            state, server = instance.state.value, instance.server
             host = socket.gethostname()
             reports.append(InstanceReport(work.number, host, state, server, done.processed, done.commits))
 
-        with _attending(Channel(Admin(application.kafka), work.deployment), supervisor, reports, report):
-            done = supervisor.run()
+        with _attending(Channel(Admin(application.kafka), work.deployment), instance, reports, report):
+            done = instance.run()
     return InstanceEnd(done)
 
 
 @contextmanager
 def _attending(
-    channel: Channel, supervisor: Supervisor, reports: deque[InstanceReport], report: Callable[[], None]
+    channel: Channel, instance: StreamsInstance, reports: deque[InstanceReport], report: Callable[[], None]
 ) -> Iterator[None]:
     """Report to the driver, and listen for the order to stop, in a thread of its own."""
     ended = threading.Event()
-    interval_s = supervisor.application.config.streams.log_summary_interval_ms / 1000
+    interval_s = instance.application.config.streams.log_summary_interval_ms / 1000
 
     def attend() -> None:
         told_at = time.monotonic()
@@ -293,7 +293,7 @@ def _attending(
                     channel.tell(reports[0])
                     reports.popleft()
                 if not ended.is_set() and any(isinstance(message, Stop) for message in channel.hear(_HEAR_SECONDS)):
-                    supervisor.stop()
+                    instance.stop()
             except StreamsError as error:
                 log.warning("messages of the driver cannot be read: %s", error.message)
                 if ended.wait(_HEAR_SECONDS):

@@ -72,7 +72,7 @@ INSTANCE_DIRECTORY = "instance-{}"
 _ID = re.compile(r"[!-~]{1,300}")
 _TASK = re.compile(r"(0|[1-9][0-9]{0,8})_(0|[1-9][0-9]{0,8})")
 _PREDECESSOR_SECONDS = 30.0
-"""How long stream threads may take to end after their supervisor was killed."""
+"""How long stream threads may take to end after their instance was killed."""
 
 
 @contextmanager

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from riverrun.service.routing import StorePlace
     from riverrun.state.api import StoreBuilder
     from riverrun.worker.queries import Page, Query, Row
-    from riverrun.worker.supervisor import Supervisor
+    from riverrun.worker.streams_instance import StreamsInstance
 
 _HINTS = {
     Reason.NOT_HERE: "Query the instance that has it.",
@@ -46,8 +46,8 @@ class ReadOnlyStore:
     It has the partitions whose tasks run in this instance. New records may change it between two calls.
     """
 
-    def __init__(self, supervisor: Supervisor, name: str, *, stale: bool = False) -> None:
-        self._supervisor = supervisor
+    def __init__(self, instance: StreamsInstance, name: str, *, stale: bool = False) -> None:
+        self._instance = instance
         self._stale = stale
         self.name = name
 
@@ -126,7 +126,7 @@ class ReadOnlyStore:
         return next(self._entries(place.builder, place.task_of(raw), KeyQuery(raw, as_of)), None)
 
     def _everywhere(self, place: StorePlace, query: Query) -> Iterator[Entry]:
-        status = self._supervisor.status()
+        status = self._instance.status()
         here = status.active | status.restoring.keys() | (status.standby if self._stale else frozenset())
         tasks: list[TaskId | None] = [task for task in place.tasks if task in here]
         for task in tasks if place.tasks else [None]:
@@ -143,28 +143,28 @@ class ReadOnlyStore:
                 return
 
     def _page(self, question: Question) -> Page:
-        answer = self._supervisor.ask(question)
+        answer = self._instance.ask(question)
         if not isinstance(answer, Refusal):
             return answer
-        orders, message = self._supervisor.orders, answer.message
+        orders, message = self._instance.orders, answer.message
         server = orders.servers.get(str(question.task)) if orders is not None else None
         if answer.reason is Reason.NOT_HERE and server:
             message = f"{message}, but at {server}"
         raise InvalidStateStoreError(message, hint=_HINTS.get(answer.reason))
 
     def _place(self) -> StorePlace:
-        return place_of(self._supervisor, self.name)
+        return place_of(self._instance, self.name)
 
 
 class Stores(Mapping[str, ReadOnlyStore]):
     """The stores of a worker by name.
 
     Args:
-        supervisor: The instance.
+        instance: The instance.
     """
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
+    def __init__(self, instance: StreamsInstance) -> None:
+        self._instance = instance
 
     def __getitem__(self, name: str) -> ReadOnlyStore:
         """Return a store.
@@ -173,39 +173,39 @@ class Stores(Mapping[str, ReadOnlyStore]):
             KeyError: If there is no such store.
             InvalidStateStoreError: If the worker has not started.
         """
-        if name not in places_of(self._supervisor):
+        if name not in places_of(self._instance):
             raise KeyError(name)
-        return ReadOnlyStore(self._supervisor, name)
+        return ReadOnlyStore(self._instance, name)
 
     def __iter__(self) -> Iterator[str]:
         """Return their names."""
-        return iter(sorted(places_of(self._supervisor)))
+        return iter(sorted(places_of(self._instance)))
 
     def __len__(self) -> int:
         """Return their number."""
-        return len(places_of(self._supervisor))
+        return len(places_of(self._instance))
 
 
-def place_of(supervisor: Supervisor, name: str) -> StorePlace:
+def place_of(instance: StreamsInstance, name: str) -> StorePlace:
     """Return the places of a store's parts.
 
     Raises:
         InvalidStateStoreError: If there is no such store, or the worker has not read its topics yet.
     """
-    places = places_of(supervisor)
+    places = places_of(instance)
     if name not in places:
-        message = f"{supervisor.application.id} has no store {name!r}"
+        message = f"{instance.application.id} has no store {name!r}"
         raise InvalidStateStoreError(message, hint=f"It has: {', '.join(sorted(places)) or 'none'}")
     return places[name]
 
 
-def places_of(supervisor: Supervisor) -> dict[str, StorePlace]:
+def places_of(instance: StreamsInstance) -> dict[str, StorePlace]:
     """Return the places of each store's parts.
 
     Raises:
         InvalidStateStoreError: If the worker has not read its topics yet.
     """
-    layout, application = supervisor.layout, supervisor.application
+    layout, application = instance.layout, instance.application
     if layout is None:
         message = f"{application.id} is starting"
         raise InvalidStateStoreError(message, hint=_HINTS[Reason.RESTORING])

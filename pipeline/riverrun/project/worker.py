@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
     from riverrun.worker.states import InstanceStatus, WorkerSummary
     from riverrun.worker.stream_thread.protocol import StreamJob
-    from riverrun.worker.supervisor import Supervisor
+    from riverrun.worker.streams_instance import StreamsInstance
 
 _OVER = frozenset({WorkerState.NOT_RUNNING, WorkerState.ERROR})
 
@@ -57,7 +57,7 @@ class AppWorker:
         self._application = application
         self._build = build
         self._token = token
-        self._supervisor: Supervisor | None = None
+        self._instance: StreamsInstance | None = None
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
         self._state = WorkerState.CREATED
@@ -93,7 +93,7 @@ class AppWorker:
     @property
     def server(self) -> str:
         """`host:port` where it answers over HTTP; empty if nowhere."""
-        return "" if self._supervisor is None else self._supervisor.server
+        return "" if self._instance is None else self._instance.server
 
     @takes(listener=function("new_state, old_state"))
     def set_state_listener(self, listener: Callable[[WorkerState, WorkerState], None]) -> None:
@@ -136,9 +136,9 @@ class AppWorker:
                 uncaught_exception_handler=self._handler,
                 complete=self._complete,
             )
-            self._supervisor = stack.enter_context(instance)
+            self._instance = stack.enter_context(instance)
             answering = stack.pop_all()
-        arguments = self._supervisor, answering
+        arguments = self._instance, answering
         self._thread = threading.Thread(target=self._run, args=arguments, name=f"worker-{self._application.id}")
         self._thread.start()
 
@@ -151,9 +151,9 @@ class AppWorker:
         Returns:
             Whether it has ended.
         """
-        if self._supervisor is None or self._thread is None:
+        if self._instance is None or self._thread is None:
             return True
-        self._supervisor.stop()
+        self._instance.stop()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -207,7 +207,7 @@ class AppWorker:
     @property
     def has_begun(self) -> bool:
         """Return whether it has found its topics and tasks. Until then it waits for brokers, and owns no tasks."""
-        return self._supervisor is not None and self._supervisor.layout is not None
+        return self._instance is not None and self._instance.layout is not None
 
     def status(self) -> InstanceStatus:
         """Return its current status.
@@ -243,10 +243,10 @@ class AppWorker:
         Raises:
             InvalidStateStoreError: If there is no such store, or the worker is starting.
         """
-        supervisor = self._started()
-        place = place_of(supervisor, store)
+        instance = self._started()
+        place = place_of(instance, store)
         task = place.task_of(place.builder.key_serde.serialize(key))
-        return key_query_metadata(place, task, supervisor.orders, supervisor.server)
+        return key_query_metadata(place, task, instance.orders, instance.server)
 
     def store(self, name: str, *, stale: bool = False) -> ReadOnlyStore:
         """Return a state store (`KafkaStreams.store`).
@@ -258,9 +258,9 @@ class AppWorker:
         Raises:
             InvalidStateStoreError: If there is no such store, or the worker is starting.
         """
-        supervisor = self._started()
-        place_of(supervisor, name)
-        return ReadOnlyStore(supervisor, name, stale=stale)
+        instance = self._started()
+        place_of(instance, name)
+        return ReadOnlyStore(instance, name, stale=stale)
 
     @property
     def stores(self) -> Stores:
@@ -301,10 +301,10 @@ class AppWorker:
             raise StreamsError(message, hint="Close it first.")
         clean_up(directories_of(self._application.id, self._application.state_directory))
 
-    def _run(self, supervisor: Supervisor, answering: ExitStack) -> None:
+    def _run(self, instance: StreamsInstance, answering: ExitStack) -> None:
         try:
             with answering:
-                self._summary = supervisor.run()
+                self._summary = instance.run()
         except BaseException as error:  # noqa: BLE001 - raised where somebody waits
             self._error = error
             self._note(WorkerState.ERROR)
@@ -319,13 +319,13 @@ class AppWorker:
         if state is not before:
             self._listener(state, before)
 
-    def _started(self) -> Supervisor:
-        if self._supervisor is None:
+    def _started(self) -> StreamsInstance:
+        if self._instance is None:
             message = f"{self._application.id} was not started"
             raise StreamsError(message, hint="Call start(), or use `with`.")
-        return self._supervisor
+        return self._instance
 
     def _require_new(self, before: str) -> None:
-        if self._supervisor is not None:
+        if self._instance is not None:
             message = f"{self._application.id} was started before {before}"
             raise StreamsError(message, hint="Create another worker: app.worker().")

@@ -55,7 +55,7 @@ _WINDOW = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
 
 
 class Instance(Host, Measured, Protocol):
-    """An instance, as seen by the HTTP interface (`Supervisor`)."""
+    """An instance, as seen by the HTTP interface (`StreamsInstance`)."""
 
     def scale(self, threads: int) -> None:
         """Change the number of stream threads."""

@@ -1,4 +1,4 @@
-"""Sets up an instance in any environment: a supervisor and, if it has an address, the HTTP interface for queries.
+"""Sets up an instance in any environment and, if it has an address, the HTTP interface for queries.
 
 Serves an instance's HTTP interface in a thread, as long as the instance runs.
 """
@@ -14,7 +14,7 @@ from riverrun.config.address import ServerAddress, checked_address
 from riverrun.errors import ConfigError
 from riverrun.extras import require_extra
 from riverrun.hosting.process import SystemClock
-from riverrun.worker.supervisor import Supervisor
+from riverrun.worker.streams_instance import StreamsInstance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -152,7 +152,7 @@ def new_instance(
     on_state: Callable[[WorkerState], None] = lambda _state: None,
     uncaught_exception_handler: Callable[[StreamsError], str] | None = None,
     complete: Callable[[], None] | None = None,
-) -> Iterator[Supervisor]:
+) -> Iterator[StreamsInstance]:
     """Yield an instance that does not run yet. Within this context it answers at `application.server`, if that is set.
 
     Args:
@@ -169,7 +169,7 @@ def new_instance(
     """
     streams = application.config.streams
     if not streams.application_server:
-        yield Supervisor(
+        yield StreamsInstance(
             application,
             build,
             on_state=on_state,
@@ -188,7 +188,7 @@ def new_instance(
         name = name_of(listener, streams.application_server, application.kafka["bootstrap.servers"])
         access = _access(streams, token, name, application.id)
         peers = Peers(access.signatures, SystemClock(), client_tls(streams) if tls else None)
-        supervisor = Supervisor(
+        instance = StreamsInstance(
             application,
             build,
             server=name,
@@ -196,7 +196,7 @@ def new_instance(
             uncaught_exception_handler=uncaught_exception_handler,
             complete=complete,
         )
-        api = new_api(supervisor, access, peers)
+        api = new_api(instance, access, peers)
         queries = api.state.queries
         if queries is not None:
             queries.start()
@@ -208,7 +208,7 @@ def new_instance(
                 queries.close()
 
         with closing(peers), serving(api, listener, Limits(tls=tls), end):
-            yield supervisor
+            yield instance
 
 
 def _access(streams: StreamsConfig, token: str, name: str, application_id: str) -> Access:

@@ -27,7 +27,7 @@ _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 
 
 class Measured(Protocol):
-    """An instance, as seen by its metrics (`Supervisor`)."""
+    """An instance, as seen by its metrics (`StreamsInstance`)."""
 
     @property
     def id(self) -> str:

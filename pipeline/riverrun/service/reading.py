@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class Host(Protocol):
-    """An instance, as seen by readers of its stores (`Supervisor`)."""
+    """An instance, as seen by readers of its stores (`StreamsInstance`)."""
 
     @property
     def server(self) -> str:

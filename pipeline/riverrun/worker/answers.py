@@ -240,7 +240,7 @@ class QueryServer:
     place. So a query is answered between two records, or at once.
 
     Args:
-        pipe: To the supervisor (`QueryClient`).
+        pipe: To the instance (`QueryClient`).
         answer: Answers a question; called by the thread that may touch the stores.
     """
 
@@ -257,7 +257,7 @@ class QueryServer:
         """Answer pending questions. Takes a microsecond if there are none.
 
         Raises:
-            EOFError: If the supervisor has ended.
+            EOFError: If the instance has ended.
         """
         while self._postponed:
             self._reply(self._postponed.popleft())

@@ -1,6 +1,6 @@
 """Questions about the contents of stores, and their answers (`org.apache.kafka.streams.query`, KIP-796).
 
-Plain values: they pass between a supervisor and its stream threads. Keys and values are bytes, as the store's serdes write
+Plain values: they pass between an instance and its stream threads. Keys and values are bytes, as the store's serdes write
 them: the asking side has the topology, and so the serdes.
 
 Messages of the pipe for questions to a stream thread, and a way to wait for them.
@@ -211,7 +211,7 @@ class Refusal:
 
 
 class QueryClient:
-    """The supervisor's end of the pipe for questions to one stream thread.
+    """The instance's end of the pipe for questions to one stream thread.
 
     One of the threads that wait for answers listens for all of them. A separate listening thread would have to be woken before
     each answer, which takes as long as the answer itself.

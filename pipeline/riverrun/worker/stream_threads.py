@@ -38,7 +38,7 @@ _NOTHING = Report(active=frozenset(), standby=frozenset(), positions={}, lags={}
 
 @dataclass(slots=True)
 class StreamThreadProcess:
-    """One process, from the supervisor's view.
+    """One process, from the instance's view.
 
     Args:
         number: Its number within the instance, from 1.

@@ -18,7 +18,7 @@ from riverrun.service.api import new_api
 from riverrun.service.instance import bound, name_of, serving
 from riverrun.service.routing import store_places
 from riverrun.worker.queries import KeyQuery, Page, Question
-from riverrun.worker.supervisor import Supervisor
+from riverrun.worker.streams_instance import StreamsInstance
 
 STORE = "sums"
 LOCAL = "127.0.0.1:0"
@@ -28,27 +28,27 @@ def main(config: str, name: str) -> None:
     application = load_application(ProjectConfig.load(Path(config), os.environ), name)
     listener = bound(LOCAL, wants_token=False)
     server = name_of(listener, LOCAL, application.kafka["bootstrap.servers"])
-    supervisor = Supervisor(application, build_topology, server=server)
-    signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.stop())
-    threading.Thread(target=measure, args=[supervisor], daemon=True).start()
-    with serving(new_api(supervisor), listener):
+    instance = StreamsInstance(application, build_topology, server=server)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: instance.stop())
+    threading.Thread(target=measure, args=[instance], daemon=True).start()
+    with serving(new_api(instance), listener):
         tell("answers", port=int(server.rpartition(":")[2]))
-        supervisor.run()
+        instance.run()
 
 
-def measure(supervisor: Supervisor) -> None:
+def measure(instance: StreamsInstance) -> None:
     """For each "seconds limit keys" on standard input tell the latencies in us."""
     random_of = random.Random(1)
     for line in sys.stdin:
         seconds, limit, keys = (float(word) for word in line.split())
-        layout = supervisor.layout
+        layout = instance.layout
         assert layout is not None
-        place = store_places(supervisor.application.topology, layout, supervisor.application.id)[STORE]
+        place = store_places(instance.application.topology, layout, instance.application.id)[STORE]
         end, micros = time.perf_counter() + seconds, list[float]()
         while len(micros) < limit and time.perf_counter() < end:
             key = f"user-{random_of.randrange(int(keys)):06}".encode()
             started = time.perf_counter()
-            answer = supervisor.ask(Question(STORE, place.task_of(key), KeyQuery(key)))
+            answer = instance.ask(Question(STORE, place.task_of(key), KeyQuery(key)))
             micros.append((time.perf_counter() - started) * 1e6)
             assert isinstance(answer, Page), answer
         tell("asked", micros=micros)

@@ -279,7 +279,7 @@ class Starting(FakeInstance):
     state = WorkerState.REBALANCING
 
     @property
-    def layout(self) -> Layout | None:  # type: ignore[override] # as of a supervisor
+    def layout(self) -> Layout | None:  # type: ignore[override] # as of an instance
         return super().layout if self.state is WorkerState.RUNNING else None
 
 

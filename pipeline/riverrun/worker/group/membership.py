@@ -51,7 +51,6 @@ class Membership:
         introduce: Callable[[dict[str, int]], Introduction],
         tasks_of: Callable[[Mapping[str, int]], Mapping[TaskId, bool]],
     ) -> None:
-        """Look up the topics to read; other requests wait for `start`."""
         self._connected = connected
         self._application = connected.application
         self._streams = connected.application.config.streams
@@ -60,11 +59,22 @@ class Membership:
         self._tasks_of = tasks_of
         self._rejoins = threading.Event()
         self._arrived: queue.SimpleQueue[bytes | StreamsError] = queue.SimpleQueue()
-        self._found = dict(connected.resolved().partitions)
+        self._found: dict[str, int] = {}
         self._looked_at = self._glanced_at = time.monotonic()
         self._asks_again_at: float | None = None
-        self._seen: dict[str, int] = self._found
+        self._seen: dict[str, int] = {}
         self._thread = threading.Thread(target=self._take_part, name="membership", daemon=True)
+
+    def look_up(self) -> None:
+        """Look up the topics to read, before `start`.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        self._connected = self._connected.resolved()
+        self._application = self._connected.application
+        self._found = self._seen = dict(self._connected.partitions)
+        self._looked_at = self._glanced_at = time.monotonic()
 
     def start(self) -> None:
         """Join the group."""
@@ -121,7 +131,7 @@ class Membership:
             self._arrived.put(ProcessingError(f"Membership in {self._application.id} ended: {error!r}"))
 
     def _first_reached(self) -> GroupMember:
-        """Return a member as soon as brokers answer; the supervisor has reached them before.
+        """Return a member as soon as brokers answer; the instance has reached them before.
 
         Raises:
             BrokerError: If they do not answer for `task.timeout.ms`, or the wait is given up.

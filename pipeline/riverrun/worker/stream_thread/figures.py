@@ -140,7 +140,7 @@ class Figures:
         return self._standbys.lags()
 
     def report(self, obeyed: int) -> Report:
-        """Return a report of everything, for the supervisor.
+        """Return a report of everything, for the instance.
 
         Args:
             obeyed: Number of the last order that was carried out.

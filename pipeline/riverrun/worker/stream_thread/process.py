@@ -1,6 +1,6 @@
-"""Runs a stream thread in a separate process, and obeys its supervisor.
+"""Runs a stream thread in a separate process, and obeys its instance.
 
-Threads of Python do not run in parallel, so a thread of Kafka Streams (`StreamThread`) is a process here. If the supervisor
+Threads of Python do not run in parallel, so a thread of Kafka Streams (`StreamThread`) is a process here. If the instance
 dies, the pipe between the two breaks, and the process closes its tasks and ends.
 """
 
@@ -53,7 +53,7 @@ def run_stream_thread(
         build: Builds its topology in this process.
         logs: How to log to the standard error output.
     """
-    _end_with_supervisor()
+    _end_with_instance()
     start_logging(logs)
     collect_rarely()
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -72,7 +72,7 @@ def run_stream_thread(
         coordinates = error.coordinates if isinstance(error, RecordError) else {}
         _last_word(pipe, Failed(type(error).__name__, error.message, error.hint, coordinates))
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        log.warning("the supervisor is gone: the stream thread ends")
+        log.warning("the instance is gone: the stream thread ends")
 
 
 class _CommandLoop:
@@ -98,7 +98,7 @@ class _CommandLoop:
         self._ordered = self._obeyed = 0
 
     def run(self) -> None:
-        self._thread.start(outlasts=True)  # the supervisor has reached them
+        self._thread.start(outlasts=True)  # the instance has reached them
         try:
             while not self._is_stopping:
                 waits = self._is_paused or not (self._thread.figures.active or self._thread.figures.standby)
@@ -187,8 +187,8 @@ class _CommandLoop:
         self._pipe.send(figures.report(self._obeyed))
 
 
-def _end_with_supervisor() -> None:
-    """Have the kernel kill this process when its supervisor dies, even if it is busy.
+def _end_with_instance() -> None:
+    """Have the kernel kill this process when its instance dies, even if it is busy.
 
     Otherwise a busy process would keep the local state locked against the instance that replaces it, until it checks the pipe
     again. On Linux only; on other systems the process ends at its next check.
@@ -201,4 +201,4 @@ def _last_word(pipe: Connection, failed: Failed) -> None:
     try:
         pipe.send(failed)
     except (BrokenPipeError, ConnectionResetError):
-        log.warning("the supervisor is gone and cannot be told: %s", failed.message)
+        log.warning("the instance is gone and cannot be told: %s", failed.message)

@@ -1,4 +1,4 @@
-"""Messages between a supervisor and its stream threads, over one pipe each; plain values."""
+"""Messages between an instance and its stream threads, over one pipe each; plain values."""
 
 from __future__ import annotations
 

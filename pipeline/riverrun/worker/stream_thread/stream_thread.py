@@ -52,7 +52,7 @@ _STRETCH_SECONDS = 0.0004
 _RECORDS_PER_SLICE = 1_000
 """How many records a task processes before the next task does."""
 _SLICE_SECONDS = 0.2
-"""Maximum duration of a slice if records are slow: transactions must be committed, and supervisors answered, in time."""
+"""Maximum duration of a slice if records are slow: transactions must be committed, and instances answered, in time."""
 
 
 class TimeSlices:

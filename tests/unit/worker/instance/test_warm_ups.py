@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from riverrun.records import TaskId
-from riverrun.worker.instance_duties import WarmUps
+from riverrun.worker.group.client import WarmUps
 
 FIRST, SECOND = TaskId(0, 0), TaskId(0, 1)
 

@@ -55,7 +55,7 @@ def test_within_a_commit_only_keys_are_looked_up_and_the_rest_waits() -> None:
     assert ours.recv() == Answered(1, Page(()))
 
 
-def test_a_supervisor_that_is_gone_is_noticed_wherever_it_happens() -> None:
+def test_an_instance_that_is_gone_is_noticed_wherever_it_happens() -> None:
     ours, theirs = multiprocessing.Pipe()
     server = QueryServer(theirs, nothing)
     with server.away():

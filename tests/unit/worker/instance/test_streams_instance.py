@@ -12,7 +12,7 @@ from riverrun import STRING, Consumed, Produced, StreamsBuilder
 from riverrun.config import AppConfig, StreamsConfig
 from riverrun.errors import ConfigError
 from riverrun.hosting.application import Application
-from riverrun.worker.supervisor import Supervisor
+from riverrun.worker.streams_instance import StreamsInstance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,43 +36,43 @@ class OverwhelmedMachine:
 
 
 @pytest.fixture
-def supervisor(tmp_path: Path) -> Supervisor:
+def instance(tmp_path: Path) -> StreamsInstance:
     builder = StreamsBuilder()
     builder.stream("in", Consumed(STRING, STRING)).to("out", Produced(STRING, STRING))
     hidden = dict.fromkeys(("server_token", "server_read_token", "server_ssl_key_password"), "secret")
     streams = StreamsConfig(**hidden)  # type: ignore[arg-type] # by name
     application = Application(AppConfig("app", "m:f", streams=streams), "v1", builder.build(), {}, tmp_path)
-    made = Supervisor(application, lambda _job: pytest.fail("nothing is built"))
-    made._membership = SimpleNamespace(rejoin=lambda: None)  # type: ignore[assignment]
+    made = StreamsInstance(application, lambda _job: pytest.fail("nothing is built"))
+    made._group = SimpleNamespace(request_rebalance=lambda: None)  # type: ignore[assignment]
     return made
 
 
-def test_a_stop_while_threads_are_starting_takes_effect_at_once(supervisor: Supervisor) -> None:
-    machine = OverwhelmedMachine(1000, lambda started: supervisor.scale(3) if started == 3 else None)
-    supervisor._processes = machine  # type: ignore[assignment]
-    supervisor.scale(1000)
-    supervisor._scale()
+def test_a_stop_while_threads_are_starting_takes_effect_at_once(instance: StreamsInstance) -> None:
+    machine = OverwhelmedMachine(1000, lambda started: instance.scale(3) if started == 3 else None)
+    instance._processes = machine  # type: ignore[assignment]
+    instance.scale(1000)
+    instance._scale()
     assert len(machine.all) == 3
 
 
-def test_an_instance_that_is_told_to_stop_starts_no_more_threads(supervisor: Supervisor) -> None:
-    machine = OverwhelmedMachine(1000, lambda _started: supervisor.stop())
-    supervisor._processes = machine  # type: ignore[assignment]
-    supervisor.scale(1000)
-    supervisor._scale()
+def test_an_instance_that_is_told_to_stop_starts_no_more_threads(instance: StreamsInstance) -> None:
+    machine = OverwhelmedMachine(1000, lambda _started: instance.stop())
+    instance._processes = machine  # type: ignore[assignment]
+    instance.scale(1000)
+    instance._scale()
     assert len(machine.all) == 1
 
 
-def test_an_instance_goes_on_with_the_threads_that_the_machine_has_room_for(supervisor: Supervisor) -> None:
+def test_an_instance_goes_on_with_the_threads_that_the_machine_has_room_for(instance: StreamsInstance) -> None:
     machine = OverwhelmedMachine(2)
-    supervisor._processes = machine  # type: ignore[assignment]
-    supervisor.scale(5)
-    supervisor._scale()
+    instance._processes = machine  # type: ignore[assignment]
+    instance.scale(5)
+    instance._scale()
     assert len(machine.all) == 2
 
 
-def test_processes_that_run_users_code_are_not_told_the_tokens(supervisor: Supervisor) -> None:
-    assert b"secret" not in pickle.dumps(supervisor._processes._job)
+def test_processes_that_run_users_code_are_not_told_the_tokens(instance: StreamsInstance) -> None:
+    assert b"secret" not in pickle.dumps(instance._processes._job)
 
 
 def test_tags_that_the_instance_is_not_called_by_are_refused(tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_tags_that_the_instance_is_not_called_by_are_refused(tmp_path: Path) -> 
     streams = StreamsConfig(rack_aware_assignment_tags=("zone", "cluster"), client_tag={"cluster": "k1"})
     nowhere = {"bootstrap.servers": "127.0.0.1:1"}
     application = Application(AppConfig("app", "m:f", streams=streams), "v1", builder.build(), nowhere, tmp_path)
-    supervisor = Supervisor(application, lambda _job: pytest.fail("nothing is built"))
+    instance = StreamsInstance(application, lambda _job: pytest.fail("nothing is built"))
     with pytest.raises(
         ConfigError, match=r"rack\.aware\.assignment\.tags names zone, but there is no client\.tag\.zone"
     ):
-        supervisor.run()
+        instance.run()

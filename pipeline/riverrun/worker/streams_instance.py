@@ -5,25 +5,24 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from riverrun.config.checks import check_number
 from riverrun.config.streams import MOST_THREADS
-from riverrun.errors import ConfigError, StreamsError, TopicError, TopologyError
+from riverrun.errors import ConfigError, StreamsError
 from riverrun.hosting.barrier_listener import BarrierListener
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs import warn_of_narrow_times
-from riverrun.hosting.local_state import instance_id, left_positions, locked
+from riverrun.hosting.local_state import locked
 from riverrun.hosting.ownership import await_no_sole_host
 from riverrun.hosting.process import SystemClock
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.consumer import RecordConsumer
 from riverrun.kafka.producer import IdempotentProducer
-from riverrun.worker.group.membership import Membership
-from riverrun.worker.group.protocol import Introduction, Orders, task_ids, texts
-from riverrun.worker.instance_duties import ObsoleteState, RegularSummary, UncaughtExceptionHandler, WarmUps
+from riverrun.worker.group.client import GroupClient
+from riverrun.worker.group.protocol import Orders, task_ids
+from riverrun.worker.instance_duties import ObsoleteState, RegularSummary, UncaughtExceptionHandler
 from riverrun.worker.queries import Reason, Refusal
 from riverrun.worker.states import TRANSITIONS, InstanceStatus, WorkerState, WorkerSummary, moved
 from riverrun.worker.stream_thread.protocol import Pause, StreamJob
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from riverrun.hosting.application import Application
-    from riverrun.records import TaskId
     from riverrun.runtime.layout import Layout
     from riverrun.topology.topology import Topology
     from riverrun.worker.queries import Page, Question
@@ -50,7 +48,7 @@ ANSWER_SECONDS = 10.0
 """How long to wait for an answer of a stream thread."""
 
 
-class Supervisor:
+class StreamsInstance:
     """Runs one instance until it is told to stop. All instances with one application id share its tasks.
 
     Args:
@@ -76,25 +74,16 @@ class Supervisor:
         self.state = WorkerState.CREATED
         self._connected = ConnectedApplication(application, Admin(application.kafka))
         self._streams = application.config.streams
-        self._server = server
         self._on_state = on_state
-        self._id = instance_id(application)
-        self._process_name = uuid.uuid4().hex
         self._processes = StreamThreads(_job(application), build)
         self._listener = BarrierListener(
             self._connected.admin, application.config.name, application.version, self._processes.inform, complete
         )
         self._wanted_threads = self._streams.num_stream_threads
-        self._orders: Orders | None = None
-        self._layout: Layout | None = None
-        self._is_current = False
-        self._is_heard_of = True
-        self._membership: Membership
-        self._introduced: frozenset[TaskId] = frozenset()
-        self._warm_ups = WarmUps(self._streams.acceptable_recovery_lag)
+        self._group = GroupClient(
+            self._connected, self._processes, server=server, capacity=lambda: self._wanted_threads
+        )
         self._ends = threading.Event()
-        self._leaves = threading.Event()
-        self._shuts_down = False
         self._is_paused = False
         self._exception_handler = UncaughtExceptionHandler(
             uncaught_exception_handler or (lambda _error: self._streams.uncaught_exception_handler)
@@ -103,8 +92,6 @@ class Supervisor:
         self._recovery_s: float | None = None
         self._regular_summary = RegularSummary(application.id, self._streams.log_summary_interval_ms)
         self._obsolete = ObsoleteState(application.directory, self._streams.state_cleanup_delay_ms, SystemClock())
-        self._positions: Mapping[TaskId, int] = {}
-        self._stateful = _stateful(application)
 
     def stop(self) -> None:
         """Ask the instance to commit, hand over its tasks and leave the group. May be called from a signal handler."""
@@ -147,17 +134,17 @@ class Supervisor:
     @property
     def id(self) -> str:
         """Return the id of this instance, which survives restarts."""
-        return self._id
+        return self._group.id
 
     @property
     def server(self) -> str:
         """Return `host:port` where this instance answers queries; empty if nowhere."""
-        return self._server
+        return self._group.server
 
     @property
     def application(self) -> Application:
         """Return the application that it runs."""
-        return self._connected.application
+        return self._group.connected.application
 
     @property
     def live_version(self) -> str | None:
@@ -168,7 +155,7 @@ class Supervisor:
     @property
     def layout(self) -> Layout | None:
         """Return the existing tasks; None before the topics have been looked up."""
-        return self._layout
+        return self._group.layout
 
     def reports(self) -> Mapping[int, Report]:
         """Return the last report of each stream thread, by its number."""
@@ -186,7 +173,7 @@ class Supervisor:
         """
         stream = self._processes.holder(question.task, standby=question.allows_standby)
         if stream is None:
-            orders = self._orders
+            orders = self._group.orders
             if orders is not None and question.task in task_ids(orders.active):
                 return Refusal(Reason.RESTORING, f"Task {question.task} is being taken over")
             return Refusal(Reason.NOT_HERE, f"Task {question.task} does not run here")
@@ -199,7 +186,7 @@ class Supervisor:
     @property
     def orders(self) -> Orders | None:
         """Return the last orders, which name the place of every task; None before the first orders."""
-        return self._orders
+        return self._group.orders
 
     def run(self) -> WorkerSummary:
         """Run until told to stop.
@@ -223,23 +210,19 @@ class Supervisor:
         try:
             _check_properties(self._connected.application)
             await_no_sole_host(self._connected)
-            self._connected = self._connected.resolved()
-            self._layout = self._connected.prepare()
-            warn_of_narrow_times(self._connected)
-            self._membership = Membership(self._connected, self._leaves, self._introduce, self._tasks_of)
+            self._group.prepare()
+            warn_of_narrow_times(self._group.connected)
             try:
                 self._listener.start()
                 self._start_missing()  # they load while this process joins
-                self._positions = left_positions(self._connected.application)
-                self._membership.start()
+                self._group.join()
                 while not self._ends.is_set():
                     self._turn()
                 self._move_to(WorkerState.PENDING_SHUTDOWN)
             finally:
                 self._stop_streams(self._processes.all)
                 self._listener.close()
-                self._leaves.set()  # not before: others would take over tasks with uncommitted records
-                self._membership.join()
+                self._group.leave()
         except BaseException:
             self.state = WorkerState.ERROR
             self._on_state(self.state)
@@ -252,27 +235,27 @@ class Supervisor:
         self._processes.listen(_TURN_SECONDS)
         if self._listener.latest is not None:
             self._processes.inform(self._listener.latest)  # those that have just started
-        self._positions = {**self._positions, **self._processes.positions()}
-        while (arrived := self._membership.heard()) is not None:
-            self._obey(arrived)
+        self._group.note_positions()
+        self._group.receive()
+        if self._group.is_told_to_end:
+            self._ends.set()
         for stream in self._processes.dead():
-            self._bury(stream)
+            self._handle_thread_death(stream)
         for stream in self._processes.silent(self._streams.max_poll_interval_ms / 1000):
             log.warning("stream thread %d has been silent for too long: it is replaced", stream.number)
             stream.process.kill()
-        if self._processes.take_losses():  # other owners have them: the leader has to assign them
-            self._is_current = False
-            self._membership.rejoin()
-        if self._orders is None:
+        if self._processes.take_losses():
+            self._group.note_losses()
+        orders = self._group.orders
+        if orders is None:
             return
-        if self._is_current:
-            self._processes.distribute(
-                task_ids(self._orders.active), task_ids(self._orders.standby), self._orders.topics, self._stateful
-            )
-        self._speak_up(self._orders)
-        self._show_state(self._orders)
+        if self._group.is_current:
+            active, standby = task_ids(orders.active), task_ids(orders.standby)
+            self._processes.distribute(active, standby, orders.topics, self._group.stateful)
+        self._group.request_rebalance_if_needed(orders)
+        self._show_state(orders)
         if self.state is WorkerState.RUNNING:
-            self._clean_up(self._orders)
+            self._clean_up(orders)
         self._regular_summary.log_if_due(self._processes.summary)
 
     def _scale(self) -> None:
@@ -283,7 +266,7 @@ class Supervisor:
         if has_started and self._is_paused:
             self.pause()
         if has_started or too_many > 0:
-            self._membership.rejoin()
+            self._group.request_rebalance()
 
     def _start_missing(self) -> bool:
         """Start stream threads up to the wanted number, which may change meanwhile. Returns whether it has started any."""
@@ -301,61 +284,14 @@ class Supervisor:
         if failed is not None:
             log.warning("a stream thread failed while it was ending: %s", failed.message)
 
-    def _obey(self, arrived: Orders | StreamsError) -> None:
-        if isinstance(arrived, StreamsError):
-            raise arrived
-        self._is_heard_of = arrived.process in ("", self._process_name)
-        if not self._is_heard_of and self._is_obsolete(arrived):
-            self._membership.rejoin()
-            return
-        if arrived.refusal is not None:
-            raise TopologyError(
-                arrived.refusal, hint="Stop the other instances, or start this version under its own name."
-            )
-        if arrived.shuts_down:
-            self._ends.set()
-        connected = self._connected.with_partitions(arrived.topics) if arrived.topics else self._connected
-        wrong = _wrong_in(arrived, connected)
-        if wrong is not None:
-            self._membership.pass_over(wrong)
-            return
-        self._connected, self._layout = connected, connected.layout
-        self._stateful = _stateful(connected.application)
-        self._orders = arrived
-        self._is_current = True
-
-    def _is_obsolete(self, orders: Orders) -> bool:
-        """Return whether orders to this process's predecessor, a static member, do not apply to this process."""
-        return orders.refusal is not None or orders.shuts_down or orders.fingerprint != self._connected.fingerprint
-
-    def _bury(self, stream: StreamThreadProcess) -> None:
+    def _handle_thread_death(self, stream: StreamThreadProcess) -> None:
         """Continue without a process that has ended, or end with its error."""
         end = self._exception_handler.handle(stream)
         if end is None:
             return
         if end.of_all:
-            self._shuts_down = True
-            self._membership.rejoin()
-            self._linger()
+            self._group.end_application()
         raise end.error
-
-    def _linger(self) -> None:
-        """Stay in the group until the others have heard that the application ends."""
-        deadline = time.monotonic() + _STOP_SECONDS
-        while (left := deadline - time.monotonic()) > 0:
-            arrived = self._membership.heard(left)
-            if arrived is None or isinstance(arrived, StreamsError) or arrived.shuts_down:
-                return
-
-    def _speak_up(self, orders: Orders) -> None:
-        """Ask for a rebalance when the leader has to hear of this process, of released tasks, or of a warm-up."""
-        if not self._is_heard_of:
-            self._is_heard_of = True
-            self._membership.rejoin()
-        if self._introduced - self._processes.active():
-            self._membership.rejoin()
-        if self._warm_ups.are_news(task_ids(orders.warm_up), self._processes.lags(), time.monotonic()):
-            self._membership.rejoin()
 
     def _show_state(self, orders: Orders) -> None:
         streams = self._processes.all
@@ -375,48 +311,11 @@ class Supervisor:
     def _clean_up(self, orders: Orders) -> None:
         """Delete local state of tasks that moved away long ago, and no longer announce it."""
         kept = task_ids(orders.active) | task_ids(orders.standby) | self._processes.held()
-        gone = self._obsolete.delete_if_due(kept)
-        if gone:
-            self._positions = {task: position for task, position in self._positions.items() if task not in gone}
-
-    def _introduce(self, topics: dict[str, int]) -> Introduction:
-        """Return the introduction for the leader; called by the membership thread."""
-        active = self._processes.active()
-        self._introduced = active
-        return Introduction(
-            instance=self._id,
-            fingerprint=self._connected.fingerprint,
-            capacity=self._wanted_threads,
-            tags=dict(self._streams.client_tag),
-            active=texts(active),
-            positions={str(task): position for task, position in self._positions.items()},
-            server=self._server,
-            shuts_down=self._shuts_down,
-            topics=topics,
-            restoring=texts(self._processes.restoring()),
-            standby=self._orders.standby if self._orders else [],
-            process=self._process_name,
-        )
-
-    def _tasks_of(self, topics: Mapping[str, int]) -> Mapping[TaskId, bool]:
-        """Return whether each task has state, for the leader, from the topics that this instance has found."""
-        connected = self._connected.with_partitions(topics) if topics else self._connected
-        stateful = _stateful(connected.application)
-        return {task: task.sub_topology in stateful for task in connected.layout.tasks}
+        self._group.forget_positions(self._obsolete.delete_if_due(kept))
 
     def _move_to(self, state: WorkerState) -> None:
         self.state = moved(self.state, state)
         self._on_state(state)
-
-
-def _wrong_in(orders: Orders, connected: ConnectedApplication) -> str | None:
-    """Return why orders cannot be obeyed; None if they can be. The leader may be any member of the group."""
-    try:
-        tasks = connected.layout.tasks.keys()
-    except (TopicError, TopologyError) as error:
-        return error.message
-    unknown = (task_ids(orders.active) | task_ids(orders.standby)) - tasks
-    return f"they name tasks that do not exist, such as {min(unknown)}" if unknown else None
 
 
 def _check_properties(application: Application) -> None:
@@ -434,11 +333,6 @@ def _check_properties(application: Application) -> None:
         RecordConsumer(application.kafka, streams.consumer).close()
     if streams.producer:
         IdempotentProducer(application.kafka, streams.producer).close()
-
-
-def _stateful(application: Application) -> frozenset[int]:
-    """Return the sub-topologies whose tasks have state to restore."""
-    return frozenset(sub.id for sub in application.topology.sub_topologies() if any(s.logging for s in sub.stores))
 
 
 def _look_for_brokers(admin: Admin, is_alone: threading.Event) -> None:

@@ -1,0 +1,261 @@
+"""Takes part in the group of an application for an instance: introduces it, receives its orders, and asks for rebalances."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING, Protocol
+
+from riverrun.errors import StreamsError, TopicError, TopologyError
+from riverrun.hosting.local_state import instance_id, left_positions
+from riverrun.worker.group.membership import Membership
+from riverrun.worker.group.protocol import Introduction, task_ids, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.records import TaskId
+    from riverrun.runtime.layout import Layout
+    from riverrun.worker.group.protocol import Orders
+
+_LINGER_SECONDS = 60.0
+"""How long an instance that ends the application stays in the group, so that the others hear of it."""
+_AGAIN_SECONDS = 30.0
+"""Interval of repeated reports: the leader compares positions up to a second old, and may see a false lag under load."""
+
+
+class LocalTasks(Protocol):
+    """The tasks of an instance (`StreamThreads`)."""
+
+    def active(self) -> frozenset[TaskId]:
+        """Return the tasks that it runs, or may run."""
+        ...
+
+    def restoring(self) -> Mapping[TaskId, int | None]:
+        """Return the tasks that are being taken over."""
+        ...
+
+    def positions(self) -> Mapping[TaskId, int]:
+        """Return the sum of applied changelog offsets, per open task."""
+        ...
+
+    def lags(self) -> Mapping[TaskId, int]:
+        """Return the number of missing records per standby."""
+        ...
+
+
+class WarmUps:
+    """The tasks that are warming up here.
+
+    Args:
+        acceptable_lag: The most records that a caught-up task may lack (`acceptable.recovery.lag`).
+    """
+
+    def __init__(self, acceptable_lag: int) -> None:
+        """Begin without a task that has caught up."""
+        self._acceptable_lag = acceptable_lag
+        self._ready: frozenset[TaskId] = frozenset()
+        self._told_at = 0.0
+
+    def are_news(self, warm_ups: Collection[TaskId], lags: Mapping[TaskId, int], now_s: float) -> bool:
+        """Return whether to ask for a probing rebalance: more tasks have caught up, or some did long ago and still wait.
+
+        Args:
+            warm_ups: The tasks that are warming up.
+            lags: Number of missing records per standby.
+            now_s: The present time (monotonic seconds).
+        """
+        before = self._ready
+        self._ready = frozenset(
+            task for task in warm_ups if lags.get(task, self._acceptable_lag + 1) <= self._acceptable_lag
+        )
+        if self._ready <= before and not (self._ready and now_s - self._told_at >= _AGAIN_SECONDS):
+            return False
+        self._told_at = now_s
+        return True
+
+
+class GroupClient:
+    """The part of an instance that the other instances of its group see.
+
+    Args:
+        connected: The application.
+        tasks: The tasks of this instance.
+        server: `host:port` where it answers queries; empty if nowhere.
+        capacity: Returns the number of its stream threads, as wanted.
+    """
+
+    def __init__(
+        self, connected: ConnectedApplication, tasks: LocalTasks, *, server: str, capacity: Callable[[], int]
+    ) -> None:
+        streams = connected.application.config.streams
+        self.id = instance_id(connected.application)
+        """Names the instance; survives restarts."""
+        self.server = server
+        self.connected = connected
+        """The application, with the topics of the last orders."""
+        self.layout: Layout | None = None
+        """The existing tasks; None before the topics have been looked up."""
+        self.stateful = _stateful(connected)
+        """The sub-topologies whose tasks have state to restore."""
+        self.orders: Orders | None = None
+        """The last orders that apply; None before the first."""
+        self.is_current = False
+        """Whether these orders still hold: not after another owner has taken over a task."""
+        self.is_told_to_end = False
+        """Whether the leader has told all instances to end."""
+        self._tasks = tasks
+        self._capacity = capacity
+        self._tags = dict(streams.client_tag)
+        self._process_name = uuid.uuid4().hex
+        self._leaves = threading.Event()
+        self._membership = Membership(connected, self._leaves, self._introduce, self._tasks_of)
+        self._warm_ups = WarmUps(streams.acceptable_recovery_lag)
+        self._positions: Mapping[TaskId, int] = {}
+        self._introduced: frozenset[TaskId] = frozenset()
+        self._is_heard_of = True
+        self._ends_application = False
+
+    # Membership
+
+    def prepare(self) -> None:
+        """Look up the topics, and create internal ones.
+
+        Raises:
+            TopicError: If topics are missing or do not fit.
+            BrokerError: If brokers do not answer.
+        """
+        self.connected = self.connected.resolved()
+        self.layout = self.connected.prepare()
+        self._membership.look_up()
+
+    def join(self) -> None:
+        """Join the group; instances with state of earlier processes announce it."""
+        self._positions = left_positions(self.connected.application)
+        self._membership.start()
+
+    def leave(self) -> None:
+        """Leave the group, and wait for that. Not before the tasks are closed: others would take over uncommitted records."""
+        self._leaves.set()
+        self._membership.join()
+
+    def end_application(self) -> None:
+        """Ask all instances to end, and stay in the group until they have heard of it."""
+        self._ends_application = True
+        self.request_rebalance()
+        deadline = time.monotonic() + _LINGER_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            arrived = self._membership.heard(left)
+            if arrived is None or isinstance(arrived, StreamsError) or arrived.shuts_down:
+                return
+
+    # Orders
+
+    def receive(self) -> None:
+        """Take note of the orders that have arrived.
+
+        Raises:
+            StreamsError: If the membership has ended.
+            TopologyError: If the leader refuses this instance.
+        """
+        while (arrived := self._membership.heard()) is not None:
+            self._take(arrived)
+
+    def _take(self, arrived: Orders | StreamsError) -> None:
+        if isinstance(arrived, StreamsError):
+            raise arrived
+        self._is_heard_of = arrived.process in ("", self._process_name)
+        if not self._is_heard_of and self._is_obsolete(arrived):
+            self.request_rebalance()
+            return
+        if arrived.refusal is not None:
+            raise TopologyError(
+                arrived.refusal, hint="Stop the other instances, or start this version under its own name."
+            )
+        if arrived.shuts_down:
+            self.is_told_to_end = True
+        connected = self.connected.with_partitions(arrived.topics) if arrived.topics else self.connected
+        wrong = _wrong_in(arrived, connected)
+        if wrong is not None:
+            self._membership.pass_over(wrong)
+            return
+        self.connected, self.layout, self.stateful = connected, connected.layout, _stateful(connected)
+        self.orders = arrived
+        self.is_current = True
+
+    def _is_obsolete(self, orders: Orders) -> bool:
+        """Return whether orders to this process's predecessor, a static member, do not apply to this process."""
+        return orders.refusal is not None or orders.shuts_down or orders.fingerprint != self.connected.fingerprint
+
+    # Rebalances
+
+    def request_rebalance(self) -> None:
+        """Ask for a rebalance. May be called from any thread."""
+        self._membership.rejoin()
+
+    def request_rebalance_if_needed(self, orders: Orders) -> None:
+        """Ask for a rebalance when the leader has to hear of this process, of released tasks, or of a warm-up."""
+        if not self._is_heard_of:
+            self._is_heard_of = True
+            self.request_rebalance()
+        if self._introduced - self._tasks.active():
+            self.request_rebalance()
+        if self._warm_ups.are_news(task_ids(orders.warm_up), self._tasks.lags(), time.monotonic()):
+            self.request_rebalance()
+
+    def note_losses(self) -> None:
+        """Ask for other orders, as other owners have taken over tasks: the leader has to assign them."""
+        self.is_current = False
+        self.request_rebalance()
+
+    # Introductions
+
+    def note_positions(self) -> None:
+        """Take note of the present positions of tasks; those of tasks that have moved away stay known with their state."""
+        self._positions = {**self._positions, **self._tasks.positions()}
+
+    def forget_positions(self, gone: Collection[TaskId]) -> None:
+        """No longer announce the state of tasks: it is deleted."""
+        self._positions = {task: position for task, position in self._positions.items() if task not in gone}
+
+    def _introduce(self, topics: dict[str, int]) -> Introduction:
+        """Return the introduction for the leader; called by the membership thread."""
+        active = self._tasks.active()
+        self._introduced = active
+        return Introduction(
+            instance=self.id,
+            fingerprint=self.connected.fingerprint,
+            capacity=self._capacity(),
+            tags=self._tags,
+            active=texts(active),
+            positions={str(task): position for task, position in self._positions.items()},
+            server=self.server,
+            shuts_down=self._ends_application,
+            topics=topics,
+            restoring=texts(self._tasks.restoring()),
+            standby=self.orders.standby if self.orders else [],
+            process=self._process_name,
+        )
+
+    def _tasks_of(self, topics: Mapping[str, int]) -> Mapping[TaskId, bool]:
+        """Return whether each task has state, for the leader, from the topics that this instance has found."""
+        connected = self.connected.with_partitions(topics) if topics else self.connected
+        stateful = _stateful(connected)
+        return {task: task.sub_topology in stateful for task in connected.layout.tasks}
+
+
+def _stateful(connected: ConnectedApplication) -> frozenset[int]:
+    """Return the sub-topologies whose tasks have state to restore."""
+    return frozenset(sub.id for sub in connected.topology.sub_topologies() if any(s.logging for s in sub.stores))
+
+
+def _wrong_in(orders: Orders, connected: ConnectedApplication) -> str | None:
+    """Return why orders cannot be obeyed; None if they can be. The leader may be any member of the group."""
+    try:
+        tasks = connected.layout.tasks.keys()
+    except (TopicError, TopologyError) as error:
+        return error.message
+    unknown = (task_ids(orders.active) | task_ids(orders.standby)) - tasks
+    return f"they name tasks that do not exist, such as {min(unknown)}" if unknown else None

@@ -5,6 +5,8 @@ Figures of one task, as stream threads report them, and the counts from which th
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
 from collections.abc import Mapping  # noqa: TC003 - summaries are decoded as their annotations say
 from dataclasses import dataclass, field
@@ -17,11 +19,13 @@ from riverrun.processor.metrics import added, totals
 from riverrun.runtime.times import Lateness
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from riverrun.hosting.active_task import ActiveTask
     from riverrun.processor.metrics import Measurement
     from riverrun.records import TaskId, TopicPartition
+
+log = logging.getLogger(__name__)
 
 
 class WorkerState(Enum):
@@ -194,6 +198,39 @@ class TaskFigures:
     since_ms: int = 0
     at_ms: int = 0
     lateness: Lateness = field(default_factory=Lateness)
+
+
+class RegularSummary:
+    """Logs the work since the last summary.
+
+    Args:
+        application_id: The application id.
+        interval_ms: The interval, ms; 0 for no summaries.
+    """
+
+    def __init__(self, application_id: str, interval_ms: int) -> None:
+        """Begin the first interval."""
+        self._application_id = application_id
+        self._interval_s = interval_ms / 1000
+        self._told_at = time.monotonic()
+        self._told = WorkerSummary()
+
+    def log_if_due(self, summary: Callable[[], WorkerSummary]) -> None:
+        """Log the summary if it is time.
+
+        Args:
+            summary: Returns the work since the start.
+        """
+        if not self._interval_s or time.monotonic() - self._told_at < self._interval_s:
+            return
+        told, now = self._told, summary()
+        self._told_at, self._told = time.monotonic(), now
+        log.info(
+            "Processed %d total records and committed %d total tasks since the last update",
+            now.processed - told.processed,
+            now.commits - told.commits,
+            extra={"application": self._application_id},
+        )
 
 
 class TaskCounts:

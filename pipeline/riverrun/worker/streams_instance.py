@@ -14,7 +14,7 @@ from riverrun.errors import ConfigError, StreamsError
 from riverrun.hosting.barrier_listener import BarrierListener
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs import warn_of_narrow_times
-from riverrun.hosting.local_state import locked
+from riverrun.hosting.local_state import ObsoleteState, locked
 from riverrun.hosting.ownership import await_no_sole_host
 from riverrun.hosting.process import SystemClock
 from riverrun.kafka.admin import Admin
@@ -22,11 +22,10 @@ from riverrun.kafka.consumer import RecordConsumer
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.worker.group.client import GroupClient
 from riverrun.worker.group.protocol import Orders, task_ids
-from riverrun.worker.instance_duties import ObsoleteState, RegularSummary, UncaughtExceptionHandler
 from riverrun.worker.queries import Reason, Refusal
-from riverrun.worker.states import TRANSITIONS, InstanceStatus, WorkerState, WorkerSummary, moved
+from riverrun.worker.states import TRANSITIONS, InstanceStatus, RegularSummary, WorkerState, WorkerSummary, moved
 from riverrun.worker.stream_thread.protocol import Pause, StreamJob
-from riverrun.worker.stream_threads import StreamThreadProcess, StreamThreads
+from riverrun.worker.stream_threads import StreamThreadProcess, StreamThreads, UncaughtExceptionHandler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

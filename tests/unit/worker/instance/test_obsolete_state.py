@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from riverrun.hosting.local_state import ObsoleteState
 from riverrun.hosting.process import SystemClock
 from riverrun.records import TaskId
 from riverrun.state.rocksdb import RocksDbBackend
-from riverrun.worker.instance_duties import ObsoleteState
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

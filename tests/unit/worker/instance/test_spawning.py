@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun.worker.instance_duties import UncaughtExceptionHandler
+from riverrun.worker.stream_threads import UncaughtExceptionHandler
 
 if TYPE_CHECKING:
     from pathlib import Path

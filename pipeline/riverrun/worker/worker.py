@@ -11,9 +11,10 @@ from riverrun.hosting.barrier_listener import BarrierListener
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs import warn_of_narrow_times
 from riverrun.hosting.ownership import WORKER
+from riverrun.hosting.restoring import silently
 from riverrun.kafka.admin import Admin
 from riverrun.worker.states import WorkerState, moved
-from riverrun.worker.stream_thread.stream_thread import StreamThread
+from riverrun.worker.stream_thread.stream_thread import new_stream_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +51,7 @@ class Worker:
         self._application = application
         self._connected = ConnectedApplication(application, Admin(application.kafka))
         self._on_state = on_state
-        self._thread = StreamThread(application, on_restore=on_restore)
+        self._thread = new_stream_thread(application, on_restore=on_restore or silently)
         self._news: SimpleQueue[LiveVersion] = SimpleQueue()
         self._listener = BarrierListener(
             self._connected.admin, application.config.name, application.version, self._news.put

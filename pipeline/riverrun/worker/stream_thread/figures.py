@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from riverrun.hosting.inputs import found_ids
 from riverrun.hosting.process import SystemClock
+from riverrun.hosting.standby_tasks import open_global_state
 from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.worker.answers import OpenStore, StoreAnswers
 from riverrun.worker.queries import Reason, Refusal
@@ -16,9 +18,10 @@ from riverrun.worker.states import TaskFigures, Waiting
 from riverrun.worker.stream_thread.protocol import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from riverrun.records import TaskId
+    from riverrun.records import TaskId, TopicPartition
+    from riverrun.runtime.ports import Clock
     from riverrun.runtime.state_manager import GlobalState
     from riverrun.state.api import StoreBuilder
     from riverrun.topology.topology import Topology
@@ -26,8 +29,47 @@ if TYPE_CHECKING:
     from riverrun.worker.states import TaskCounts, WorkerSummary
     from riverrun.worker.tasks.alignment import Alignment
     from riverrun.worker.tasks.fetching import Fetching
+    from riverrun.worker.tasks.known_topics import KnownTopics
     from riverrun.worker.tasks.state_updater import StandbyUpdater, StateUpdater
     from riverrun.worker.tasks.task_manager import TaskManager
+
+
+class GlobalTables:
+    """The tables of global stores, which every stream thread holds.
+
+    Args:
+        topics: The topics of the application.
+        clock: Tells the time.
+        on_restore: Called with partition, records so far and records expected.
+    """
+
+    def __init__(
+        self, topics: KnownTopics, clock: Clock, on_restore: Callable[[TopicPartition, int, int], None]
+    ) -> None:
+        self.state: GlobalState | None = None
+        """The tables; None before they are filled."""
+        self.topic_ids: Mapping[str, int] = {}
+        """Ids of their topics, as these were when the tables were filled."""
+        self._topics = topics
+        self._clock = clock
+        self._on_restore = on_restore
+
+    @property
+    def stores(self) -> Mapping[str, Any]:
+        """Return the stores by name; empty before they are filled."""
+        return self.state.stores if self.state is not None else {}
+
+    def fill(self) -> GlobalState:
+        """Fill the tables up to the present ends of their topics.
+
+        Raises:
+            BrokerError: If the brokers do not answer.
+        """
+        connected = self._topics.connected
+        topics = (topic for declared in connected.topology.global_stores for topic in declared.source.topics)
+        self.topic_ids = found_ids(connected.admin, topics)
+        self.state = filled = open_global_state(connected, self._clock, on_restore=self._on_restore)
+        return filled
 
 
 class OpenStores:
@@ -35,22 +77,19 @@ class OpenStores:
 
     Args:
         topology: Defines the stores.
+        tables: The global stores.
         manager: Owns the tasks; restoring tasks do not answer.
         standbys: Follows tasks that run elsewhere.
     """
 
-    def __init__(self, topology: Topology, manager: TaskManager, standbys: StandbyUpdater) -> None:
-        self.tables: GlobalState | None = None
-        """Tables that every stream thread holds; None before they are filled."""
+    def __init__(
+        self, topology: Topology, tables: GlobalTables, manager: TaskManager, standbys: StandbyUpdater
+    ) -> None:
+        self._tables = tables
         self._global_names = frozenset(declared.store.name for declared in topology.global_stores)
         self._manager = manager
         self._standbys = standbys
         self._answers = StoreAnswers(_builders(topology), self._find)
-
-    @property
-    def global_stores(self) -> Mapping[str, Any]:
-        """Return the global stores by name; empty before they are filled."""
-        return self.tables.stores if self.tables is not None else {}
 
     def answer(self, question: Question) -> Page | Refusal:
         """Look up the present contents of a store, including uncommitted updates, since processing sees these as well.
@@ -60,11 +99,12 @@ class OpenStores:
         return self._answers.answer(question)
 
     def _find(self, question: Question) -> OpenStore | Refusal:
-        if self.tables is None:  # asked while brokers are waited for
+        tables = self._tables.state
+        if tables is None:  # asked while brokers are waited for
             return Refusal(Reason.RESTORING, "The stream thread is starting")
         task_id = question.task
         if question.store in self._global_names:
-            return OpenStore(self.tables.stores[question.store], self.tables.positions())
+            return OpenStore(tables.stores[question.store], tables.positions())
         active = self._manager.running.get(task_id) if task_id is not None else None
         if active is not None:
             reached = {tp: active.task.position(tp) for tp in active.inputs}
@@ -92,7 +132,7 @@ class Figures:
         updater: Knows the progress of restoring tasks.
         standbys: Knows the progress of standby tasks.
         counts: Counts the work of tasks.
-        stores: Has the global tables.
+        tables: The global tables.
         alignment: Knows how long tasks were held back, and for which others.
         fetching: Knows the positions of tasks in their inputs.
     """
@@ -104,7 +144,7 @@ class Figures:
         *,
         standbys: StandbyUpdater,
         counts: TaskCounts,
-        stores: OpenStores,
+        tables: GlobalTables,
         alignment: Alignment,
         fetching: Fetching,
     ) -> None:
@@ -112,7 +152,7 @@ class Figures:
         self._updater = updater
         self._standbys = standbys
         self._counts = counts
-        self._stores = stores
+        self._tables = tables
         self._alignment = alignment
         self._fetching = fetching
 
@@ -165,7 +205,7 @@ class Figures:
             task: replace(each, inputs=progress.get(task, {}), last_commit=last.get(task))
             for task, each in counted.items()
         }
-        tables = self._stores.tables
+        tables = self._tables.state
         if tables is None or not (measured := tables.measured()):
             return figures
         return figures | {GLOBAL_TASK: TaskFigures(0, dict(tables.dropped), measured)}

@@ -21,7 +21,7 @@ from riverrun.hosting.process import LogStyle, collect_rarely, start_logging
 from riverrun.worker.answers import QueryServer
 from riverrun.worker.queries import readiness
 from riverrun.worker.stream_thread.protocol import Alive, Assign, Command, Failed, Learn, Pause, Stop, StreamJob
-from riverrun.worker.stream_thread.stream_thread import StreamThread
+from riverrun.worker.stream_thread.stream_thread import new_stream_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,7 +80,7 @@ class _CommandLoop:
 
     def __init__(self, application: Application, pipe: Connection, queries: Connection) -> None:
         self._queries = QueryServer(queries, self._answer)
-        self._thread = StreamThread(
+        self._thread = new_stream_thread(
             application,
             gives_up=True,
             interruptions=self,

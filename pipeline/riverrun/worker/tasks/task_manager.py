@@ -119,6 +119,10 @@ class TaskManager:
         for task_id in sorted(standby - self._standbys.tasks):
             self._standbys.add(task_id)
 
+    def follow_nothing(self) -> None:
+        """Stop following tasks; those that are assigned from now on depend on the topics that are known now."""
+        self._standbys.begin()
+
     def revoke(self, task_ids: AbstractSet[TaskId]) -> None:
         """Commit and close tasks (`handleRevocation`). One that a thread is taking over is closed once brokers answer."""
         self.commits.commit([active for task_id, active in self._running.items() if task_id in task_ids])

@@ -1,9 +1,10 @@
-"""Publishes snapshots of a worker's tasks in the background, while they run."""
+"""Does what is due while tasks run: publishes snapshots, purges topics, warns of late records, watches topics."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from riverrun.errors import BrokerError, SnapshotError
@@ -14,9 +15,14 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.active_task import ActiveTask
     from riverrun.hosting.application import Application
+    from riverrun.hosting.purge import Purge
     from riverrun.hosting.snapshots import TaskCheckpoint
     from riverrun.records import TaskId, TopicPartition
     from riverrun.state.snapshots import Digests
+    from riverrun.worker.stream_thread.figures import GlobalTables
+    from riverrun.worker.tasks.aligned_tasks import LateRecords
+    from riverrun.worker.tasks.known_topics import KnownTopics, TopicWatch
+    from riverrun.worker.tasks.task_manager import TaskManager
 
     _Progress = tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]
 
@@ -98,3 +104,53 @@ def _progress(active: ActiveTask) -> _Progress:
     Its changelogs may lag behind its last commit, and punctuations do not advance its inputs.
     """
     return active.applied(), active.committed_offsets
+
+
+class Upkeep:
+    """Does in each turn of a stream thread what is due, other than processing.
+
+    Args:
+        topics: The topics of the application.
+        manager: Owns the tasks.
+        snapshots: Publishes snapshots of running tasks.
+        purge: Deletes records that no task needs any more.
+        late: Warns of late records.
+        watch: Notices topics that change.
+    """
+
+    def __init__(
+        self,
+        topics: KnownTopics,
+        manager: TaskManager,
+        *,
+        snapshots: RegularSnapshots,
+        purge: Purge,
+        late: LateRecords,
+        watch: TopicWatch,
+    ) -> None:
+        self._topics = topics
+        self._manager = manager
+        self._snapshots = snapshots
+        self._purge = purge
+        self._late = late
+        self._watch = watch
+
+    def run_if_due(self, now_ms: int) -> None:
+        """Do what is due.
+
+        Raises:
+            TopicError: If a topic was deleted and created again, or no longer exists.
+            BrokerError: If brokers refuse.
+        """
+        running = self._manager.running
+        self._snapshots.run_if_due(running, now_ms, self._manager.commits.commit_state)
+        self._purge.run_if_due(now_ms, running.values(), self._topics.repartition)
+        self._late.warn_if_due()
+        if self._watch.run_once(self._topics.application, self._topics.sources):
+            self._topics.look_soon()
+
+
+def topics_in_use(manager: TaskManager, tables: GlobalTables) -> set[tuple[str, int]]:
+    """Return the topics that tasks and global tables depend on, with the ids that they had when they were first read."""
+    own = (active.topics.items() for active in manager.running.values())
+    return set(chain(tables.topic_ids.items(), *own))

@@ -23,7 +23,7 @@ from riverrun.processor.metrics import totals
 from riverrun.runtime.layout import full_name
 from riverrun.spark.bounded_runs.packing import PACK_BYTES, Packing
 from riverrun.spark.ranges import AGAIN
-from riverrun.spark.tasks.inputs import Inputs, check_wall_clock, outlast, punctuate_wall_clock
+from riverrun.spark.tasks.inputs import Inputs, check_wall_clock, punctuate_wall_clock, retry_until_available
 from riverrun.spark.tasks.reporting import reporting
 from riverrun.spark.tasks.work import TaskResult, connected_here, require_same_topics
 
@@ -68,7 +68,7 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
     connected = connected_here(work.job, build)
     sent: list[_Done] = []
     timeout_ms = connected.application.config.streams.task_timeout_ms
-    return outlast(lambda: _take_on(work, connected, sent), connected.admin, timeout_ms)
+    return retry_until_available(lambda: _take_on(work, connected, sent), connected.admin, timeout_ms)
 
 
 def _take_on(work: TaskWork, connected: ConnectedApplication, sent: list[_Done]) -> TaskResult:

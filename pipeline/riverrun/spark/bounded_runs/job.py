@@ -19,7 +19,7 @@ from riverrun.spark.ranges import RunRange, completed
 from riverrun.spark.runs import RunLog, committed_at_end, ends_of_outputs
 from riverrun.spark.session import lazily
 from riverrun.spark.slices import MAX_RECORDS_PER_SLICE, slices_of
-from riverrun.spark.tasks.inputs import outlast
+from riverrun.spark.tasks.inputs import retry_until_available
 from riverrun.spark.tasks.reporting import Counts, new_group
 from riverrun.spark.tasks.work import TaskResult, job_of, total
 from riverrun.spark.unfinished import left_of_cut
@@ -345,7 +345,9 @@ class _Run:
             return {}
 
     def _outlasting(self, step: Callable[[], T]) -> T:
-        return outlast(step, self._connected.admin, self._connected.application.config.streams.task_timeout_ms)
+        return retry_until_available(
+            step, self._connected.admin, self._connected.application.config.streams.task_timeout_ms
+        )
 
 
 def _origin(first: Slice, begun: Begun | None) -> dict[TopicPartition, int]:

@@ -29,7 +29,7 @@ _LOOK_SECONDS = 5.0
 _RETRY_SECONDS = 0.5
 
 
-def outlast(step: Callable[[], T], admin: Admin, timeout_ms: int) -> T:
+def retry_until_available(step: Callable[[], T], admin: Admin, timeout_ms: int) -> T:
     """Repeat a step while brokers are away: its clients by themselves wait for seconds only.
 
     Args:

@@ -98,7 +98,7 @@ class _CommandLoop:
         self._ordered = self._obeyed = 0
 
     def run(self) -> None:
-        self._thread.start(outlasts=True)  # the instance has reached them
+        self._thread.start(waits_for_brokers=True)  # the instance has reached them
         try:
             while not self._is_stopping:
                 waits = self._is_paused or not (self._thread.figures.active or self._thread.figures.standby)

@@ -111,20 +111,20 @@ class StreamThread:
         """Return whether revoked tasks are still open."""
         return self._manager.is_closing_tasks
 
-    def start(self, *, outlasts: bool = False) -> None:
+    def start(self, *, waits_for_brokers: bool = False) -> None:
         """Check topics, create internal ones, and fill the global tables.
 
         Args:
-            outlasts: Whether to wait for absent brokers, for `task.timeout.ms`: for hosts that have reached them before.
+            waits_for_brokers: Whether to wait for absent brokers, for `task.timeout.ms`: for hosts that have reached them before.
 
         Raises:
             TopicError: If topics are missing or do not fit.
             BrokerError: If brokers do not answer.
         """
-        outlast = self._brokers.outlast if outlasts else _at_once
-        outlast(self._topics.find, "cannot start yet")
+        retry_until_available = self._brokers.retry_until_available if waits_for_brokers else _at_once
+        retry_until_available(self._topics.find, "cannot start yet")
         self._manager.follow_nothing()
-        self._fetching.begin_global(outlast(self._tables.fill, "global tables are not filled yet"))
+        self._fetching.begin_global(retry_until_available(self._tables.fill, "global tables are not filled yet"))
         self._align()
 
     def stop_waiting(self) -> None:
@@ -158,7 +158,9 @@ class StreamThread:
         """
         if not self._topics.differ(sources):
             return
-        changed = self._brokers.outlast(lambda: self._topics.change(sources), "other topics are not read yet")
+        changed = self._brokers.retry_until_available(
+            lambda: self._topics.change(sources), "other topics are not read yet"
+        )
         self._manager.revoke(changed)
         self._manager.wait_until_closed(changed)
         self._manager.follow_nothing()  # `assign` decides what to follow afterwards

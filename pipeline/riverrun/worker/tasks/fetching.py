@@ -51,7 +51,7 @@ class AbsentBrokers:
         self._interruptions = interruptions
         self._topics = topics
 
-    def outlast(self, step: Callable[[], T], doing: str) -> T:
+    def retry_until_available(self, step: Callable[[], T], doing: str) -> T:
         """Take a step, and repeat it while brokers are absent.
 
         Args:

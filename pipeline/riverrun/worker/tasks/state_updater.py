@@ -64,7 +64,7 @@ class StandbyUpdater:
             StateError: If another process has its state open.
             BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
         """
-        self._brokers.outlast(lambda: self._standbys.follow(task_id), f"standby of task {task_id}")
+        self._brokers.retry_until_available(lambda: self._standbys.follow(task_id), f"standby of task {task_id}")
 
     def release(self, task_id: TaskId) -> StateBackend:
         """Stop following a task. Returns its state, which stays open."""

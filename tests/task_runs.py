@@ -133,7 +133,7 @@ class Running:
             self.backend = MemoryBackend()
         watch = ValueWatch() if self.how.is_watched else None
         task = Task(self.spec, Ports(self.topics, self.backend, self.clock, self.global_stores, watch=watch))
-        task.let_keep(self.how.kept_bytes)
+        task.set_cache_limit(self.how.kept_bytes)
         for tp, start in task.restore_starts().items():
             is_input = tp in self.spec.inputs
             end = self.committed.get(tp, (0, ""))[0] if is_input else len(self.topics.logs.get(tp.topic, []))

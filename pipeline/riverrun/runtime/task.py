@@ -110,7 +110,7 @@ class Task:
         """Return the task's stores by name, for reading."""
         return self._stores.stores
 
-    def let_keep(self, kept_bytes: int) -> None:
+    def set_cache_limit(self, kept_bytes: int) -> None:
         """Set the number of bytes of decoded values that each store may keep for the next read."""
         self._context.kept_bytes = kept_bytes
 

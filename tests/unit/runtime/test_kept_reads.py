@@ -68,7 +68,7 @@ def test_what_is_looked_up_is_forgotten_before_it_takes_more_memory_than_it_may(
     spec = TaskSpec(TaskId(0, 0), sub, "app", (ORDERS, TopicPartition("users", 0)), max_task_idle_ms=-1)
     task = Task(spec, Ports(MemoryTopics(), backend, MockClock(), {}))
     task.start({})
-    task.let_keep(kept_bytes)
+    task.set_cache_limit(kept_bytes)
     orders = [RawRecord(b"%04d" % n, b"order", n, n) for n in (*range(KEYS), *range(9))]
     task.add_records(ORDERS, orders)
     while task.process(500):

@@ -56,7 +56,7 @@ class TaskExecutor:
         for active in self._manager.ready():
             if not self._follower.let_process(active):
                 continue
-            active.task.let_keep(kept_bytes)
+            active.task.set_cache_limit(kept_bytes)
             try:
                 done = self._slice(active.task)
                 active.task.punctuate_wall_clock()

@@ -13,8 +13,8 @@ from riverrun.decoders import UnreadableError
 from riverrun.errors import BrokerError, StreamsError
 from riverrun.hosting.ownership import (
     SOLE_SESSION_MS,
+    MembershipState,
     SoleHost,
-    Stand,
     await_no_members,
     chosen_in,
     decided,
@@ -78,7 +78,7 @@ class _Place:
         self.host = host
         self._application = application
         self._group = group_of(application.id)
-        self._stand = Stand.NEW
+        self._state = MembershipState.NEW
         self._lock = threading.Lock()
         self._decisions: queue.SimpleQueue[str | StreamsError] = queue.SimpleQueue()
         self._rejoins = threading.Event()
@@ -128,12 +128,12 @@ class _Place:
 
         Spares the seconds that brokers take to announce that (`group.initial.rebalance.delay.ms`).
         """
-        if self._stand is not Stand.NEW or hosts_in(admin.group(self._group).members) != (self.host,):
+        if self._state is not MembershipState.NEW or hosts_in(admin.group(self._group).members) != (self.host,):
             return False
         with self._lock:
-            if self._stand is Stand.NEW:
-                self._stand = Stand.AT_WORK
-        return self._stand is Stand.AT_WORK
+            if self._state is MembershipState.NEW:
+                self._state = MembershipState.AT_WORK
+        return self._state is MembershipState.AT_WORK
 
     def _hear(self, plan: bytes) -> None:
         """Receive the leader's plan; while it decides nothing, announce that this host is waiting."""
@@ -144,9 +144,9 @@ class _Place:
             return
         with self._lock:
             if name == self.host.name:
-                self._stand = Stand.AT_WORK
+                self._state = MembershipState.AT_WORK
             elif not name:
-                self._stand = Stand.WAITING if self._stand is Stand.NEW else self._stand
+                self._state = MembershipState.WAITING if self._state is MembershipState.NEW else self._state
                 self._rejoins.set()
         self._decisions.put(name)
 
@@ -170,7 +170,7 @@ class _Place:
                 member.close()
         except StreamsError as error:
             self._decisions.put(error)
-            if self._stand is Stand.AT_WORK:
+            if self._state is MembershipState.AT_WORK:
                 log.warning(
                     "runs of %s that begin now do not know of this one: %s", self._application.id, error.message
                 )
@@ -198,7 +198,7 @@ class _Place:
             self._group,
             [],
             client_id=self.host.name,
-            describe=lambda: said(self.host, self._stand),
+            describe=lambda: said(self.host, self._state),
             assign=lambda members: dict.fromkeys(members, decided(members)),
             on_plan=self._hear,
             session_timeout_ms=session,

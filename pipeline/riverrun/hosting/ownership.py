@@ -112,7 +112,7 @@ def hosts_in(members: tuple[str, ...]) -> tuple[SoleHost, ...]:
     return tuple(sorted(found, key=lambda host: host.id))
 
 
-class Stand(StrEnum):
+class MembershipState(StrEnum):
     """The stage that a host has reached."""
 
     NEW = "new"
@@ -123,13 +123,13 @@ class Stand(StrEnum):
     """It has begun."""
 
 
-_announcement = foreign_decoder(tuple[Annotated[str, msgspec.Meta(max_length=1000)], Stand], _LONGEST_MESSAGE)
+_announcement = foreign_decoder(tuple[Annotated[str, msgspec.Meta(max_length=1000)], MembershipState], _LONGEST_MESSAGE)
 _decision = foreign_decoder(Annotated[str, msgspec.Meta(max_length=1000)], _LONGEST_MESSAGE)
 
 
-def said(host: SoleHost, stand: Stand) -> bytes:
+def said(host: SoleHost, state: MembershipState) -> bytes:
     """Encode a member's announcement for a rebalance of its group."""
-    return msgspec.json.encode([host.name, stand])
+    return msgspec.json.encode([host.name, state])
 
 
 def decided(members: Mapping[str, bytes]) -> bytes:
@@ -141,27 +141,27 @@ def decided(members: Mapping[str, bytes]) -> bytes:
         members: Announcement of each member (`said`).
 
     >>> ann, bob = (SoleHost(RUN, who, 0, f"{at:013d}-0") for at, who in enumerate(["ann", "bob"]))
-    >>> decided({"1": said(ann, Stand.WAITING), "2": said(bob, Stand.AT_WORK)})
+    >>> decided({"1": said(ann, MembershipState.WAITING), "2": said(bob, MembershipState.AT_WORK)})
     b'"run/bob/0000000000001-0"'
-    >>> decided({"1": said(ann, Stand.WAITING), "2": said(bob, Stand.WAITING)})
+    >>> decided({"1": said(ann, MembershipState.WAITING), "2": said(bob, MembershipState.WAITING)})
     b'"run/ann/0000000000000-0"'
-    >>> decided({"1": said(ann, Stand.NEW), "2": said(bob, Stand.WAITING)})
+    >>> decided({"1": said(ann, MembershipState.NEW), "2": said(bob, MembershipState.WAITING)})
     b'""'
-    >>> decided({"1": said(ann, Stand.NEW)})
+    >>> decided({"1": said(ann, MembershipState.NEW)})
     b'"run/ann/0000000000000-0"'
     """
-    stands: dict[str, Stand] = {}
+    states: dict[str, MembershipState] = {}
     for member, announcement in members.items():
         try:
-            name, stand = _announcement(announcement)
+            name, state = _announcement(announcement)
             SoleHost.parse(name)
         except ValueError as error:
             log.warning("member %s does not count, as its announcement cannot be read: %s", shortened(member), error)
             continue
-        stands[name] = stand
-    by_age = sorted(stands, key=lambda name: SoleHost.parse(name).id)
-    at_work = [name for name in by_age if stands[name] is Stand.AT_WORK]
-    is_open = len(by_age) > 1 and Stand.NEW in stands.values()
+        states[name] = state
+    by_age = sorted(states, key=lambda name: SoleHost.parse(name).id)
+    at_work = [name for name in by_age if states[name] is MembershipState.AT_WORK]
+    is_open = len(by_age) > 1 and MembershipState.NEW in states.values()
     chosen = at_work or ([] if is_open else by_age)
     return msgspec.json.encode(chosen[0] if chosen else "")
 

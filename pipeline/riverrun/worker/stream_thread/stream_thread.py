@@ -115,16 +115,16 @@ class StreamThread:
         """Check topics, create internal ones, and fill the global tables.
 
         Args:
-            waits_for_brokers: Whether to wait for absent brokers, for `task.timeout.ms`: for hosts that have reached them before.
+            waits_for_brokers: Whether to wait for absent brokers (`task.timeout.ms`), for hosts that have reached them before.
 
         Raises:
             TopicError: If topics are missing or do not fit.
             BrokerError: If brokers do not answer.
         """
-        retry_until_available = self._brokers.retry_until_available if waits_for_brokers else _at_once
-        retry_until_available(self._topics.find, "cannot start yet")
+        take = self._brokers.retry_until_available if waits_for_brokers else _at_once
+        take(self._topics.find, "cannot start yet")
         self._manager.follow_nothing()
-        self._fetching.begin_global(retry_until_available(self._tables.fill, "global tables are not filled yet"))
+        self._fetching.begin_global(take(self._tables.fill, "global tables are not filled yet"))
         self._align()
 
     def stop_waiting(self) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from riverrun.decoders import UnreadableError
-from riverrun.hosting.ownership import RUN, SoleHost, Stand, chosen_in, decided, hosts_in, said
+from riverrun.hosting.ownership import RUN, MembershipState, SoleHost, chosen_in, decided, hosts_in, said
 from riverrun.kafka.kafka_python import planned_in, said_by
 from riverrun.records import TaskId
 from riverrun.worker.group.leadership import finds_more, give_orders, introduced
@@ -218,7 +218,7 @@ HOST = SoleHost(RUN, "ann@desk", 1767225600000, "1767225600000-c0ffee")
     )
 )
 def test_hosts_that_cannot_be_understood_do_not_decide_who_processes_alone(others: dict[str, bytes]) -> None:
-    chosen = chosen_in(decided({**others, "own": said(HOST, Stand.AT_WORK)}))
+    chosen = chosen_in(decided({**others, "own": said(HOST, MembershipState.AT_WORK)}))
     assert SoleHost.parse(chosen).name == chosen
 
 
@@ -247,4 +247,4 @@ def test_members_with_other_names_are_no_hosts(members: list[str]) -> None:
 def test_any_user_can_process_alone(user: str) -> None:
     host = SoleHost.new(RUN, user)
     assert hosts_in((f"{host.name}@/10.0.0.1",)) == (host,)
-    assert chosen_in(decided({"m": said(host, Stand.NEW)})) == host.name
+    assert chosen_in(decided({"m": said(host, MembershipState.NEW)})) == host.name

@@ -12,7 +12,7 @@ import pytest
 from kafka.coordinator.base import BaseCoordinator
 
 from riverrun.kafka.membership import GroupMember
-from riverrun.worker.group.protocol import Introduction, servers_of
+from riverrun.worker.group.protocol import SubscriptionInfo, servers_of
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
@@ -104,11 +104,11 @@ def test_what_changes_while_a_member_waits_for_the_others_is_said_as_well(join: 
 def test_the_addresses_of_instances_are_known_again_after_a_rebalance(
     broker: Broker, unique: str, join: Callable[[bytes], Member]
 ) -> None:
-    said = {name: introduction(f"{name}:1") for name in ("one", "two")}
+    said = {name: subscription_info(f"{name}:1") for name in ("one", "two")}
     first, second = (join(each) for each in said.values())
     until(lambda: first.known == second.known == set(said.values()), "knew each other")
     second.attends.clear()
-    first.says_anew(introduction("three:1"))
+    first.says_anew(subscription_info("three:1"))
     admin = broker.admin()
     until(lambda: admin.said_in(unique) is None, "waited for the second")
     assert servers_of(admin, unique) == []
@@ -118,8 +118,8 @@ def test_the_addresses_of_instances_are_known_again_after_a_rebalance(
     assert found.result() == ["three:1", "two:1"]
 
 
-def introduction(server: str) -> bytes:
-    return msgspec.json.encode(Introduction(instance=server, fingerprint="", capacity=1, server=server))
+def subscription_info(server: str) -> bytes:
+    return msgspec.json.encode(SubscriptionInfo(instance=server, fingerprint="", capacity=1, server=server))
 
 
 def static(broker: Broker, group: str, member: Member) -> None:

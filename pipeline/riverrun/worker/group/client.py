@@ -1,4 +1,4 @@
-"""Takes part in the group of an application for an instance: introduces it, receives its orders, and asks for rebalances."""
+"""Takes part in the group of an application for an instance: describes it, receives its orders, and asks for rebalances."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from riverrun.errors import StreamsError, TopicError, TopologyError
 from riverrun.hosting.local_state import instance_id, left_positions
 from riverrun.worker.group.membership import Membership
-from riverrun.worker.group.protocol import Introduction, task_ids, texts
+from riverrun.worker.group.protocol import SubscriptionInfo, task_ids, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -111,10 +111,10 @@ class GroupClient:
         self._tags = dict(streams.client_tag)
         self._process_name = uuid.uuid4().hex
         self._leaves = threading.Event()
-        self._membership = Membership(connected, self._leaves, self._introduce, self._tasks_of)
+        self._membership = Membership(connected, self._leaves, self._subscription_info, self._tasks_of)
         self._warm_ups = WarmUps(streams.acceptable_recovery_lag)
         self._positions: Mapping[TaskId, int] = {}
-        self._introduced: frozenset[TaskId] = frozenset()
+        self._told_active: frozenset[TaskId] = frozenset()
         self._is_heard_of = True
         self._ends_application = False
 
@@ -200,7 +200,7 @@ class GroupClient:
         if not self._is_heard_of:
             self._is_heard_of = True
             self.request_rebalance()
-        if self._introduced - self._tasks.active():
+        if self._told_active - self._tasks.active():
             self.request_rebalance()
         if self._warm_ups.are_news(task_ids(orders.warm_up), self._tasks.lags(), time.monotonic()):
             self.request_rebalance()
@@ -210,7 +210,7 @@ class GroupClient:
         self.is_current = False
         self.request_rebalance()
 
-    # Introductions
+    # Subscriptions
 
     def note_positions(self) -> None:
         """Take note of the present positions of tasks; those of tasks that have moved away stay known with their state."""
@@ -220,11 +220,11 @@ class GroupClient:
         """No longer announce the state of tasks: it is deleted."""
         self._positions = {task: position for task, position in self._positions.items() if task not in gone}
 
-    def _introduce(self, topics: dict[str, int]) -> Introduction:
-        """Return the introduction for the leader; called by the membership thread."""
+    def _subscription_info(self, topics: dict[str, int]) -> SubscriptionInfo:
+        """Return the subscription info for the leader; called by the membership thread."""
         active = self._tasks.active()
-        self._introduced = active
-        return Introduction(
+        self._told_active = active
+        return SubscriptionInfo(
             instance=self.id,
             fingerprint=self.connected.fingerprint,
             capacity=self._capacity(),

@@ -13,8 +13,8 @@ import msgspec
 from riverrun.decoders import UnreadableError
 from riverrun.errors import BrokerError, ProcessingError, StreamsError, TaskMigratedError
 from riverrun.hosting.local_state import instance_id
-from riverrun.worker.group.leadership import finds_more, give_orders, introduced
-from riverrun.worker.group.protocol import AssignmentConfig, Introduction, Orders, orders_of
+from riverrun.worker.group.leadership import finds_more, give_orders, subscriptions_of
+from riverrun.worker.group.protocol import AssignmentConfig, Orders, SubscriptionInfo, orders_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ class Membership:
     Args:
         connected: The application.
         leaves: Set when the instance has to leave.
-        introduce: Returns the instance's introduction, with the topics that it has found; called in the thread.
+        subscription_info: Returns the instance's subscription info, with the topics that it has found; called in the thread.
         tasks_of: Returns all tasks, and whether each has state, from the topics that this instance has found; called in the
             thread, if it leads.
     """
@@ -48,14 +48,14 @@ class Membership:
         self,
         connected: ConnectedApplication,
         leaves: threading.Event,
-        introduce: Callable[[dict[str, int]], Introduction],
+        subscription_info: Callable[[dict[str, int]], SubscriptionInfo],
         tasks_of: Callable[[Mapping[str, int]], Mapping[TaskId, bool]],
     ) -> None:
         self._connected = connected
         self._application = connected.application
         self._streams = connected.application.config.streams
         self._leaves = leaves
-        self._introduce = introduce
+        self._subscription_info = subscription_info
         self._tasks_of = tasks_of
         self._rejoins = threading.Event()
         self._arrived: queue.SimpleQueue[bytes | StreamsError] = queue.SimpleQueue()
@@ -194,7 +194,7 @@ class Membership:
 
     def _orders(self, said: Mapping[str, bytes], config: AssignmentConfig) -> Mapping[str, bytes]:
         """Make the orders of all members; called in the thread, if this instance leads."""
-        members, topics = introduced(said), self._found
+        members, topics = subscriptions_of(said), self._found
         if finds_more(members.values(), topics):
             self._looked_at = -_NEVER  # and if it is true, asks for a rebalance
         return give_orders(members, topics, self._tasks_of(topics), config, self._application.id)
@@ -227,7 +227,7 @@ class Membership:
             self._application.id,
             self._application.topology.source_topics,
             client_id=f"{self._application.id}-{instance_id(self._application)}",
-            describe=lambda: msgspec.json.encode(self._introduce(self._found)),
+            describe=lambda: msgspec.json.encode(self._subscription_info(self._found)),
             assign=lambda said: self._orders(said, config),
             on_plan=self._arrived.put,
             session_timeout_ms=int(client.get("session.timeout.ms", 45_000)),

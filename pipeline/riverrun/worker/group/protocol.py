@@ -123,7 +123,7 @@ class Lags:
 
 
 FORMAT = 1
-"""Format of introductions and orders; the leader refuses instances of another format."""
+"""Format of subscriptions and orders; the leader refuses instances of another format."""
 _LONGEST_MESSAGE = 8 * 2**20
 """Bytes. A broker keeps the messages of a whole group in one record, whose limit is usually 1 MiB."""
 
@@ -134,8 +134,8 @@ Task = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]{0,8})_(0|[1-9][0-9]{
 Tag = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
-class Introduction(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance's introduction for a rebalance of the group (`SubscriptionInfo`).
+class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance's description of itself, for a rebalance of the group (`SubscriptionInfo`).
 
     Args:
         instance: Its id; survives restarts.
@@ -150,7 +150,7 @@ class Introduction(msgspec.Struct, frozen=True, kw_only=True):
         format: Format of this message.
         restoring: The active tasks whose state is not complete yet.
         standby: The tasks whose changelogs it follows.
-        process: Names the process that introduces itself; it changes with each restart.
+        process: Names the process that describes itself; it changes with each restart.
     """
 
     instance: Word
@@ -199,24 +199,24 @@ class Orders(msgspec.Struct, frozen=True):
     fingerprint: Word = ""
 
 
-_introduction = foreign_decoder(Introduction, _LONGEST_MESSAGE)
+_subscription_info = foreign_decoder(SubscriptionInfo, _LONGEST_MESSAGE)
 _orders = foreign_decoder(Orders, _LONGEST_MESSAGE)
 
 
-def introduction_of(data: bytes) -> Introduction:
-    """Decode the introduction of a member.
+def subscription_info_of(data: bytes) -> SubscriptionInfo:
+    """Decode the subscription info of a member.
 
     Raises:
-        UnreadableError: If the bytes are no introduction of this format, or its address is not a plain one.
+        UnreadableError: If the bytes are no subscription info of this format, or its address is not a plain one.
     """
-    intro = _introduction(data)
-    if intro.format != FORMAT:
-        message = f"it has format {intro.format}, and this release reads format {FORMAT}"
+    info = _subscription_info(data)
+    if info.format != FORMAT:
+        message = f"it has format {info.format}, and this release reads format {FORMAT}"
         raise UnreadableError(message)
-    if intro.server and not is_address(intro.server):
+    if info.server and not is_address(info.server):
         message = "its address is not host:port"
         raise UnreadableError(message)
-    return intro
+    return info
 
 
 def orders_of(data: bytes) -> Orders:
@@ -257,9 +257,9 @@ _PAUSE_SECONDS = 0.1
 
 
 def servers_of(admin: Admin, group: str, *, within_s: float = 0.0) -> list[str]:
-    """Return `host:port` of each instance of a group that answers queries, from its introduction.
+    """Return `host:port` of each instance of a group that answers queries, from its subscription info.
 
-    Leaves out members with other introductions, such as those of other programs.
+    Leaves out members with other subscriptions, such as those of other programs.
 
     Args:
         admin: Asks the brokers.
@@ -273,12 +273,12 @@ def servers_of(admin: Admin, group: str, *, within_s: float = 0.0) -> list[str]:
         BrokerError: If the brokers refuse or do not answer.
     """
     deadline = time.monotonic() + within_s
-    while (introductions := admin.said_in(group)) is None and time.monotonic() < deadline:
+    while (subscriptions := admin.said_in(group)) is None and time.monotonic() < deadline:
         time.sleep(_PAUSE_SECONDS)
     found = []
-    for said in introductions or ():
+    for said in subscriptions or ():
         try:
-            found.append(introduction_of(said).server)
+            found.append(subscription_info_of(said).server)
         except UnreadableError:
             continue
     return sorted(filter(None, found))

@@ -18,7 +18,7 @@ from riverrun.hosting.restoring import _shown
 from riverrun.records import TopicPartition
 from riverrun.runtime.times import OffsetMetadata
 from riverrun.state.rocksdb import _POSITION_PREFIX, RocksDbBackend
-from riverrun.worker.group.protocol import Introduction, introduction_of
+from riverrun.worker.group.protocol import SubscriptionInfo, subscription_info_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,8 +84,8 @@ def test_a_damaged_id_of_an_instance_is_replaced(tmp_path: Path, content: bytes)
     assert found.isprintable()
     assert " " not in found
     assert instance_id(application) == found
-    said = msgspec.json.encode(Introduction(instance=found, fingerprint="", capacity=1))
-    assert introduction_of(said).instance == found, "the leader takes it"
+    said = msgspec.json.encode(SubscriptionInfo(instance=found, fingerprint="", capacity=1))
+    assert subscription_info_of(said).instance == found, "the leader takes it"
 
 
 def test_directories_with_other_names_are_no_tasks(tmp_path: Path) -> None:

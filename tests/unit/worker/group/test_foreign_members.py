@@ -16,14 +16,14 @@ from riverrun.decoders import UnreadableError
 from riverrun.hosting.ownership import RUN, MembershipState, SoleHost, chosen_in, decided, hosts_in, said
 from riverrun.kafka.kafka_python import planned_in, said_by
 from riverrun.records import TaskId
-from riverrun.worker.group.leadership import finds_more, give_orders, introduced
+from riverrun.worker.group.leadership import finds_more, give_orders, subscriptions_of
 from riverrun.worker.group.protocol import (
     AssignmentConfig,
-    Introduction,
     Orders,
-    introduction_of,
+    SubscriptionInfo,
     is_address,
     orders_of,
+    subscription_info_of,
 )
 from tests.malformed import malformed
 
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 TOPICS = {"clicks": 4}
 TASKS = {TaskId(0, number): True for number in range(4)}
-GOOD = Introduction(instance="good", fingerprint="f00", capacity=1, process="p1", server="10.0.0.1:80", topics=TOPICS)
+GOOD = SubscriptionInfo(
+    instance="good", fingerprint="f00", capacity=1, process="p1", server="10.0.0.1:80", topics=TOPICS
+)
 ROGUE: dict[str, Any] = {
     "instance": "rogue",
     "fingerprint": "f00",
@@ -69,7 +71,7 @@ def encoded(change: Mapping[str, Any]) -> bytes:
 
 def orders_with(rogue: bytes, *, rogue_is: str) -> dict[str, Orders]:
     """Returns what the leader tells a good member and another one."""
-    members = introduced({"m-good": msgspec.json.encode(GOOD), rogue_is: rogue})
+    members = subscriptions_of({"m-good": msgspec.json.encode(GOOD), rogue_is: rogue})
     finds_more(members.values(), TOPICS)
     told = give_orders(members, TOPICS, TASKS, AssignmentConfig(num_standby_replicas=1), "clicks-v1")
     return {name: orders_of(data) for name, data in told.items()}
@@ -133,7 +135,7 @@ def test_a_member_that_cannot_be_understood_gets_nothing_and_the_group_goes_on(
 
 def test_fields_of_a_newer_release_are_passed_over() -> None:
     newer = {"zones": [{"deep": [[[1]]]}], "capacity_by_zone": {"a": 1}}
-    assert introduction_of(encoded(newer)).instance == "rogue"
+    assert subscription_info_of(encoded(newer)).instance == "rogue"
     assert orders_of(json.dumps({**ORDERS, **newer}).encode()).active == ["0_0"]
 
 
@@ -142,7 +144,7 @@ def test_claims_of_members_do_not_decide_which_tasks_there_are() -> None:
     told = orders_with(claims, rogue_is="m-z")
     assert {task for orders in told.values() for task in orders.active} <= {str(task) for task in TASKS}
     assert told["m-good"].topics == told["m-z"].topics == TOPICS
-    assert finds_more(introduced({"m": claims}).values(), TOPICS), "so the leader looks for them itself"
+    assert finds_more(subscriptions_of({"m": claims}).values(), TOPICS), "so the leader looks for them itself"
     assert not finds_more([GOOD, None], TOPICS)
 
 
@@ -152,7 +154,7 @@ def test_claims_of_members_do_not_decide_which_tasks_there_are() -> None:
 @example(encoded({"new": 0}).replace(b'"new": 0', b'"new": ' + b"9" * 5000))
 @example(b"\xff")
 @example(b"")
-def test_no_introduction_ends_the_leader(said_by_rogue: bytes) -> None:
+def test_no_subscription_info_ends_the_leader(said_by_rogue: bytes) -> None:
     told = orders_with(said_by_rogue, rogue_is="m-rogue")
     assert told.keys() == {"m-good", "m-rogue"}
     if told["m-rogue"].refusal is not None:

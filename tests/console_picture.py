@@ -31,7 +31,7 @@ from riverrun.records import TaskId, TopicPartition
 from riverrun.runtime.layout import Layout, plan_layout
 from riverrun.service.api import new_api
 from riverrun.service.instance import bound, serving
-from riverrun.worker.group.protocol import Orders
+from riverrun.worker.group.protocol import AssignmentInfo
 from riverrun.worker.states import InputProgress, InstanceStatus, LastCommit, TaskFigures, WorkerSummary
 from riverrun.worker.stream_thread.protocol import Report
 from tests.browsers import chromium
@@ -129,13 +129,13 @@ def main(path: Path) -> None:
 
 def take(path: Path, application: Application) -> None:
     """Make the picture of an application's instance, which shares its tasks with another one."""
-    orders = Orders(
+    assignment = AssignmentInfo(
         servers={str(task): SERVERS[task.partition % 2] for task in TASKS},
         standby_servers={str(task): [SERVERS[1 - task.partition % 2]] for task in TASKS if task.sub_topology},
     )
     active = frozenset(task for task in TASKS if task.partition % 2 == 0)
     standby = frozenset(task for task in TASKS if task.sub_topology and task not in active)
-    instance = Clicks(active=active, standby=standby, server=SERVERS[0], orders=orders, application=application)
+    instance = Clicks(active=active, standby=standby, server=SERVERS[0], assignment=assignment, application=application)
     api = new_api(instance)
     with (
         bound("127.0.0.1:0", wants_token=False) as listener,

@@ -12,7 +12,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 from riverrun import STRING, Consumed, Produced, Riverrun
 from riverrun.kafka import membership
 from riverrun.kafka.membership import GroupMember
-from riverrun.worker.group.protocol import orders_of
+from riverrun.worker.group.protocol import assignment_info_of
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ class Broken:
 
 
 class Rogue:
-    """A member that says and orders anything."""
+    """A member that says and assigns anything."""
 
     def __init__(self, broker: Broker, group: str) -> None:
         self.says = b""
-        self.orders: bytes | None = b""
+        self.assigned: bytes | None = b""
         self.told: list[bytes] = []
         self.led = 0
         self._ends = threading.Event()
@@ -78,7 +78,7 @@ class Rogue:
 
     def _lead(self, said: Mapping[str, bytes]) -> dict[str, bytes]:
         self.led += len(said) > 1
-        return dict.fromkeys(said, self.orders or b"")
+        return dict.fromkeys(said, self.assigned or b"")
 
     def _take_part(self) -> None:
         while not self._ends.is_set():
@@ -130,7 +130,7 @@ def test_members_that_cannot_be_understood_are_refused_by_a_leader_that_goes_on(
                 rogue.says = said
                 rogue.rejoin()
                 until(lambda known=known: len(rogue.told) > known, f"was refused: {said[:60]!r}")  # type: ignore[misc]
-                assert orders_of(rogue.told[-1]).refusal
+                assert assignment_info_of(rogue.told[-1]).refusal
                 processes(broker, app, number)
             known = len(rogue.told)
             _says_bytes(monkeypatch)
@@ -168,10 +168,10 @@ def test_a_worker_keeps_its_place_under_a_leader_that_cannot_be_understood(
     ]
     with app.worker() as worker:
         until(lambda: rogue.led > 0, "led the worker")
-        for orders in wrong:
-            led, rogue.orders = rogue.led, orders
+        for assigned in wrong:
+            led, rogue.assigned = rogue.led, assigned
             rogue.rejoin()
-            until(lambda led=led: rogue.led > led, f"ordered {orders[:50]!r}")  # type: ignore[misc]
+            until(lambda led=led: rogue.led > led, f"assigned {assigned[:50]!r}")  # type: ignore[misc]
         assert not worker.state.name.startswith("ERROR")
         rogue.leave()
         worker.wait_for()

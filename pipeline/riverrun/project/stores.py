@@ -146,8 +146,8 @@ class ReadOnlyStore:
         answer = self._instance.ask(question)
         if not isinstance(answer, Refusal):
             return answer
-        orders, message = self._instance.orders, answer.message
-        server = orders.servers.get(str(question.task)) if orders is not None else None
+        assignment, message = self._instance.assignment, answer.message
+        server = assignment.servers.get(str(question.task)) if assignment is not None else None
         if answer.reason is Reason.NOT_HERE and server:
             message = f"{message}, but at {server}"
         raise InvalidStateStoreError(message, hint=_HINTS.get(answer.reason))

@@ -227,9 +227,9 @@ class AppWorker:
 
     def metadata(self) -> Mapping[str, tuple[str, ...]]:
         """Return the tasks of each instance that answers queries, by `host:port` (`metadataForAllStreamsClients`)."""
-        orders = self._started().orders
+        assignment = self._started().assignment
         found: dict[str, tuple[str, ...]] = {}
-        for task, server in sorted(orders.servers.items()) if orders is not None else ():
+        for task, server in sorted(assignment.servers.items()) if assignment is not None else ():
             found[server] = (*found.get(server, ()), task)
         return found
 
@@ -246,7 +246,7 @@ class AppWorker:
         instance = self._started()
         place = place_of(instance, store)
         task = place.task_of(place.builder.key_serde.serialize(key))
-        return key_query_metadata(place, task, instance.orders, instance.server)
+        return key_query_metadata(place, task, instance.assignment, instance.server)
 
     def store(self, name: str, *, stale: bool = False) -> ReadOnlyStore:
         """Return a state store (`KafkaStreams.store`).

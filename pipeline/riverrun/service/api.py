@@ -284,7 +284,7 @@ def _store_object(name: str, place: StorePlace) -> dict[str, Any]:
 
 def status_object(instance: Instance) -> dict[str, Any]:
     """Return an instance's view of itself and of all tasks, as JSON shows it."""
-    status, orders = instance.status(), instance.orders
+    status, assignment = instance.status(), instance.assignment
     summary = status.summary
     return {
         "application": instance.application.id,
@@ -303,8 +303,8 @@ def status_object(instance: Instance) -> dict[str, Any]:
         "processed": summary.processed,
         "commits": summary.commits,
         "dropped": dict(summary.dropped),
-        "servers": dict(orders.servers) if orders is not None else {},
-        "standby_servers": dict(orders.standby_servers) if orders is not None else {},
+        "servers": dict(assignment.servers) if assignment is not None else {},
+        "standby_servers": dict(assignment.standby_servers) if assignment is not None else {},
     }
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from riverrun.runtime.layout import Layout
     from riverrun.service.peers import Answer, Peers
     from riverrun.service.routing import KeyQueryMetadata, StorePlace
-    from riverrun.worker.group.protocol import Orders
+    from riverrun.worker.group.protocol import AssignmentInfo
     from riverrun.worker.queries import Page, Query
     from riverrun.worker.states import InstanceStatus
 
@@ -70,8 +70,8 @@ class Host(Protocol):
         ...
 
     @property
-    def orders(self) -> Orders | None:
-        """The leader's orders to the group, which say where all tasks are."""
+    def assignment(self) -> AssignmentInfo | None:
+        """The leader's last assignment, which says where all tasks are."""
         ...
 
     def ask(self, question: Question) -> Page | Refusal:
@@ -227,7 +227,7 @@ class StoreReader:
         """
         place = self.place(store)
         task = place.task_of(place.builder.key_serde.serialize(key), partitioner)
-        return key_query_metadata(place, task, self._host.orders, self._host.server)
+        return key_query_metadata(place, task, self._host.assignment, self._host.server)
 
     def read(self, wanted: Wanted, partitions: list[int], start: Bookmark | None) -> Rows:
         """Return rows of several partitions of a store, one partition after the other.
@@ -263,12 +263,12 @@ class StoreReader:
     def _part(self, wanted: Wanted, mark: Bookmark, limit: int) -> Rows:
         tasks = wanted.store.tasks
         task = tasks[mark.partition] if tasks else None
-        status, orders = self._host.status(), self._host.orders
+        status, assignment = self._host.status(), self._host.assignment
         place = route(
             task,
             status.active,
             status.standby,
-            orders,
+            assignment,
             own_server=self._host.server,
             allows_standby=wanted.allows_standby,
         )
@@ -276,7 +276,7 @@ class StoreReader:
             try:
                 return self._here(wanted, task, mark, limit)
             except RefusedError as error:
-                copies = _copies(task, orders, self._host.server)
+                copies = _copies(task, assignment, self._host.server)
                 may_help = wanted.allows_standby and error.refusal.reason is Reason.RESTORING
                 if wanted.is_forwarded or not (may_help and copies):
                     raise
@@ -319,9 +319,9 @@ class StoreReader:
         raise RefusedError(refusal)
 
 
-def _copies(task: TaskId | None, orders: Orders | None, own_server: str) -> tuple[str, ...]:
+def _copies(task: TaskId | None, assignment: AssignmentInfo | None, own_server: str) -> tuple[str, ...]:
     """Return the other instances that follow a task."""
-    known = orders.standby_servers.get(str(task), []) if orders is not None else []
+    known = assignment.standby_servers.get(str(task), []) if assignment is not None else []
     return tuple(server for server in known if server != own_server)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from riverrun.state.api import StoreBuilder
     from riverrun.topology.nodes import SubTopology
     from riverrun.topology.topology import Topology
-    from riverrun.worker.group.protocol import Orders
+    from riverrun.worker.group.protocol import AssignmentInfo
 
 log = logging.getLogger(__name__)
 
@@ -137,23 +137,23 @@ class KeyQueryMetadata:
 
 
 def key_query_metadata(
-    place: StorePlace, task: TaskId | None, orders: Orders | None, own_server: str
+    place: StorePlace, task: TaskId | None, assignment: AssignmentInfo | None, own_server: str
 ) -> KeyQueryMetadata:
     """Return the place of a task's partition of a store.
 
     Args:
         place: The store.
         task: The task; None for global stores.
-        orders: The leader's last orders, which say where all tasks are.
+        assignment: The leader's last assignment, which says where all tasks are.
         own_server: `host:port` of this instance.
     """
     if task is None:
         return KeyQueryMetadata(-1, own_server)
-    if orders is None:
+    if assignment is None:
         return KeyQueryMetadata(place.tasks.index(task), "")
     name = str(task)
     return KeyQueryMetadata(
-        place.tasks.index(task), orders.servers.get(name, ""), tuple(orders.standby_servers.get(name, ()))
+        place.tasks.index(task), assignment.servers.get(name, ""), tuple(assignment.standby_servers.get(name, ()))
     )
 
 
@@ -173,7 +173,7 @@ def route(
     task: TaskId | None,
     active: Collection[TaskId],
     standby: Collection[TaskId],
-    orders: Orders | None,
+    assignment: AssignmentInfo | None,
     *,
     own_server: str,
     allows_standby: bool,
@@ -186,14 +186,14 @@ def route(
         task: The task that is asked about; None for global stores.
         active: Tasks that run here.
         standby: Tasks that are followed here.
-        orders: The leader's last orders, which say where all tasks are.
+        assignment: The leader's last assignment, which says where all tasks are.
         own_server: `host:port` of this instance.
         allows_standby: Whether a standby's answer, which may be old, will do.
     """
-    if task is None or task in active or (allows_standby and task in standby) or orders is None:
+    if task is None or task in active or (allows_standby and task in standby) or assignment is None:
         return Here()
-    servers = [orders.servers.get(str(task), "")]
+    servers = [assignment.servers.get(str(task), "")]
     if allows_standby:
-        servers += orders.standby_servers.get(str(task), [])
+        servers += assignment.standby_servers.get(str(task), [])
     others = tuple(server for server in servers if server not in {"", own_server})
     return There(others) if others else Here()

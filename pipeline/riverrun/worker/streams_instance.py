@@ -21,7 +21,7 @@ from riverrun.kafka.admin import Admin
 from riverrun.kafka.consumer import RecordConsumer
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.worker.group.client import GroupClient
-from riverrun.worker.group.protocol import Orders, task_ids
+from riverrun.worker.group.protocol import AssignmentInfo, task_ids
 from riverrun.worker.queries import Reason, Refusal
 from riverrun.worker.states import TRANSITIONS, InstanceStatus, RegularSummary, WorkerState, WorkerSummary, moved
 from riverrun.worker.stream_thread.protocol import Pause, StreamJob
@@ -172,8 +172,8 @@ class StreamsInstance:
         """
         stream = self._processes.holder(question.task, standby=question.allows_standby)
         if stream is None:
-            orders = self._group.orders
-            if orders is not None and question.task in task_ids(orders.active):
+            assignment = self._group.assignment
+            if assignment is not None and question.task in task_ids(assignment.active):
                 return Refusal(Reason.RESTORING, f"Task {question.task} is being taken over")
             return Refusal(Reason.NOT_HERE, f"Task {question.task} does not run here")
         return stream.queries.ask(question, timeout_s)
@@ -183,9 +183,9 @@ class StreamsInstance:
         return self._processes.summary()
 
     @property
-    def orders(self) -> Orders | None:
-        """Return the last orders, which name the place of every task; None before the first orders."""
-        return self._group.orders
+    def assignment(self) -> AssignmentInfo | None:
+        """Return the last assignment, which names the place of every task; None before the first."""
+        return self._group.assignment
 
     def run(self) -> WorkerSummary:
         """Run until told to stop.
@@ -245,16 +245,16 @@ class StreamsInstance:
             stream.process.kill()
         if self._processes.take_losses():
             self._group.note_losses()
-        orders = self._group.orders
-        if orders is None:
+        assignment = self._group.assignment
+        if assignment is None:
             return
         if self._group.is_current:
-            active, standby = task_ids(orders.active), task_ids(orders.standby)
-            self._processes.distribute(active, standby, orders.topics, self._group.stateful)
-        self._group.request_rebalance_if_needed(orders)
-        self._show_state(orders)
+            active, standby = task_ids(assignment.active), task_ids(assignment.standby)
+            self._processes.distribute(active, standby, assignment.topics, self._group.stateful)
+        self._group.request_rebalance_if_needed(assignment)
+        self._show_state(assignment)
         if self.state is WorkerState.RUNNING:
-            self._clean_up(orders)
+            self._clean_up(assignment)
         self._regular_summary.log_if_due(self._processes.summary)
 
     def _scale(self) -> None:
@@ -292,12 +292,12 @@ class StreamsInstance:
             self._group.end_application()
         raise end.error
 
-    def _show_state(self, orders: Orders) -> None:
+    def _show_state(self, assignment: AssignmentInfo) -> None:
         streams = self._processes.all
         running = frozenset(
             task for stream in streams for task in stream.report.active - stream.report.restoring.keys()
         )
-        wanted = WorkerState.RUNNING if task_ids(orders.active) == running else WorkerState.REBALANCING
+        wanted = WorkerState.RUNNING if task_ids(assignment.active) == running else WorkerState.REBALANCING
         if wanted is not self.state and wanted in TRANSITIONS[self.state]:
             now = time.monotonic()
             if wanted is WorkerState.RUNNING:
@@ -307,9 +307,9 @@ class StreamsInstance:
             self._unsettled_at = now
             self._move_to(wanted)
 
-    def _clean_up(self, orders: Orders) -> None:
+    def _clean_up(self, assignment: AssignmentInfo) -> None:
         """Delete local state of tasks that moved away long ago, and no longer announce it."""
-        kept = task_ids(orders.active) | task_ids(orders.standby) | self._processes.held()
+        kept = task_ids(assignment.active) | task_ids(assignment.standby) | self._processes.held()
         self._group.forget_positions(self._obsolete.delete_if_due(kept))
 
     def _move_to(self, state: WorkerState) -> None:

@@ -44,7 +44,7 @@ from riverrun.service.instance import bound, name_of, serving
 from riverrun.service.peers import Peers
 from riverrun.service.reading import Bookmark, RefusedError, StoreReader, Wanted
 from riverrun.service.routing import Here, KeyQueryMetadata, There, route, store_places
-from riverrun.worker.group.protocol import Orders
+from riverrun.worker.group.protocol import AssignmentInfo
 from riverrun.worker.queries import KeyQuery, Page, Place, Question, RangeQuery, Reason, Refusal, Row
 from riverrun.worker.states import InstanceStatus, TaskFigures, Waiting, WorkerState, WorkerSummary
 from riverrun.worker.stream_thread.protocol import Report
@@ -74,7 +74,7 @@ class FakeInstance:
     standby: frozenset[TaskId] = frozenset()
     state: WorkerState = WorkerState.RUNNING
     restoring: dict[TaskId, int | None] = field(default_factory=dict)
-    orders: Orders | None = None
+    assignment: AssignmentInfo | None = None
     answers: dict[TaskId, list[Page | Refusal]] = field(default_factory=dict)
     asked: list[Question] = field(default_factory=list)
     told: list[Any] = field(default_factory=list)
@@ -204,7 +204,7 @@ def test_instances_with_a_token_answer_for_each_other_over_the_network(path: str
             peers = open_.enter_context(closing(Peers(signatures, SystemClock())))
             api = new_api(instance, access, peers)
             open_.enter_context(serving(api, listener))
-        asks.orders = Orders(servers={str(task): has_it.server for task in TASKS})
+        asks.assignment = AssignmentInfo(servers={str(task): has_it.server for task in TASKS})
         shown = {"Authorization": "Bearer secret"}
         answer = httpx.get(f"http://{asks.server}{path}", headers=shown, timeout=30, trust_env=False)
     assert (answer.status_code, answer.headers["X-Riverrun-Role"]) == (200, "active")
@@ -214,13 +214,13 @@ def test_instances_with_a_token_answer_for_each_other_over_the_network(path: str
 
 def test_a_forwarded_query_is_not_forwarded_again() -> None:
     servers = {str(task): "there:1" for task in TASKS}
-    instance = FakeInstance(active=frozenset(), orders=Orders(servers=servers))
+    instance = FakeInstance(active=frozenset(), assignment=AssignmentInfo(servers=servers))
     answer = client(instance).get("/stores/counts/k", headers={"X-Riverrun-Forwarded": "1"})
     assert (answer.status_code, answer.json()["server"]) == (421, "there:1")
 
 
 TASK = TaskId(0, 0)
-ORDERS = Orders(servers={"0_0": "there:1"}, standby_servers={"0_0": ["here:1", "over-there:1"]})
+ASSIGNMENT = AssignmentInfo(servers={"0_0": "there:1"}, standby_servers={"0_0": ["here:1", "over-there:1"]})
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ ORDERS = Orders(servers={"0_0": "there:1"}, standby_servers={"0_0": ["here:1", "
 def test_the_owner_of_a_task_answers_or_a_standby_if_allowed(
     active: set[TaskId], standby: set[TaskId], *, stale: bool, expected: Here | There
 ) -> None:
-    assert route(TASK, active, standby, ORDERS, own_server="here:1", allows_standby=stale) == expected
+    assert route(TASK, active, standby, ASSIGNMENT, own_server="here:1", allows_standby=stale) == expected
 
 
 @pytest.mark.parametrize(("stale", "forwarded", "status"), [(True, False, 200), (False, False, 503), (True, True, 503)])
@@ -250,9 +250,9 @@ def test_while_a_task_restores_its_standby_answers_askers_of_any_age(
         asked.append(request.url.host)
         return httpx.Response(200, json=page, headers=said)
 
-    orders = Orders(servers={"0_0": "here:1"}, standby_servers={"0_0": ["here:1", "127.0.0.2:1"]})
+    assignment = AssignmentInfo(servers={"0_0": "here:1"}, standby_servers={"0_0": ["here:1", "127.0.0.2:1"]})
     restoring = Refusal(Reason.RESTORING, "m", missing=9)
-    instance = FakeInstance(orders=orders, answers={TASK: [restoring]})
+    instance = FakeInstance(assignment=assignment, answers={TASK: [restoring]})
     store = store_places(instance.application.topology, instance.layout, "app-v1")["counts"]
     reader = StoreReader(instance, Peers(None, SystemClock(), transport=httpx.MockTransport(answer)))
     wanted = Wanted(store, KeyQuery(b"k"), "/stores/counts/k", {}, 10, allows_standby=stale, is_forwarded=forwarded)
@@ -267,8 +267,8 @@ def test_while_a_task_restores_its_standby_answers_askers_of_any_age(
 
 def test_an_instance_alone_and_every_one_for_global_stores_answers_itself() -> None:
     assert route(TASK, set(), set(), None, own_server="here:1", allows_standby=False) == Here()
-    assert route(TASK, set(), set(), Orders(), own_server="here:1", allows_standby=False) == Here()
-    assert route(None, set(), set(), ORDERS, own_server="here:1", allows_standby=False) == Here()
+    assert route(TASK, set(), set(), AssignmentInfo(), own_server="here:1", allows_standby=False) == Here()
+    assert route(None, set(), set(), ASSIGNMENT, own_server="here:1", allows_standby=False) == Here()
 
 
 @pytest.mark.parametrize(
@@ -448,7 +448,9 @@ def partitioned_by(partitioner: StreamPartitioner) -> FakeInstance:
     app = Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
     active = frozenset(TaskId(1, n) for n in range(3))
     servers = {str(task): f"there:{task.partition}" for task in active}
-    return FakeInstance(active, orders=Orders(servers=servers, standby_servers={"1_2": ["also:1"]}), application=app)
+    return FakeInstance(
+        active, assignment=AssignmentInfo(servers=servers, standby_servers={"1_2": ["also:1"]}), application=app
+    )
 
 
 def test_a_key_is_looked_up_where_the_topologys_own_partitioner_has_put_it() -> None:
@@ -483,7 +485,7 @@ def test_a_partitioner_that_names_no_one_partition_cannot_say_where_a_key_is(cho
 
 def test_a_caller_may_name_the_partition_of_a_key() -> None:
     servers = {str(task): f"there:{task.partition}" for task in TASKS}
-    reader = StoreReader(FakeInstance(orders=Orders(servers=servers)), Peers(None, SystemClock()))
+    reader = StoreReader(FakeInstance(assignment=AssignmentInfo(servers=servers)), Peers(None, SystemClock()))
     found = reader.query_metadata_for_key("counts", "k", partitioner=lambda _topic, key, _value, _n: len(key))
     assert found == KeyQueryMetadata(1, "there:1")
     by_default = partition_for(b"k", 3)

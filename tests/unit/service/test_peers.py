@@ -25,7 +25,7 @@ from riverrun.service.reading import Bookmark, RefusedError, StoreReader, Wanted
 from riverrun.service.routing import store_places
 from riverrun.state.api import StoreKind
 from riverrun.worker.answers import MAX_BYTES, look_up
-from riverrun.worker.group.protocol import Orders
+from riverrun.worker.group.protocol import AssignmentInfo
 from riverrun.worker.queries import Page, RangeQuery
 from tests.unit.service.test_api import FakeInstance, client
 
@@ -146,7 +146,7 @@ def test_all_answers_together_have_a_size(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_question_over_many_partitions_has_one_deadline() -> None:
     with peer(*ANSWERS["a body, slowly"]) as server, closing(Peers(None, SystemClock(), within_s=60)) as asking:
         servers = {f"0_{number}": server for number in range(3)}
-        instance = FakeInstance(active=frozenset(), orders=Orders(servers=servers))
+        instance = FakeInstance(active=frozenset(), assignment=AssignmentInfo(servers=servers))
         place = store_places(instance.application.topology, instance.layout, "app-v1")["counts"]
         wanted = Wanted(
             place, RangeQuery(None, None), "/stores/counts", {}, 10, allows_standby=False, until=time.monotonic() + 0.5

@@ -1,4 +1,4 @@
-"""Takes part in the group of an application for an instance: describes it, receives its orders, and asks for rebalances."""
+"""Takes part in the group of an application for an instance: describes it, receives its assignment, and asks for rebalances."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.records import TaskId
     from riverrun.runtime.layout import Layout
-    from riverrun.worker.group.protocol import Orders
+    from riverrun.worker.group.protocol import AssignmentInfo
 
 _LINGER_SECONDS = 60.0
 """How long an instance that ends the application stays in the group, so that the others hear of it."""
@@ -95,15 +95,15 @@ class GroupClient:
         """Names the instance; survives restarts."""
         self.server = server
         self.connected = connected
-        """The application, with the topics of the last orders."""
+        """The application, with the topics of the last assignment."""
         self.layout: Layout | None = None
         """The existing tasks; None before the topics have been looked up."""
         self.stateful = _stateful(connected)
         """The sub-topologies whose tasks have state to restore."""
-        self.orders: Orders | None = None
-        """The last orders that apply; None before the first."""
+        self.assignment: AssignmentInfo | None = None
+        """The last assignment that applies; None before the first."""
         self.is_current = False
-        """Whether these orders still hold: not after another owner has taken over a task."""
+        """Whether it still holds: not after another owner has taken over a task."""
         self.is_told_to_end = False
         """Whether the leader has told all instances to end."""
         self._tasks = tasks
@@ -151,10 +151,10 @@ class GroupClient:
             if arrived is None or isinstance(arrived, StreamsError) or arrived.shuts_down:
                 return
 
-    # Orders
+    # Assignments
 
     def receive(self) -> None:
-        """Take note of the orders that have arrived.
+        """Take note of the assignments that have arrived.
 
         Raises:
             StreamsError: If the membership has ended.
@@ -163,7 +163,7 @@ class GroupClient:
         while (arrived := self._membership.heard()) is not None:
             self._take(arrived)
 
-    def _take(self, arrived: Orders | StreamsError) -> None:
+    def _take(self, arrived: AssignmentInfo | StreamsError) -> None:
         if isinstance(arrived, StreamsError):
             raise arrived
         self._is_heard_of = arrived.process in ("", self._process_name)
@@ -182,12 +182,16 @@ class GroupClient:
             self._membership.pass_over(wrong)
             return
         self.connected, self.layout, self.stateful = connected, connected.layout, _stateful(connected)
-        self.orders = arrived
+        self.assignment = arrived
         self.is_current = True
 
-    def _is_obsolete(self, orders: Orders) -> bool:
-        """Return whether orders to this process's predecessor, a static member, do not apply to this process."""
-        return orders.refusal is not None or orders.shuts_down or orders.fingerprint != self.connected.fingerprint
+    def _is_obsolete(self, assignment: AssignmentInfo) -> bool:
+        """Return whether an assignment to this process's predecessor, a static member, does not apply to this process."""
+        return (
+            assignment.refusal is not None
+            or assignment.shuts_down
+            or assignment.fingerprint != self.connected.fingerprint
+        )
 
     # Rebalances
 
@@ -195,18 +199,18 @@ class GroupClient:
         """Ask for a rebalance. May be called from any thread."""
         self._membership.rejoin()
 
-    def request_rebalance_if_needed(self, orders: Orders) -> None:
+    def request_rebalance_if_needed(self, assignment: AssignmentInfo) -> None:
         """Ask for a rebalance when the leader has to hear of this process, of released tasks, or of a warm-up."""
         if not self._is_heard_of:
             self._is_heard_of = True
             self.request_rebalance()
         if self._told_active - self._tasks.active():
             self.request_rebalance()
-        if self._warm_ups.are_news(task_ids(orders.warm_up), self._tasks.lags(), time.monotonic()):
+        if self._warm_ups.are_news(task_ids(assignment.warm_up), self._tasks.lags(), time.monotonic()):
             self.request_rebalance()
 
     def note_losses(self) -> None:
-        """Ask for other orders, as other owners have taken over tasks: the leader has to assign them."""
+        """Ask for another assignment, as other owners have taken over tasks: the leader has to assign them."""
         self.is_current = False
         self.request_rebalance()
 
@@ -235,7 +239,7 @@ class GroupClient:
             shuts_down=self._ends_application,
             topics=topics,
             restoring=texts(self._tasks.restoring()),
-            standby=self.orders.standby if self.orders else [],
+            standby=self.assignment.standby if self.assignment else [],
             process=self._process_name,
         )
 
@@ -251,11 +255,11 @@ def _stateful(connected: ConnectedApplication) -> frozenset[int]:
     return frozenset(sub.id for sub in connected.topology.sub_topologies() if any(s.logging for s in sub.stores))
 
 
-def _wrong_in(orders: Orders, connected: ConnectedApplication) -> str | None:
-    """Return why orders cannot be obeyed; None if they can be. The leader may be any member of the group."""
+def _wrong_in(assignment: AssignmentInfo, connected: ConnectedApplication) -> str | None:
+    """Return why an assignment cannot be carried out; None if it can be. The leader may be any member of the group."""
     try:
         tasks = connected.layout.tasks.keys()
     except (TopicError, TopologyError) as error:
         return error.message
-    unknown = (task_ids(orders.active) | task_ids(orders.standby)) - tasks
-    return f"they name tasks that do not exist, such as {min(unknown)}" if unknown else None
+    unknown = (task_ids(assignment.active) | task_ids(assignment.standby)) - tasks
+    return f"it names tasks that do not exist, such as {min(unknown)}" if unknown else None

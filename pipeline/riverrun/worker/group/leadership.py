@@ -1,4 +1,4 @@
-"""The work of the group's leader: makes orders for every instance from the subscriptions of all."""
+"""The work of the group's leader: makes an assignment for every instance from the subscriptions of all."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from riverrun.records import TaskId, shortened
 from riverrun.worker.group.assignment import assign, withhold
 from riverrun.worker.group.protocol import (
     AssignmentConfig,
+    AssignmentInfo,
     Instance,
-    Orders,
     Plan,
     SubscriptionInfo,
     subscription_info_of,
@@ -48,20 +48,20 @@ def subscriptions_of(said: Mapping[str, bytes]) -> dict[str, SubscriptionInfo | 
     return found
 
 
-def finds_more(said: Iterable[SubscriptionInfo | Orders | None], topics: Mapping[str, int]) -> bool:
+def finds_more(said: Iterable[SubscriptionInfo | AssignmentInfo | None], topics: Mapping[str, int]) -> bool:
     """Return whether messages claim topics or partitions that this process has not found."""
     claims = (claim for each in said if each is not None for claim in each.topics.items())
     return any(partitions > topics.get(topic, 0) for topic, partitions in claims)
 
 
-def give_orders(
+def give_assignments(
     members: Mapping[str, SubscriptionInfo | None],
     topics: Mapping[str, int],
     tasks: Mapping[TaskId, bool],
     config: AssignmentConfig,
     application_id: str,
 ) -> dict[str, bytes]:
-    """Make the orders of each member, as bytes.
+    """Make the assignment of each member, as bytes.
 
     Args:
         members: Subscription info of each member (`subscriptions_of`).
@@ -71,17 +71,19 @@ def give_orders(
         application_id: The application id, for refusals.
 
     Returns:
-        Orders by member.
+        Assignment by member.
     """
     refusals = _refusals(members, application_id)
     admitted = {member: info for member, info in members.items() if info is not None and member not in refusals}
     plans = _plans(admitted.values(), tasks, config)
     servers = {info.instance: info.server for info in admitted.values() if info.server}
     shuts_down = any(info.shuts_down for info in admitted.values())
-    orders = {member: Orders(refusal=why, process=_process(members[member])) for member, why in refusals.items()}
+    assignments = {
+        member: AssignmentInfo(refusal=why, process=_process(members[member])) for member, why in refusals.items()
+    }
     for member, info in admitted.items():
         plan = plans[info.instance]
-        orders[member] = Orders(
+        assignments[member] = AssignmentInfo(
             texts(plan.active),
             texts(plan.standby),
             texts(plan.warm_up),
@@ -92,7 +94,7 @@ def give_orders(
             process=info.process,
             fingerprint=info.fingerprint,
         )
-    return {member: _encode(order) for member, order in orders.items()}
+    return {member: _encode(info) for member, info in assignments.items()}
 
 
 def _process(info: SubscriptionInfo | None) -> str:

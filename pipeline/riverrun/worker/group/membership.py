@@ -1,4 +1,4 @@
-"""Membership of an instance in its group: a thread that joins, receives orders, and asks for rebalances."""
+"""Membership of an instance in its group: a thread that joins, receives assignments, and asks for rebalances."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import msgspec
 from riverrun.decoders import UnreadableError
 from riverrun.errors import BrokerError, ProcessingError, StreamsError, TaskMigratedError
 from riverrun.hosting.local_state import instance_id
-from riverrun.worker.group.leadership import finds_more, give_orders, subscriptions_of
-from riverrun.worker.group.protocol import AssignmentConfig, Orders, SubscriptionInfo, orders_of
+from riverrun.worker.group.leadership import finds_more, give_assignments, subscriptions_of
+from riverrun.worker.group.protocol import AssignmentConfig, AssignmentInfo, SubscriptionInfo, assignment_info_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
 _NEVER = float("inf")
 _ASK_AGAIN_SECONDS = 5.0
-"""Time after which a member asks for other orders than those that it has passed over: asking interrupts the whole group."""
+"""Time after which a member asks for another assignment than one that it has passed over: asking interrupts the whole group."""
 _GLANCE_SECONDS = 2.0
 """How often to look at the known topics."""
 
@@ -84,10 +84,10 @@ class Membership:
         """Ask for a rebalance. May be called from any thread."""
         self._rejoins.set()
 
-    def heard(self, timeout_s: float = 0) -> Orders | StreamsError | None:
-        """Return the next orders, or the error that has ended the membership; None if none arrive in time.
+    def heard(self, timeout_s: float = 0) -> AssignmentInfo | StreamsError | None:
+        """Return the next assignment, or the error that has ended the membership; None if none arrives in time.
 
-        Passes over orders that cannot be read, or are about topics or partitions that this instance does not know.
+        Passes over an assignment that cannot be read, or is about topics or partitions that this instance does not know.
         """
         try:
             arrived = self._arrived.get(block=timeout_s > 0, timeout=timeout_s)
@@ -96,19 +96,21 @@ class Membership:
         if isinstance(arrived, StreamsError):
             return arrived
         try:
-            orders = orders_of(arrived)
+            assignment = assignment_info_of(arrived)
         except UnreadableError as error:
-            self.pass_over(f"they cannot be read: {error}")
+            self.pass_over(f"it cannot be read: {error}")
             return None
-        if finds_more([orders], self._found):
+        if finds_more([assignment], self._found):
             self._looked_at = -_NEVER  # looks before it asks again
-            self.pass_over("they name topics or partitions that this instance has not found yet")
+            self.pass_over("it names topics or partitions that this instance has not found yet")
             return None
-        return orders
+        return assignment
 
     def pass_over(self, why: str) -> None:
-        """Note that the last orders are not obeyed, and ask for others in a while. May be called from any thread."""
-        log.warning("orders of the leader of %s are passed over, and asked for again: %s", self._application.id, why)
+        """Note that the last assignment is not carried out, and ask for another in a while. May be called from any thread."""
+        log.warning(
+            "an assignment by the leader of %s is passed over, and asked for again: %s", self._application.id, why
+        )
         self._asks_again_at = time.monotonic() + _ASK_AGAIN_SECONDS
 
     def join(self) -> None:
@@ -192,12 +194,12 @@ class Membership:
             self._found = found
             self._rejoins.set()
 
-    def _orders(self, said: Mapping[str, bytes], config: AssignmentConfig) -> Mapping[str, bytes]:
-        """Make the orders of all members; called in the thread, if this instance leads."""
+    def _assign(self, said: Mapping[str, bytes], config: AssignmentConfig) -> Mapping[str, bytes]:
+        """Make the assignments of all members; called in the thread, if this instance leads."""
         members, topics = subscriptions_of(said), self._found
         if finds_more(members.values(), topics):
             self._looked_at = -_NEVER  # and if it is true, asks for a rebalance
-        return give_orders(members, topics, self._tasks_of(topics), config, self._application.id)
+        return give_assignments(members, topics, self._tasks_of(topics), config, self._application.id)
 
     def _differ_at_a_glance(self, now: float) -> bool:
         """Return whether the known topics differ, twice in a row: a broker that was just started may not know all of them."""
@@ -228,7 +230,7 @@ class Membership:
             self._application.topology.source_topics,
             client_id=f"{self._application.id}-{instance_id(self._application)}",
             describe=lambda: msgspec.json.encode(self._subscription_info(self._found)),
-            assign=lambda said: self._orders(said, config),
+            assign=lambda said: self._assign(said, config),
             on_plan=self._arrived.put,
             session_timeout_ms=int(client.get("session.timeout.ms", 45_000)),
             heartbeat_interval_ms=int(client.get("heartbeat.interval.ms", 3_000)),

@@ -123,7 +123,7 @@ class Lags:
 
 
 FORMAT = 1
-"""Format of subscriptions and orders; the leader refuses instances of another format."""
+"""Format of subscriptions and assignments; the leader refuses instances of another format."""
 _LONGEST_MESSAGE = 8 * 2**20
 """Bytes. A broker keeps the messages of a whole group in one record, whose limit is usually 1 MiB."""
 
@@ -168,8 +168,8 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
     process: Word = ""
 
 
-class Orders(msgspec.Struct, frozen=True):
-    """The leader's orders to an instance (`AssignmentInfo`).
+class AssignmentInfo(msgspec.Struct, frozen=True):
+    """The leader's assignment to an instance (`AssignmentInfo`).
 
     Args:
         active: Tasks to process.
@@ -181,8 +181,8 @@ class Orders(msgspec.Struct, frozen=True):
         shuts_down: Whether the whole application has to end.
         topics: Partitions of the topics that determine the tasks; equal for all instances.
         format: Format of this message.
-        process: The process that the orders are for; empty from leaders that do not name it. A restarted static member receives
-            the orders of its predecessor, and the leader does not hear of the restart.
+        process: The process that it is for; empty from leaders that do not name it. A restarted static member receives the
+            assignment of its predecessor, and the leader does not hear of the restart.
         fingerprint: Of the topology whose tasks these are.
     """
 
@@ -200,7 +200,7 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 _subscription_info = foreign_decoder(SubscriptionInfo, _LONGEST_MESSAGE)
-_orders = foreign_decoder(Orders, _LONGEST_MESSAGE)
+_assignment_info = foreign_decoder(AssignmentInfo, _LONGEST_MESSAGE)
 
 
 def subscription_info_of(data: bytes) -> SubscriptionInfo:
@@ -219,19 +219,19 @@ def subscription_info_of(data: bytes) -> SubscriptionInfo:
     return info
 
 
-def orders_of(data: bytes) -> Orders:
-    """Decode orders. Leaves out addresses of members that are not plain addresses.
+def assignment_info_of(data: bytes) -> AssignmentInfo:
+    """Decode an assignment. Leaves out addresses of members that are not plain addresses.
 
     Raises:
-        UnreadableError: If the bytes are no orders of this format; a refusal may have any.
+        UnreadableError: If the bytes are no assignment of this format; a refusal may have any.
     """
-    orders = _orders(data)
-    if orders.format != FORMAT and orders.refusal is None:
-        message = f"they have format {orders.format}, and this release reads format {FORMAT}"
+    assignment = _assignment_info(data)
+    if assignment.format != FORMAT and assignment.refusal is None:
+        message = f"it has format {assignment.format}, and this release reads format {FORMAT}"
         raise UnreadableError(message)
-    servers = {task: server for task, server in orders.servers.items() if is_address(server)}
-    standby = {task: list(filter(is_address, named)) for task, named in orders.standby_servers.items()}
-    return msgspec.structs.replace(orders, servers=servers, standby_servers=standby)
+    servers = {task: server for task, server in assignment.servers.items() if is_address(server)}
+    standby = {task: list(filter(is_address, named)) for task, named in assignment.standby_servers.items()}
+    return msgspec.structs.replace(assignment, servers=servers, standby_servers=standby)
 
 
 def is_address(server: str) -> bool:

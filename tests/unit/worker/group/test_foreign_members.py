@@ -16,13 +16,13 @@ from riverrun.decoders import UnreadableError
 from riverrun.hosting.ownership import RUN, MembershipState, SoleHost, chosen_in, decided, hosts_in, said
 from riverrun.kafka.kafka_python import planned_in, said_by
 from riverrun.records import TaskId
-from riverrun.worker.group.leadership import finds_more, give_orders, subscriptions_of
+from riverrun.worker.group.leadership import finds_more, give_assignments, subscriptions_of
 from riverrun.worker.group.protocol import (
     AssignmentConfig,
-    Orders,
+    AssignmentInfo,
     SubscriptionInfo,
+    assignment_info_of,
     is_address,
-    orders_of,
     subscription_info_of,
 )
 from tests.malformed import malformed
@@ -50,7 +50,7 @@ ROGUE: dict[str, Any] = {
     "standby": ["0_1"],
     "process": "p2",
 }
-ORDERS: dict[str, Any] = {
+ASSIGNMENT_INFO: dict[str, Any] = {
     "active": ["0_0"],
     "standby": ["0_1"],
     "warm_up": [],
@@ -69,12 +69,12 @@ def encoded(change: Mapping[str, Any]) -> bytes:
     return json.dumps({**ROGUE, **change}).encode()
 
 
-def orders_with(rogue: bytes, *, rogue_is: str) -> dict[str, Orders]:
+def assignments_with(rogue: bytes, *, rogue_is: str) -> dict[str, AssignmentInfo]:
     """Returns what the leader tells a good member and another one."""
     members = subscriptions_of({"m-good": msgspec.json.encode(GOOD), rogue_is: rogue})
     finds_more(members.values(), TOPICS)
-    told = give_orders(members, TOPICS, TASKS, AssignmentConfig(num_standby_replicas=1), "clicks-v1")
-    return {name: orders_of(data) for name, data in told.items()}
+    told = give_assignments(members, TOPICS, TASKS, AssignmentConfig(num_standby_replicas=1), "clicks-v1")
+    return {name: assignment_info_of(data) for name, data in told.items()}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_member_that_cannot_be_understood_gets_nothing_and_the_group_goes_on(
     change: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        told = orders_with(encoded(change), rogue_is="m-a-rogue")
+        told = assignments_with(encoded(change), rogue_is="m-a-rogue")
     assert told["m-a-rogue"].active == told["m-a-rogue"].standby == []
     assert "cannot be read" in (told["m-a-rogue"].refusal or "")
     assert sorted(told["m-good"].active) == ["0_0", "0_1", "0_2", "0_3"]
@@ -136,13 +136,13 @@ def test_a_member_that_cannot_be_understood_gets_nothing_and_the_group_goes_on(
 def test_fields_of_a_newer_release_are_passed_over() -> None:
     newer = {"zones": [{"deep": [[[1]]]}], "capacity_by_zone": {"a": 1}}
     assert subscription_info_of(encoded(newer)).instance == "rogue"
-    assert orders_of(json.dumps({**ORDERS, **newer}).encode()).active == ["0_0"]
+    assert assignment_info_of(json.dumps({**ASSIGNMENT_INFO, **newer}).encode()).active == ["0_0"]
 
 
 def test_claims_of_members_do_not_decide_which_tasks_there_are() -> None:
     claims = encoded({"topics": {"clicks": 1000, "other": 3}})
-    told = orders_with(claims, rogue_is="m-z")
-    assert {task for orders in told.values() for task in orders.active} <= {str(task) for task in TASKS}
+    told = assignments_with(claims, rogue_is="m-z")
+    assert {task for assignment in told.values() for task in assignment.active} <= {str(task) for task in TASKS}
     assert told["m-good"].topics == told["m-z"].topics == TOPICS
     assert finds_more(subscriptions_of({"m": claims}).values(), TOPICS), "so the leader looks for them itself"
     assert not finds_more([GOOD, None], TOPICS)
@@ -155,28 +155,28 @@ def test_claims_of_members_do_not_decide_which_tasks_there_are() -> None:
 @example(b"\xff")
 @example(b"")
 def test_no_subscription_info_ends_the_leader(said_by_rogue: bytes) -> None:
-    told = orders_with(said_by_rogue, rogue_is="m-rogue")
+    told = assignments_with(said_by_rogue, rogue_is="m-rogue")
     assert told.keys() == {"m-good", "m-rogue"}
     if told["m-rogue"].refusal is not None:
         assert len(told["m-good"].active) == len(TASKS) or told["m-good"].refusal is not None
-    for orders in told.values():
-        assert {TaskId.parse(task) for task in orders.active} <= TASKS.keys()
+    for assignment in told.values():
+        assert {TaskId.parse(task) for task in assignment.active} <= TASKS.keys()
 
 
-@given(malformed(ORDERS))
+@given(malformed(ASSIGNMENT_INFO))
 @example(b"[" * 100_000)
 @example(b"")
 def test_no_orders_raise_anything_but_that_they_are_unreadable(data: bytes) -> None:
     try:
-        orders = orders_of(data)
+        assignment = assignment_info_of(data)
     except UnreadableError as error:
         why = str(error)
         if why.isprintable() and len(why) < 300:
             return
         raise
-    for task in (*orders.active, *orders.standby, *orders.warm_up):
+    for task in (*assignment.active, *assignment.standby, *assignment.warm_up):
         assert str(TaskId.parse(task)) == task
-    servers = [*orders.servers.values(), *(each for named in orders.standby_servers.values() for each in named)]
+    servers = [*assignment.servers.values(), *(each for named in assignment.standby_servers.values() for each in named)]
     assert all(map(is_address, servers))
 
 

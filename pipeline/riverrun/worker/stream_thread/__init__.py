@@ -1,8 +1,7 @@
 """A stream thread: one process that runs some of an instance's tasks.
 
 `process` obeys the instance (`protocol`), and `stream_thread` has the loop. The loop shares time between tasks,
-(`task_executor`) and does what else is due (`upkeep`). `figures` reports the work of tasks, and finds the stores that can be
-queried.
+and does what else is due (`upkeep`). `figures` reports the work of tasks, and finds the stores that can be queried.
 """
 
 from __future__ import annotations

@@ -21,13 +21,13 @@ from riverrun.kafka.admin import Admin
 from riverrun.records import TopicPartition
 from riverrun.worker.states import TaskCounts
 from riverrun.worker.stream_thread.figures import Figures, GlobalTables, OpenStores
-from riverrun.worker.stream_thread.task_executor import TaskExecutor
 from riverrun.worker.stream_thread.upkeep import RegularSnapshots, Upkeep, topics_in_use
 from riverrun.worker.tasks.aligned_tasks import LateRecords, aligned_tasks, drift_of
 from riverrun.worker.tasks.alignment import PATIENCE_SECONDS, Alignment, Progress
 from riverrun.worker.tasks.fetching import ENOUGH, AbsentBrokers, Fetching, Interruptions, Undisturbed
 from riverrun.worker.tasks.known_topics import KnownTopics, TopicWatch
 from riverrun.worker.tasks.state_updater import StandbyUpdater, StateUpdater
+from riverrun.worker.tasks.task_executor import TaskExecutor
 from riverrun.worker.tasks.task_manager import TaskManager
 
 if TYPE_CHECKING:
@@ -368,7 +368,15 @@ def new_stream_thread(
         fetching=fetching,
         tables=tables,
         manager=manager,
-        executor=TaskExecutor(manager, follower, counts, hooks, streams.statestore_cache_max_bytes),
+        executor=TaskExecutor(
+            manager.running,
+            manager.commits.under_way,
+            follower=follower,
+            counts=counts,
+            interruptions=hooks,
+            failed=manager.fail,
+            cache_max_bytes=streams.statestore_cache_max_bytes,
+        ),
         alignment=alignment,
         follower=follower,
         upkeep=Upkeep(

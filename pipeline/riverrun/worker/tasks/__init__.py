@@ -1,7 +1,8 @@
 """The tasks of a stream thread and their inputs: `task_manager` owns them.
 
-`state_updater` takes tasks over, restores them, and follows tasks that run elsewhere. `commits` commits those that are due.
-`alignment` keeps tasks close to each other in event time. `fetching` reads their inputs, and `known_topics` watches the topics.
+`state_updater` takes tasks over, restores them, and follows tasks that run elsewhere. `task_executor` lets them process, and
+commits those that are due. `alignment` keeps tasks close to each other in event time. `fetching` reads their inputs, and
+`known_topics` watches the topics.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from riverrun.errors import BrokerError, TaskMigratedError, UnknownOutcomeError
-from riverrun.worker.tasks.commits import Commits, CommitSchedule
+from riverrun.worker.tasks.task_executor import Commits, CommitSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -158,10 +158,6 @@ class TaskManager:
     def close_left(self) -> None:
         """Close revoked tasks for which brokers have answered by now."""
         self._updater.close_left()
-
-    def ready(self) -> list[ActiveTask]:
-        """Return the tasks that may process: they run, and have no commit under way."""
-        return [active for task_id, active in self._running.items() if task_id not in self.commits.under_way]
 
     def begin_commits(self, now_ms: int) -> None:
         """Begin the commits that are due."""

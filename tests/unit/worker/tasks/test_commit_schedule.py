@@ -14,7 +14,7 @@ from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
 from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MockClock
-from riverrun.worker.tasks.commits import CommitSchedule
+from riverrun.worker.tasks.task_executor import CommitSchedule
 
 INTERVAL_MS = 100
 

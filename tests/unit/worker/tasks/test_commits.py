@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.errors import TaskMigratedError
 from riverrun.hosting.active_task import TaskState
 from riverrun.records import TaskId
-from riverrun.worker.tasks.commits import Commits, CommitSchedule
+from riverrun.worker.tasks.task_executor import Commits, CommitSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,6 +11,7 @@ import base64
 import logging
 import struct
 from collections import Counter
+from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -176,8 +177,8 @@ def reset_offsets(
         chosen.setdefault(policies.get(tp.topic, AutoOffsetReset.earliest()), []).append(tp)
     starts: dict[TopicPartition, int] = {}
     for policy, partitions in chosen.items():
-        match policy.strategy:
-            case ResetStrategy.NONE:
+        match policy:
+            case AutoOffsetReset(strategy=ResetStrategy.NONE):
                 topics = ",".join(sorted({tp.topic for tp in partitions}))
                 message = (
                     f"No valid committed offset found for input [{topics}] and no valid reset policy configured: "
@@ -185,13 +186,12 @@ def reset_offsets(
                 )
                 hint = "Set auto.offset.reset or the source's offset_reset_policy, or set the offsets: riverrun reset --from."
                 raise ConfigError(message, hint=hint)
-            case ResetStrategy.LATEST:
+            case AutoOffsetReset(strategy=ResetStrategy.LATEST):
                 starts |= admin.end_offsets(partitions)
-            case ResetStrategy.EARLIEST:
+            case AutoOffsetReset(strategy=ResetStrategy.EARLIEST):
                 starts |= admin.beginning_offsets(partitions)
-            case ResetStrategy.BY_DURATION:
-                assert policy.duration is not None  # noqa: S101 - that is what the strategy means
-                back_ms = int(policy.duration.total_seconds() * 1000)
+            case AutoOffsetReset(strategy=ResetStrategy.BY_DURATION, duration=timedelta() as duration):
+                back_ms = int(duration.total_seconds() * 1000)
                 starts |= admin.offsets_for_time(partitions, max(0, now_ms - back_ms))
     return starts
 

@@ -156,7 +156,8 @@ def open_task(
         BrokerError: If the brokers do not answer.
         StateError: If the local state is in use by another process.
     """
-    backend = backend or open_state(connected, spec.id, clock)
+    if backend is None:
+        backend = open_state(connected, spec.id, clock)
     try:
         opened = _with_missing(connected, spec, clock, point, backend)
         _compare_inputs(opened)

@@ -39,7 +39,7 @@ class Owned:
         assert self.task.process(1) == 1
 
 
-def owned(partition: int) -> Any:
+def active(partition: int) -> Any:
     topology = Topology()
     topology.add_source("source", "in", key_serde=STRING, value_serde=STRING)
     topology.add_sink("sink", "out", "source", key_serde=STRING, value_serde=STRING)
@@ -52,7 +52,7 @@ def owned(partition: int) -> Any:
 
 @pytest.fixture
 def tasks() -> list[Any]:
-    return [owned(partition) for partition in range(20)]
+    return [active(partition) for partition in range(20)]
 
 
 @pytest.fixture

@@ -74,11 +74,11 @@ class Absent:
         self.tasks = frozenset[TaskId]()
         self.are_there, self.gives_up = True, False
 
-    def begin(self, owned: Any) -> None:
-        self._story.append(f"fetch {owned.id}")
+    def begin(self, claimed: Any) -> None:
+        self._story.append(f"fetch {claimed.id}")
 
-    def end(self, owned: Any) -> None:
-        self._story.append(f"fetch {owned.id} no more")
+    def end(self, claimed: Any) -> None:
+        self._story.append(f"fetch {claimed.id} no more")
 
     def run_once(self) -> None:
         pass
@@ -133,8 +133,8 @@ class Managed:
 def managed() -> Iterator[Managed]:
     made = Managed()
     yield made
-    for owned in made.created.values():
-        owned.answered.set()
+    for claimed in made.created.values():
+        claimed.answered.set()
     made.manager.close()
 
 
@@ -196,24 +196,24 @@ def test_a_task_whose_state_cannot_be_opened_ends_the_thread(managed: Managed) -
 
 
 def test_a_task_that_is_revoked_while_brokers_are_silent_closes_when_they_answer(managed: Managed) -> None:
-    managed.created[FIRST] = owned = Claimed(FIRST, managed.story)
-    owned.answered.clear()
+    managed.created[FIRST] = claimed = Claimed(FIRST, managed.story)
+    claimed.answered.clear()
     managed.assign(FIRST)
     managed.assign()
     assert managed.manager.is_closing_tasks
     assert not managed.manager.is_starting_tasks
-    owned.answered.set()
+    claimed.answered.set()
     managed.manager.wait_until_closed({FIRST})
     assert managed.told() == ["take_over 0_0", "close 0_0"]
     assert managed.manager.active == frozenset()
 
 
 def test_a_task_that_is_wanted_again_before_it_is_closed_goes_on(managed: Managed) -> None:
-    managed.created[FIRST] = owned = Claimed(FIRST, managed.story)
-    owned.answered.clear()
+    managed.created[FIRST] = claimed = Claimed(FIRST, managed.story)
+    claimed.answered.clear()
     managed.assign(FIRST)
     managed.assign()
     managed.assign(FIRST)
-    owned.answered.set()
+    claimed.answered.set()
     managed.run()
     assert managed.told() == ["take_over 0_0", "start 0_0", "fetch 0_0"]

@@ -1,0 +1,123 @@
+"""The part of an instance that its group sees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from riverrun import STRING, Consumed, Produced, StreamsBuilder
+from riverrun.config import AppConfig
+from riverrun.errors import TopologyError
+from riverrun.hosting.application import Application
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.records import TaskId
+from riverrun.worker.group.client import GroupClient
+from riverrun.worker.group.protocol import AssignmentInfo
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOPICS = {"in": 2}
+FIRST, SECOND = TaskId(0, 0), TaskId(0, 1)
+
+
+class Membership:
+    """A membership with assignments at hand."""
+
+    def __init__(self) -> None:
+        self.arrived: list[Any] = []
+        self.passed_over: list[str] = []
+        self.rejoined = 0
+
+    def heard(self, _timeout_s: float = 0) -> Any:
+        return self.arrived.pop(0) if self.arrived else None
+
+    def rejoin(self) -> None:
+        self.rejoined += 1
+
+    def pass_over(self, why: str) -> None:
+        self.passed_over.append(why)
+
+
+class Tasks:
+    """The tasks of an instance."""
+
+    def __init__(self) -> None:
+        self.running = {FIRST}
+
+    def active(self) -> frozenset[TaskId]:
+        return frozenset(self.running)
+
+    def restoring(self) -> dict[TaskId, int | None]:
+        return {}
+
+    positions = lags = restoring
+
+
+class Member:
+    """An instance's client, its membership and its tasks."""
+
+    def __init__(self, directory: Path) -> None:
+        builder = StreamsBuilder()
+        builder.stream("in", Consumed(STRING, STRING)).to("out", Produced(STRING, STRING))
+        application = Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, directory)
+        nobody: Any = None
+        connected = ConnectedApplication(application, nobody)
+        self.tasks, self.membership = Tasks(), Membership()
+        tasks: Any = self.tasks
+        self.client = GroupClient(connected, tasks, server="here:1", capacity=lambda: 3)
+        self.fingerprint = connected.fingerprint
+        membership: Any = self.membership
+        self.client._membership = membership
+
+    def receive(self, **changes: Any) -> AssignmentInfo | None:
+        assigned = AssignmentInfo(**{"topics": TOPICS, "fingerprint": self.fingerprint, **changes})
+        self.membership.arrived.append(assigned)
+        self.client.receive()
+        return self.client.assignment
+
+
+@pytest.fixture
+def member(tmp_path: Path) -> Member:
+    return Member(tmp_path)
+
+
+def test_an_assignment_applies_with_the_topics_that_it_names(member: Member) -> None:
+    found = member.receive(active=["0_1"])
+    assert found is not None
+    assert (found.active, member.client.is_current) == (["0_1"], True)
+    assert member.client.layout is not None
+    assert member.client.layout.tasks.keys() == {FIRST, SECOND}
+
+
+def test_an_assignment_of_tasks_that_do_not_exist_is_passed_over(member: Member) -> None:
+    assert member.receive(active=["0_7"]) is None
+    assert member.membership.passed_over == ["it names tasks that do not exist, such as 0_7"]
+
+
+def test_a_refusal_of_its_predecessor_is_ignored_and_its_own_is_not(member: Member) -> None:
+    assert member.receive(refusal="another topology", process="predecessor") is None
+    assert member.membership.rejoined == 1
+    with pytest.raises(TopologyError, match="another topology"):
+        member.receive(refusal="another topology")
+
+
+def test_the_leader_hears_of_tasks_that_the_instance_no_longer_has(member: Member) -> None:
+    told = member.client._subscription_info(TOPICS)
+    assert (told.active, told.capacity, told.server, told.topics) == (["0_0"], 3, "here:1", TOPICS)
+    assignment = member.receive(active=[])
+    assert assignment is not None
+    member.client.request_rebalance_if_needed(assignment)
+    assert member.membership.rejoined == 0
+    member.tasks.running.clear()
+    member.client.request_rebalance_if_needed(assignment)
+    assert member.membership.rejoined == 1
+
+
+def test_losses_make_an_assignment_obsolete_until_the_next(member: Member) -> None:
+    member.receive(active=["0_0"])
+    member.client.note_losses()
+    assert (member.client.is_current, member.membership.rejoined) == (False, 1)
+    member.receive(active=["0_0"])
+    assert member.client.is_current

@@ -1,4 +1,7 @@
-"""Kafka's default partitioning: murmur2 of the key's bytes, as the Java producer and librdkafka's `murmur2_random` do."""
+"""Kafka's default partitioning: murmur2 of the key's bytes, as the Java producer and librdkafka's `murmur2_random` do.
+
+The hash is own code, since libraries have murmur3 only, or have had no release since 2022.
+"""
 
 from __future__ import annotations
 

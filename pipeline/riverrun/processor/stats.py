@@ -1,7 +1,7 @@
 """Statistics of a sensor's values (`org.apache.kafka.common.metrics.stats`).
 
 Sampled statistics cover the last `metrics.num.samples` samples of `metrics.sample.window.ms` each, cumulative ones all
-values.
+values. They are own code, since Prometheus' client has no statistics over a time.
 """
 
 from __future__ import annotations

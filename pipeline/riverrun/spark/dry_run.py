@@ -2,6 +2,9 @@
 
 It has the levels and slices of a real run, and reads its inputs in the same way. A level finishes all its slices before the
 next one begins, and records between levels stay in Spark.
+
+It is no bounded run into topics to be deleted: that needs rights to create topics, and copies of all changelogs to begin with
+the application's state. Stores of the past (`past_stores`) need tasks that commit nothing in any case, so little code would go.
 """
 
 from __future__ import annotations

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep  # noqa: TC002 - FastAPI reads annotations
 from fastapi import FastAPI, HTTPException
-from fastapi.responses import FileResponse, HTMLResponse
+from fastapi.responses import FileResponse, HTMLResponse, Response
 
 from riverrun.errors import StreamsError
+from riverrun.service.answering import FILES, content
 from riverrun_airflow import views
 from riverrun_airflow.hooks import located
 from riverrun_airflow.overview import overview
@@ -36,7 +38,7 @@ def application() -> FastAPI:
         project = _project()
         seen = [name for name in (*project.apps, *project.refused) if _may_see(name, user)]
         rows = (views.row(name, _looked(project, name)) for name in seen)
-        return HTMLResponse(views.document("Riverrun", views.applications(rows)))
+        return HTMLResponse(views.document("", views.applications(rows)))
 
     @app.get("/apps/{name}", response_class=HTMLResponse)
     def one_application(name: str, user: GetUserDep) -> HTMLResponse:
@@ -48,6 +50,16 @@ def application() -> FastAPI:
         if isinstance(found, str):
             return HTMLResponse(views.document(name, views.problem(found) + views.actions(config, allowed)))
         return HTMLResponse(views.document(name, views.application(config, found, allowed)))
+
+    @app.get("/airflow.js")
+    def own_script() -> FileResponse:
+        """Show the script of the page."""
+        return FileResponse(Path(__file__).parent / "airflow.js", media_type="text/javascript")
+
+    @app.get("/page.{kind}")
+    def shared(kind: Literal["css", "js"]) -> Response:
+        """Show a file that all of Riverrun's pages share."""
+        return Response(content(f"/page.{kind}"), media_type=FILES[f"/page.{kind}"][1])
 
     @app.get(f"/apps/{{name}}/docs/{_STYLES}{{path:path}}")
     def style(name: str, path: str) -> FileResponse:

@@ -7,7 +7,8 @@ from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from riverrun_airflow.links import base, docs_of, page_of
+from riverrun.service.answering import page
+from riverrun_airflow.links import PAGE, base, docs_of, page_of
 from riverrun_airflow.overview import EXPIRED, STATES
 
 if TYPE_CHECKING:
@@ -19,95 +20,30 @@ if TYPE_CHECKING:
     from riverrun.spark.runs import RunRecord
     from riverrun_airflow.overview import Overview, Partition, Stretch
 
-_STYLE = """
-:root { color-scheme: light dark; font: 14px/1.5 system-ui, sans-serif }
-:root[data-theme=light] { color-scheme: light } :root[data-theme=dark] { color-scheme: dark }
-body { margin: 1.5rem auto; max-width: 72rem; padding: 0 1.5rem }
-body { background: light-dark(#fff, #111318); color: light-dark(#1a202c, #e2e8f0) }
-h1 { font-size: 1.5rem; margin: 0 0 .5rem } h2 { font-size: 1.1rem; margin: 1.5rem 0 .5rem }
-pre { white-space: pre-wrap; overflow-wrap: anywhere }
-a { color: light-dark(#0b5fb0, #7cc0ff) } table { border-collapse: collapse; width: 100% }
-td, th { padding: .3rem .6rem; text-align: left; vertical-align: top }
-td, th { border-bottom: 1px solid light-dark(#e2e8f0, #2d3748) }
-td.offsets { white-space: nowrap; font-variant-numeric: tabular-nums } .range { overflow-wrap: anywhere }
-.bar { display: flex; height: 1rem; min-width: 16rem; border-radius: 3px; overflow: hidden }
-.bar span { min-width: 3px } .done { background: #38a169 } .gated { background: #805ad5 } .running { background: #3182ce }
-.failed { background: #e53e3e } .left { background: light-dark(#cbd5e0, #4a5568) }
-.expired { background: repeating-linear-gradient(45deg, #a0aec0 0 3px, transparent 3px 6px) }
-.key i { display: inline-block; width: .8rem; height: .8rem; margin: 0 .3rem 0 .8rem; vertical-align: -1px }
-.problem, .is-failed { color: light-dark(#c53030, #fc8181) } .is-warnings { color: light-dark(#975a16, #f6ad55) }
-.is-passed { color: light-dark(#276749, #68d391) } ul { padding-left: 1.2rem; margin: .3rem 0 }
-.steps { display: flex; gap: .4rem; list-style: none; padding: 0; flex-wrap: wrap }
-.steps li { padding: .1rem .7rem; border-radius: 1rem; border: 1px solid light-dark(#cbd5e0, #4a5568) }
-.steps li[aria-current] { background: #3182ce; border-color: #3182ce; color: #fff }
-form { display: flex; flex-wrap: wrap; gap: .8rem; align-items: end } label { display: grid; font-size: .85rem }
-button { padding: .3rem .9rem; border-radius: 4px; border: 0; background: #2b6cb0; color: #fff; cursor: pointer; font: inherit }
-"""
-_SCRIPT = """
-const theme = () => {
-  try {
-    if (window.parent === window) return;
-    const dark = window.parent.document.documentElement.classList.contains("dark");
-    document.documentElement.dataset.theme = dark ? "dark" : "light";
-  } catch (error) { /* the page stands alone */ }
-};
-const leave = event => {
-  try {
-    if (window.parent === window) return;
-    event.preventDefault();
-    const twin = window.parent.document.createElement("a");
-    twin.href = event.currentTarget.href;
-    twin.click();
-  } catch (error) { /* as above */ }
-};
-const trigger = async event => {
-  event.preventDefault();
-  const form = event.currentTarget, told = form.querySelector("output"), root = document.body.dataset.base;
-  const conf = {};
-  for (const field of form.elements) {
-    if (field.name) conf[field.name] = field.type === "checkbox" ? field.checked : field.value;
-  }
-  const answer = await fetch(`${root}/api/v2/dags/${encodeURIComponent(form.dataset.dag)}/dagRuns`, {
-    method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({logical_date: null, conf}),
-  });
-  const found = await answer.json().catch(() => ({}));
-  if (!answer.ok) { told.textContent = `${answer.status}: ${JSON.stringify(found.detail ?? "")}`; return; }
-  const link = document.createElement("a");
-  link.href = `${root}/dags/${encodeURIComponent(found.dag_id)}/runs/${encodeURIComponent(found.dag_run_id)}`;
-  link.textContent = found.dag_run_id;
-  link.addEventListener("click", leave);
-  told.replaceChildren(link);
-};
-theme();
-document.querySelectorAll("a[data-airflow]").forEach(link => link.addEventListener("click", leave));
-document.querySelectorAll("form").forEach(form => {
-  form.addEventListener("submit", trigger);
-  form.addEventListener("input", () => { document.body.dataset.touched = "yes"; });
-});
-setInterval(() => { if (!document.body.dataset.touched && !document.querySelector("output a")) location.reload(); }, 30000);
-"""
 _STEPS = "planned", "reprocessed", "gated", "cutting", "live"
 _LOOK_ONLY = "<p>You may look at this application, not act on it.</p>"
 
 
-def document(title: str, body: str) -> str:
-    """Return a whole page."""
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
-    return (
-        f'<!doctype html><html lang=en><head>{head}</head><body data-base="{escape(base())}">'
-        f"<h1>{escape(title)}</h1>{body}<script>{_SCRIPT}</script></body></html>"
-    )
+def document(name: str, body: str) -> str:
+    """Return a whole page.
+
+    Args:
+        name: The application that it shows; empty for all.
+        body: Its main part.
+    """
+    shown, title = escape(name), escape(name) or "Riverrun"
+    return page(body, "applications", "airflow.js", root=f"{base()}{PAGE}", title=title, name=shown, is_shown=True)
 
 
 def problem(text: str) -> str:
     """Return the description of a problem, to show in place of the requested content."""
-    return f'<p class="problem" role="alert">{escape(text)}</p>'
+    return f'<p role="alert">{escape(text)}</p>'
 
 
 def applications(rows: Iterable[str]) -> str:
     """Return the table of all applications."""
     head = "<tr><th>Application<th>Live<th>Release<th>Offsets behind<th>Last check</tr>"
-    return f"<table>{head}{''.join(rows)}</table>"
+    return _table("applications", head, "".join(rows))
 
 
 def row(name: str, found: Overview | str) -> str:
@@ -139,7 +75,7 @@ def application(app: AppConfig, found: Overview, allowed: frozenset[str]) -> str
     pages = docs_of(app.name) if found.docs is not None else ""
     return (
         f'<p>{escape(summary)} · <a href="{page_of("")}">all applications</a></p>{_key()}'
-        f"<table><tr><th>Partition<th>Offsets<th>Map<th>Behind</tr>{partitions}</table>"
+        f"{_table('partitions', '<tr><th>Partition<th>Offsets<th>Map<th>Behind</tr>', partitions)}"
         f"<h2>Release</h2>{_release(release, pages)}<h2>Checks</h2>{_checks(found.checks, pages)}"
         f"<h2>Runs</h2>{_runs(found.runs)}<h2>Act</h2>{actions(app, allowed)}"
     )
@@ -164,10 +100,15 @@ def actions(app: AppConfig, allowed: frozenset[str]) -> str:
         if dag in allowed:
             link = f'<a data-airflow href="{base()}/dags/{quote(dag)}">{escape(dag)}</a>'
             button = f"<button>Trigger {escape(dag)}</button>"
-            shown.append(
-                f'<form data-dag="{escape(dag)}">{fields}{button}<output></output></form><small>{link}</small>'
-            )
+            form = f'<form data-dag="{escape(dag)}" aria-label="{escape(dag)}">'
+            shown.append(f"{form}{fields}{button}<output></output></form><small>{link}</small>")
     return "".join(shown)
+
+
+def _table(what: str, head: str, rows: str) -> str:
+    """Return a table, which scrolls for itself if it is wide."""
+    region = f'<div class="wide" tabindex=0 role=region aria-label="Table of {what}">'
+    return f"{region}<table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
 
 
 def _field(name: str, value: str) -> str:
@@ -214,7 +155,7 @@ def _release(release: Release, docs: str) -> str:
     summary = f'<ol class="steps">{shown}</ol><p>{escape(candidate + " ".join(told)) or "There was none yet."}</p>'
     if release.verdict is None:
         return summary
-    outcomes = f"<pre>{escape(str(release.verdict))}</pre>"
+    outcomes = f'<pre class="outcomes">{escape(str(release.verdict))}</pre>'
     return f"{summary}{outcomes}{_pages(release.verdict.pages, docs)}"
 
 
@@ -224,7 +165,7 @@ def _checks(checks: Iterable[CheckRecord], docs: str) -> str:
         f"<td>{_pages(each.pages, docs)}</tr>"
         for each in checks
     )
-    return f"<table><tr><th>Time<th>Result<th>Version<th>Failing<th>Data Docs</tr>{rows}</table>" if rows else "none"
+    return _table("checks", "<tr><th>Time<th>Result<th>Version<th>Failing<th>Data Docs</tr>", rows) if rows else "none"
 
 
 def _result(each: CheckRecord) -> str:
@@ -248,11 +189,11 @@ def _pages(pages: Mapping[str, str], docs: str) -> str:
 def _runs(runs: Iterable[RunRecord]) -> str:
     rows = "".join(
         f'<tr id="run-{escape(run.id)}"><td>{_time(run.started_ms)}<td>{escape(run.state)}<td>{escape(run.version)}'
-        f'<td>{_by(run.by)}<td>{run.records_in}<td class="range">{escape(run.range)}<td>{escape(run.error or "")}</tr>'
+        f"<td>{_by(run.by)}<td>{run.records_in}<td>{escape(run.range)}<td>{escape(run.error or '')}</tr>"
         for run in runs
     )
     head = "<tr><th>Started<th>State<th>Version<th>By<th>Records<th>Range<th>Error</tr>"
-    return f"<table>{head}{rows}</table>" if rows else "none"
+    return _table("bounded runs", head, rows) if rows else "none"
 
 
 def _by(by: str) -> str:

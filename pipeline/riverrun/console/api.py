@@ -13,7 +13,7 @@ from riverrun.console.shown import row_object
 from riverrun.errors import ConfigError, ReleaseError, StreamsError
 from riverrun.hosting.process import SystemClock
 from riverrun.service.admission import OPEN_PATHS, Admission
-from riverrun.service.answering import FILES, Streams, as_events, as_json, content, serve_files, show_errors
+from riverrun.service.answering import FILES, Streams, as_events, as_json, content, page, serve_files, show_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 
 _OWN = {
     "/": ("project.html", "text/html"),
-    "/project.css": ("project.css", "text/css"),
     "/project.js": ("project.js", "text/javascript"),
     "/timeline.js": ("timeline.js", "text/javascript"),
     "/releases.js": ("releases.js", "text/javascript"),
 }
-_SHARED = ("/console.css", "/page.js", "/charts.js")
+_SHARED = ("/page.css", "/page.js", "/charts.js")
 PATHS = frozenset({*_OWN, *_SHARED})
 
 
@@ -40,7 +39,8 @@ def files() -> Mapping[str, tuple[str, str]]:
 
 
 def _content(name: str) -> str:
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+    text = (Path(__file__).parent / name).read_text(encoding="utf-8")
+    return page(text, "applications", "project.js") if name == "project.html" else text
 
 
 _EVENT_SECONDS = 1.0

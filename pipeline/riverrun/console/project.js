@@ -113,7 +113,7 @@ function show(state) {
   }
   if (last?.at === state.at) return;
   last = state;
-  setText(byId("project"), state.project);
+  setText(byId("name"), state.project);
   document.title = `${state.project}: Riverrun console`;
   const seen = state.seen_at === null ? "Nothing was seen before." : `Shown is what was seen at ${time(state.seen_at)}.`;
   setText(byId("broken"), state.error ? `${state.error} ${seen} The console goes on trying.` : "");
@@ -130,4 +130,4 @@ window.addEventListener("hashchange", () => {
   byId("app-title").focus();
 });
 byId("period").addEventListener("change", () => { if (last) showRuns(); });
-start("/events", () => ask("/status"), show);
+start("/events", () => ask("/status"), show, "This page", "[console]");

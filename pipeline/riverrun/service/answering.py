@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -84,7 +85,7 @@ class Streams:
 
 FILES: Mapping[str, tuple[str, str]] = {
     "/": ("console.html", "text/html"),
-    "/console.css": ("console.css", "text/css"),
+    "/page.css": ("page.css", "text/css"),
     "/console.js": ("console.js", "text/javascript"),
     "/page.js": ("page.js", "text/javascript"),
     "/charts.js": ("charts.js", "text/javascript"),
@@ -107,7 +108,39 @@ HEADERS: Mapping[str, str] = {
 
 def content(path: str) -> str:
     """Return the file at a path of `FILES`."""
-    return (Path(__file__).parent / "console" / FILES[path][0]).read_text(encoding="utf-8")
+    text = _read(FILES[path][0])
+    return page(text, "figures", "console.js") if path == "/" else text
+
+
+def page(
+    main: str,
+    contents: str,
+    script: str,
+    *,
+    root: str = "",
+    title: str = "Riverrun console",
+    name: str = "",
+    is_shown: bool = False,
+) -> str:
+    """Return a page, with the head and the header that all pages have.
+
+    Args:
+        main: The main part, as HTML.
+        contents: The contents of the main part, in a word.
+        script: The script of the page, which shows the main part when it has something to show.
+        root: Path below which the page's files are.
+        title: Title of the page, as HTML.
+        name: Name of the application or project, as HTML; the script may add it later.
+        is_shown: Whether the main part is shown from the beginning.
+    """
+    skeleton, hidden = Template(_read("page.html")), "" if is_shown else " hidden"
+    return skeleton.substitute(
+        main=main, contents=contents, script=script, root=root, title=title, name=name, hidden=hidden
+    )
+
+
+def _read(name: str) -> str:
+    return (Path(__file__).parent / "console" / name).read_text(encoding="utf-8")
 
 
 _AWAY = {404: "no-such-path", 405: "no-such-method"}

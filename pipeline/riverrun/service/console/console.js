@@ -13,7 +13,7 @@ let listed = null; // the instance's state when stores were listed: one that sta
 // --- figures
 
 function showNow(state) {
-  setText(byId("application"), state.server ? `${state.application} at ${state.server}` : state.application);
+  setText(byId("name"), state.server ? `${state.application} at ${state.server}` : state.application);
   document.title = `${state.application}: Riverrun console`;
   define(byId("now"), [
     ["State", state.paused ? `${state.state}, paused` : state.state],
@@ -154,4 +154,4 @@ async function load() {
 }
 
 byId("task-filter").addEventListener("input", () => { if (last) showTasks(last); });
-start("/events", load, show);
+start("/events", load, show, "This instance");

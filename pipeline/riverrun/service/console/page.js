@@ -190,8 +190,26 @@ async function follow(path, load, show) {
   }
 }
 
-export function start(path, load, show) {
-  byId("login").addEventListener("submit", (event) => {
+// The form for a token, whose place is before the main part.
+function addLogin(who, section) {
+  const form = element("form", undefined, { id: "login", "aria-labelledby": "login-title", hidden: "" });
+  const asks = element("p", `${who} asks for a token: `);
+  asks.append(element("code", "server.read.token"), " or ", element("code", "server.token"));
+  if (section) asks.append(" of ", element("code", section));
+  asks.append(". The page keeps it until it is closed.");
+  form.append(
+    element("h2", "Token", { id: "login-title" }), asks, element("label", "Token", { for: "token" }), " ",
+    element("input", undefined, { id: "token", type: "password", autocomplete: "off", required: "" }), " ",
+    element("button", "Show"), element("p", "", { id: "login-error", role: "alert" }),
+  );
+  byId("main").before(form);
+  return form;
+}
+
+// Show a page whose server may ask for a token: `who` asks, for one of a section of streams.toml.
+export function start(path, load, show, who, section) {
+  setText(byId("connection"), "Connecting");
+  addLogin(who, section).addEventListener("submit", (event) => {
     event.preventDefault();
     token = byId("token").value.trim();
     byId("token").value = "";

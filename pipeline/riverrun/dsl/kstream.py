@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from riverrun.dsl.options import JoinKind
     from riverrun.partitioning import StreamPartitioner
     from riverrun.processor.api import FixedKeyProcessor, Processor
-    from riverrun.processor.operator import Operator
+    from riverrun.processor.operator import Fused, Operator
     from riverrun.serde.api import Serde
     from riverrun.topology.topology import Topology
     from riverrun.windows import JoinWindows
@@ -557,7 +557,7 @@ class KStream(Generic[K, V]):
         self,
         prefix: str,
         named: Named | None,
-        supplier: Callable[[], Operator],
+        supplier: Callable[[], Operator | Fused],
         *functions: object,
         lineage: Lineage = Lineage.OTHER,
     ) -> str:
@@ -566,7 +566,7 @@ class KStream(Generic[K, V]):
         return name
 
     def _add(
-        self, name: str, supplier: Callable[[], Operator], *functions: object, lineage: Lineage = Lineage.OTHER
+        self, name: str, supplier: Callable[[], Operator | Fused], *functions: object, lineage: Lineage = Lineage.OTHER
     ) -> None:
         parent = self._node
         self._plan.add_step(

@@ -57,43 +57,28 @@ class StreamTableJoin:
         self.key_of = key_of
         """Returns the key to look up; None for the record's own key."""
         self.joiner = joiner
-        self._context: OperatorContext
         self.lookup: ValueGetter
         """Returns the table's value of a key; set by `init`."""
 
     def init(self, context: OperatorContext) -> None:
-        """Open the table and bind the children."""
-        self._context = context
+        """Open the table."""
         self.lookup = self.open_table(context)
 
-    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Join one record."""
-        table_key = key if self.key_of is None or value is None else self.key_of(key, value)
-        if table_key is None or value is None:
-            self._context.drop(DropReason.NULL_KEY_OR_VALUE)
-            return
-        found = self.lookup(table_key)
-        if found is not None:
-            self._context.forward(key, self.joiner(key, value, found.value), timestamp, headers)
-
     def lines(self, at: Site) -> str:
-        """Return the lines of `process`."""
-        lookup, found = _lookup(at, self), at.own("found")
+        """Return the lines for one record."""
+        lookup, found, dropped = _lookup(at, self), at.own("found"), _dropped(at, DropReason.NULL_KEY_OR_VALUE)
         if lookup is not None:
-            refused = block(f"if {lacking(at, at.lacks_key)}:", at.process)
+            refused = block(f"if {lacking(at, at.lacks_key)}:", dropped)
             looked_up, row = lookup.lines(at, found, is_left=False)
             joined = _joined_lines(at, self.joiner, found, is_left=False, row=row)
             return f"{refused}\n{block('else:', looked_up, block(f'if {found} is not None:', joined))}"
         table_key, key = _table_key(at, self), at.own("table_key")
         if self.key_of is not None and not at.is_row:
             table_key = f"None if {at.value} is None else {table_key}"
-        refused = block(f"if {lacking(at, f'{key} is None')}:", at.process)
+        refused = block(f"if {lacking(at, f'{key} is None')}:", dropped)
         looked_up = f"{found} = {at.named('operator', self)}.lookup({key})"
         other = f"{found} = {found}.value\n{_joined_lines(at, self.joiner, found, is_left=False)}"
         return f"{key} = {table_key}\n{refused}\n{block('else:', looked_up, block(f'if {found} is not None:', other))}"
-
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
 
 
 class StreamTableLeftJoin:
@@ -118,29 +103,17 @@ class StreamTableLeftJoin:
         self.key_of = key_of
         """Returns the key to look up; None for the record's own key."""
         self.joiner = joiner
-        self._context: OperatorContext
         self.lookup: ValueGetter
         """Returns the table's value of a key; set by `init`."""
 
     def init(self, context: OperatorContext) -> None:
-        """Open the table and bind the children."""
-        self._context = context
+        """Open the table."""
         self.lookup = self.open_table(context)
 
-    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Join one record."""
-        if value is None:
-            self._context.drop(DropReason.NULL_VALUE)
-            return
-        table_key = key if self.key_of is None else self.key_of(key, value)
-        found = None if table_key is None else self.lookup(table_key)
-        joined = self.joiner(key, value, None if found is None else found.value)
-        self._context.forward(key, joined, timestamp, headers)
-
     def lines(self, at: Site) -> str:
-        """Return the lines of `process`."""
+        """Return the lines for one record."""
         lookup, found = _lookup(at, self), at.own("found")
-        refused = block(f"if {lacking(at)}:", at.process)
+        refused = block(f"if {lacking(at)}:", _dropped(at, DropReason.NULL_VALUE))
         joined = _joined_lines(at, self.joiner, found, is_left=True)
         if lookup is not None:
             return f"{refused}\n{block('else:', lookup.lines(at, found, is_left=True)[0], joined)}"
@@ -151,9 +124,6 @@ class StreamTableLeftJoin:
             f"{found} = None if {found} is None else {found}.value"
         )
         return f"{refused}\n{block('else:', looked_up, joined)}"
-
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +143,14 @@ class _Lookup:
         find = f"{found} = {at.named('find', self.cached.find)}({at.raw_key}, {at.key})"
         first = f"{found} = None if {at.lacks_key} else {known}" if is_left else f"{found} = {known}"
         lines = [first, block(f"if {found} is {unread}:", find)]
-        last = written_as(self.steps[-1]) if self.steps and not is_left else None
+        last = written_as(at, self.steps[-1]) if self.steps and not is_left else None
         for number, step in enumerate(self.steps if last is None else self.steps[:-1]):
             lines.append(block(f"if {found} is not None:", self._step(at, step, f"step_{number}", found)))
         return "\n".join(lines), None if last is None else last.row(at.on(found))
 
     @staticmethod
     def _step(at: Site, step: Callable[[Any, Any], Any], name: str, found: str) -> str:
-        written = written_as(step)
+        written = written_as(at, step)
         if written is None:
             return f"{found} = {call_of(at.on(found), name, step)}"
         row = written.row(at.on(found))
@@ -198,6 +168,11 @@ def _lookup(at: Site, join: StreamTableJoin | StreamTableLeftJoin) -> _Lookup | 
     store = at.stores.get(getter.store) if isinstance(getter, StoreGetter) else None
     cached = store.cached_lookup() if isinstance(store, LooksUpInParts) else None
     return None if cached is None else _Lookup(cached, tuple(steps))
+
+
+def _dropped(at: Site, reason: DropReason) -> str:
+    """Return the line that counts a record as dropped."""
+    return f"context.drop({at.named('reason', reason)})"
 
 
 def _table_key(at: Site, join: StreamTableJoin | StreamTableLeftJoin) -> str:

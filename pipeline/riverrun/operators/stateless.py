@@ -71,9 +71,9 @@ def test_of(at: Site, name: str, predicate: Callable[[Any, Any], bool]) -> str:
     return f"({kept} := {call_of(at, name, predicate)}) is True or ({kept} is not False and {otherwise}({kept}))"
 
 
-def written_as(function: Any) -> Any:
+def written_as(at: Site, function: Any) -> Any:
     """Return a function of the value, or of key and value, as lines; None if it has to be called."""
-    return lines_of(function.mapper if isinstance(function, OfValue) else function)
+    return None if at.is_alone else lines_of(function.mapper if isinstance(function, OfValue) else function)
 
 
 def of_rows(at: Site, lines: str) -> str:
@@ -99,30 +99,16 @@ class Filter:
     """Forwards records for which the predicate holds (`KStreamFilter`)."""
 
     predicate: Callable[[Any, Any], bool]
-    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
-
-    def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
-        self._forward = context.forward
-
-    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Forward the record if the predicate holds."""
-        kept = self.predicate(key, value)
-        if kept is True or (kept is not False and is_true(kept)):
-            self._forward(key, value, timestamp, headers)
 
     def lines(self, at: Site) -> str:
-        """Return the lines of `process`."""
+        """Return the lines for one record."""
         if self.predicate is has_key:
             return block(f"if not ({at.lacks_key}):", at.below())
-        written = written_as(self.predicate)
+        written = written_as(at, self.predicate)
         if written is not None:
             test = written.test(at)
             return of_rows(at, f"{test.lines}\n{block(f'if {test.items[0]}:', at.below())}")
         return block(f"if {test_of(at, 'predicate', self.predicate)}:", at.below())
-
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
 
 
 @dataclass(slots=True)
@@ -130,24 +116,11 @@ class Map:
     """Forwards the pair that the mapper makes of key and value (`KStreamMap`)."""
 
     mapper: Callable[[Any, Any], tuple[Any, Any]]
-    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
-
-    def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
-        self._forward = context.forward
-
-    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Map and forward."""
-        new_key, new_value = pair_of(self.mapper(key, value))
-        self._forward(new_key, new_value, timestamp, headers)
 
     def lines(self, at: Site) -> str:
-        """Return the lines of `process`."""
+        """Return the lines for one record."""
         pair = pair_lines(at, f"(pair := {call_of(at, 'mapper', self.mapper)})", "pair")
         return f"{pair}\n{at.below(at.own('key'), at.own('value'))}"
-
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
 
 
 @dataclass(slots=True)
@@ -155,27 +128,15 @@ class MapKey:
     """Forwards records under the key that the mapper returns (`KStreamImpl.internalSelectKey`)."""
 
     mapper: Callable[[Any, Any], Any]
-    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
-
-    def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
-        self._forward = context.forward
-
-    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Map the key and forward."""
-        self._forward(self.mapper(key, value), value, timestamp, headers)
 
     def lines(self, at: Site) -> str:
-        """Return the lines of `process`."""
-        written = written_as(self.mapper)
+        """Return the lines for one record."""
+        written = written_as(at, self.mapper)
         if written is not None:
             made = written.row(at)
             key = f"{made.lines}\n{at.own('key')} = {made.whole}"
             return of_rows(at, f"{key}\n{at.below(key=at.own('key'))}")
         return f"{at.own('key')} = {call_of(at, 'mapper', self.mapper)}\n{at.below(key=at.own('key'))}"
-
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
 
 
 @dataclass(slots=True)
@@ -183,25 +144,13 @@ class MapValues:
     """Forwards records with the value that the mapper returns (`KStreamMapValues`)."""
 
     mapper: Callable[[Any, Any], Any]
-    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
-
-    def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
-        self._forward = context.forward
-
-    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Map the value and forward."""
-        self._forward(key, self.mapper(key, value), timestamp, headers)
 
     def lines(self, at: Site) -> str:
-        """Return the lines of `process`."""
-        written = written_as(self.mapper)
+        """Return the lines for one record."""
+        written = written_as(at, self.mapper)
         if written is not None:
             return of_rows(at, at.below(value=written.row(at)))
         return f"{at.own('value')} = {call_of(at, 'mapper', self.mapper)}\n{at.below(value=at.own('value'))}"
-
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
 
 
 @dataclass(slots=True)
@@ -209,25 +158,11 @@ class FlatMap:
     """Forwards every pair that the mapper returns (`KStreamFlatMap`)."""
 
     mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
-    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
-
-    def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
-        self._forward = context.forward
-
-    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Map and forward each pair."""
-        for pair in self.mapper(key, value):
-            new_key, new_value = pair_of(pair)
-            self._forward(new_key, new_value, timestamp, headers)
 
     def lines(self, at: Site) -> str:
-        """Return the lines of `process`."""
+        """Return the lines for one record."""
         each = at.below(at.own("key"), at.own("value"))
         return block(f"for pair in {call_of(at, 'mapper', self.mapper)}:", pair_lines(at, "pair", "pair"), each)
-
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
 
 
 @dataclass(slots=True)
@@ -235,24 +170,11 @@ class FlatMapValues:
     """Forwards every value that the mapper returns (`KStreamFlatMapValues`)."""
 
     mapper: Callable[[Any, Any], Iterable[Any]]
-    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
-
-    def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
-        self._forward = context.forward
-
-    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Map and forward each value."""
-        for new_value in self.mapper(key, value):
-            self._forward(key, new_value, timestamp, headers)
 
     def lines(self, at: Site) -> str:
-        """Return the lines of `process`."""
+        """Return the lines for one record."""
         values = call_of(at, "mapper", self.mapper)
         return block(f"for {at.own('value')} in {values}:", at.below(value=at.own("value")))
-
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
 
 
 @dataclass(slots=True)
@@ -260,50 +182,21 @@ class Peek:
     """Calls the action, then forwards the record unchanged (`KStreamPeek`)."""
 
     action: Callable[[Any, Any], object]
-    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
-
-    def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
-        self._forward = context.forward
-
-    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Call the action and forward."""
-        result = self.action(key, value)
-        if result is not None:
-            refuse_unstarted(result, "The action")
-        self._forward(key, value, timestamp, headers)
 
     def lines(self, at: Site) -> str:
-        """Return the lines of `process`."""
+        """Return the lines for one record."""
         result, refuse = at.own("result"), at.named("refuse", refuse_unstarted)
         called = f"({result} := {call_of(at, 'action', self.action)})"
         refused = block(f"if {called} is not None:", f"{refuse}({result}, 'The action')")
         return f"{refused}\n{at.below()}"
 
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
 
-
-@dataclass(slots=True)
 class PassThrough:
     """Forwards everything (`PassThrough`), at the node where streams merge."""
 
-    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
-
-    def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
-        self._forward = context.forward
-
-    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Forward the record."""
-        self._forward(key, value, timestamp, headers)
-
     def lines(self, at: Site) -> str:
-        """Return the lines of `process`."""
+        """Return the lines for one record."""
         return at.below()
-
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
 
 
 class Branch:
@@ -317,27 +210,9 @@ class Branch:
     def __init__(self, predicates: Sequence[Callable[[Any, Any], bool]], children: Sequence[str]) -> None:
         self.predicates = predicates
         self.children = children
-        self._ways: list[tuple[Callable[[Any, Any], bool], Callable[[Any, Any, int, Headers], None]]] = []
-        self._default: Callable[[Any, Any, int, Headers], None] | None = None
-
-    def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
-        ways = [context.forward_to(child) for child in self.children]
-        self._ways = list(zip(self.predicates, ways, strict=False))
-        self._default = ways[-1] if len(ways) > len(self.predicates) else None
-
-    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Forward to one child, or drop."""
-        for predicate, forward in self._ways:
-            kept = predicate(key, value)
-            if kept is True or (kept is not False and is_true(kept)):
-                forward(key, value, timestamp, headers)
-                return
-        if self._default is not None:
-            self._default(key, value, timestamp, headers)
 
     def lines(self, at: Site) -> str:
-        """Return the lines of `process`."""
+        """Return the lines for one record."""
         ways, word = [], "if"
         for number, (predicate, child) in enumerate(zip(self.predicates, self.children, strict=False)):
             ways.append(block(f"{word} {test_of(at, f'predicate_{number}', predicate)}:", at.to(child)))
@@ -346,9 +221,6 @@ class Branch:
             default = at.to(self.children[-1])
             ways.append(block("else:", default) if ways else default)
         return "\n".join(ways)
-
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
 
 
 class Print:

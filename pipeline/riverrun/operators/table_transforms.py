@@ -139,7 +139,7 @@ class TableMapValues:
         if self._store_name is not None or self._send_old_values:
             message = "its table is kept, or tells what an update replaced"
             raise NotFused(message)
-        given, new, written = at.own("given"), at.own("new"), written_as(self._mapper)
+        given, new, written = at.own("given"), at.own("new"), written_as(at, self._mapper)
         if written is None:
             mapped = f"{new} = {call_of(at.on(given), 'mapper', self._mapper)}"
         else:

@@ -241,26 +241,12 @@ class GlobalTableSource:
         """Leave the store open: the task closes it."""
 
 
-@dataclass(slots=True)
 class ToStream:
     """Forwards the new value of each update, tombstones included (`KTableImpl.toStream`)."""
 
-    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
-
-    def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
-        self._forward = context.forward
-
-    def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Forward the new value."""
-        self._forward(key, value.new, timestamp, headers)
-
     def lines(self, at: Site) -> str:
-        """Return the lines of `process`."""
+        """Return the lines for one update."""
         return f"{at.own('value')} = {at.new}\n{at.below(value=at.own('value'))}"
-
-    def close(self) -> None:
-        """Do nothing: the operator holds no resources."""
 
 
 _UNKNOWN_TIME = -1

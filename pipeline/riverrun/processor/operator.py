@@ -3,8 +3,10 @@
 An operator gets key, value, timestamp and headers as arguments and calls `context.forward` with the same four. The
 task binds `forward` to the children once, so a chain of operators is a chain of plain calls.
 
-Operators may also write their work as lines of Python. `riverrun.runtime.fusion` puts these into one generated function
-instead of calling the operators. Lines and `process` of an operator do exactly the same work: tests compare the two.
+Operators without state are lines of Python. `riverrun.runtime.fusion` puts these into one generated function, without a call
+per hop. The same lines are made a function of the operator alone, where records go from one call to the next.
+
+Operators with state define `process`. They may also write lines for stores that allow it, in addition: tests compare the two.
 """
 
 from __future__ import annotations
@@ -205,6 +207,11 @@ class Site(Protocol):
         ...
 
     @property
+    def is_alone(self) -> bool:
+        """Whether the function has this operator alone: it is called, calls what is below, and takes no value apart."""
+        ...
+
+    @property
     def stores(self) -> Mapping[str, Any]:
         """The task's stores by name; they are open."""
         ...
@@ -253,10 +260,10 @@ class Site(Protocol):
 
 @runtime_checkable
 class Fused(Protocol):
-    """An operator that has lines."""
+    """An operator that has lines; one that is an `Operator` as well is called where it has none."""
 
     def lines(self, at: Site) -> str:
-        """Return the lines that do with a record what `process` does with it.
+        """Return the lines that process a record.
 
         Raises:
             NotFused: If it has to be called, here or anywhere.

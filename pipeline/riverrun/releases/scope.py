@@ -164,7 +164,8 @@ def _reach(topology: Topology, topic: str) -> Reach:
     reach = Reach((topic,))
     for node in _above(topology, topic):
         operator = node.supplier()
-        if len(inspect.signature(operator.process).parameters) != OPERATOR_ARGUMENTS:
+        process = getattr(operator, "process", None)  # operators without state are lines alone
+        if process is not None and len(inspect.signature(process).parameters) != OPERATOR_ARGUMENTS:
             message = f"{topic} depends on a processor of your own, {node.name}, which may remember earlier records"
             raise ReleaseError(message, hint=_RELEASE)
         for store in _stores_of(topology, node):

@@ -6,7 +6,7 @@ Generates the code of a sub-topology's tasks without running a task.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from riverrun.errors import USER_ERRORS, BrokerError, RefusedRecordError, SerializationError, StreamsError, as_exception
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from riverrun.processor.operator import Operator
+    from riverrun.processor.operator import Operator, OperatorContext, Site
     from riverrun.records import Headers, Send
     from riverrun.runtime.ports import RecordCollector, Watch
     from riverrun.topology.nodes import SubTopology
@@ -49,6 +49,24 @@ if TYPE_CHECKING:
 
 OPERATOR_ARGUMENTS = 4
 """Number of arguments of an operator: key, value, timestamp, headers. A user's processor takes one record instead."""
+
+
+@dataclass(slots=True)
+class WrittenOperator:
+    """An operator all of which is lines.
+
+    Args:
+        lines: Returns its lines (`riverrun.processor.operator.Fused`).
+        init: Called once, before the first record.
+        process: Processes a record where operators are called; made from its lines.
+    """
+
+    lines: Callable[[Site], str]
+    init: Callable[[OperatorContext], None]
+    process: Forward = field(init=False)
+
+    def close(self) -> None:
+        """Do nothing: it holds no resources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +143,24 @@ def compile_nodes(
         failures: Handles records on which a node fails.
         watch: Observes each call of a node; None if there is no observer.
     """
-    children: dict[str, list[str]] = {node.name: [] for node in sub.nodes}
-    for node in sub.nodes:
-        for parent in node.parents:
-            children[parent].append(node.name)
     inlets: dict[str, Forward] = {}
     operators = {node.name: instantiate(node, task_id) for node in sub.nodes if isinstance(node, ProcessorNode)}
+    running = RunningNodes(
+        sub=sub,
+        operators=operators,
+        inlets=inlets,
+        sink_topics=plain_sinks(sub, application_id),
+        stores=stores,
+        context=context,
+        collector=collector,
+        reads_all=failures.asks_what_to_skip,
+        watch=watch,
+    )
+    fusion = Fusion(running)
     retimed = below_retiming(sub, operators)
     contexts: dict[str, NodeContext] = {}
     for node in reversed(sub.nodes):
-        below = {child: inlets[child] for child in children[node.name]}
+        below = {child.name: inlets[child.name] for child in running.children[node.name]}
         match node:
             case SinkNode():
                 topic, is_internal = full_name_of(sub, application_id, node), node.topic in sub.repartition_topics
@@ -154,22 +180,13 @@ def compile_nodes(
                     failures=failures,
                     watch=watch,
                 )
-                called = watched(operators[node.name].process, node.name, context, watch)
+                operator = operators[node.name]
+                if isinstance(operator, WrittenOperator):
+                    operator.process = fusion.alone(node.name)
+                called = watched(operator.process, node.name, context, watch)
                 process: Forward = failures.guarded(called, node.name)
                 inlets[node.name] = entering(process, context) if accessible and node.name in retimed else process
     entries = {source.name: inlets[source.name] for source in sub.sources}
-    running = RunningNodes(
-        sub=sub,
-        operators=operators,
-        inlets=inlets,
-        sink_topics=plain_sinks(sub, application_id),
-        stores=stores,
-        context=context,
-        collector=collector,
-        reads_all=failures.asks_what_to_skip,
-        watch=watch,
-    )
-    fusion = Fusion(running)
     if not failures.needs_sources:
         entries = {name: fusion.forward(name) or plain for name, plain in entries.items()}
         bind_fused(running, fusion, contexts)
@@ -202,6 +219,8 @@ def instantiate(node: ProcessorNode, task_id: TaskId) -> Operator:
     """
     with user_code(f"The supplier of {node.name}", task_id):
         made: Any = supplied(node.supplier, PROCESSOR)
+    if not hasattr(made, "process"):
+        return WrittenOperator(made.lines, getattr(made, "init", lambda _context: None))
     if len(inspect.signature(made.process).parameters) == OPERATOR_ARGUMENTS:
         return cast("Operator", made)
     return UserProcessor(cast("Any", made))
@@ -438,9 +457,9 @@ def sub_topology_code(
         own = None if sub.repartition_topics.issuperset(source.topics) else extractor
         nodes.fusion.loop(source, has_extractor=(source.timestamp_extractor or own) is not None)
     unfused = nodes.fusion.reasons()
-    written_out = {f"{node.name}, forward" for node in sub.nodes if node.name not in unfused}  # for single records
-    made = nodes.fusion.functions
-    functions = {name: text_of(function) for name, function in made.items() if name not in written_out}
+    single = {f"{node.name}, forward" for node in sub.nodes if node.name not in unfused}  # for single records
+    single |= {f"{name}, alone" for name in nodes.operators}
+    functions = {name: text_of(made) for name, made in nodes.fusion.functions.items() if name not in single}
     return FusedCode(sub.id, functions, unfused)
 
 

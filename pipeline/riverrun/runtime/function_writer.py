@@ -11,6 +11,7 @@ from riverrun.partitioning import partition_for, partitions_for
 from riverrun.processor.operator import Fused, NotFused, Row
 from riverrun.records import Change
 from riverrun.runtime.packs import RESERVED, guarded
+from riverrun.runtime.reading import RECORD, Given
 from riverrun.serde.api import item_of, written_fields_of
 from riverrun.state.access import CachedFold, FoldsInParts
 from riverrun.topology.nodes import SinkNode
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from riverrun.records import Headers
     from riverrun.runtime.context import TaskContext
     from riverrun.runtime.ports import RecordCollector, Watch
-    from riverrun.runtime.reading import Given
     from riverrun.state.folds import Fold
     from riverrun.topology.nodes import Node, SubTopology
 
@@ -129,6 +129,7 @@ class FunctionWriter:
         read_key: Expression of the key that was read from those bytes.
         reads_key: Name of the function that reads the key from those bytes; None if `key` has been read already.
         is_flush: Whether the function flushes many updates, so that partitions of all keys are found at once.
+        is_alone: Whether the function has one operator alone, and calls its children.
     """
 
     nodes: RunningNodes
@@ -138,6 +139,7 @@ class FunctionWriter:
     read_key: str = "key"
     reads_key: str | None = None
     is_flush: bool = False
+    is_alone: bool = False
     has_lines: bool = False
     """Whether the function contains more than calls."""
     entered: dict[str, str] = field(default_factory=dict)
@@ -161,6 +163,10 @@ class FunctionWriter:
         """Return the lines for a node and those below it."""
         return self._filled(self._node(node, given))
 
+    def alone(self, node: Node) -> str:
+        """Return the lines for a node, with calls of the plain functions of those below it."""
+        return self._filled(self.nodes.fused(node).lines(_Site(self, node, "n0", RECORD)))
+
     def calls(self, node: str, given: Given) -> str:
         """Return the calls of the plain functions of all children of a node."""
         return "\n".join(self._call(self._inlet(child), given) for child in self.nodes.children[node])
@@ -170,7 +176,9 @@ class FunctionWriter:
         return "\n".join(self.place_of(child, given) for child in self.nodes.children[node])
 
     def place_of(self, node: Node, given: Given) -> str:
-        """Return the line that stands for those of a node."""
+        """Return the line that stands for those of a node; below an operator alone, the call of its plain function."""
+        if self.is_alone:
+            return self._call(self._inlet(node), given)
         self._places.append((node, given))
         return f"{_PLACE}{len(self._places) - 1}"
 
@@ -339,6 +347,10 @@ class _Site:
     @property
     def place(self) -> str:
         return self.writer.place
+
+    @property
+    def is_alone(self) -> bool:
+        return self.writer.is_alone
 
     @property
     def stores(self) -> Mapping[str, Any]:

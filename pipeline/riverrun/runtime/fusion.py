@@ -169,6 +169,13 @@ class Fusion:
             self._bind(self._add_entry(node))
         return self._entries[node]
 
+    def alone(self, node: str) -> Forward:
+        """Return the function of an operator without those below it; it calls their plain functions."""
+        writer = FunctionWriter(self.nodes, self._names(), is_alone=True)
+        lines = writer.alone(self.nodes.by_name[node])
+        made: Forward = self._compiled(f"{node}, alone", _FORWARD.format(nodes=indent(lines, " " * 4)), writer)
+        return made
+
     def flush(self, node: str) -> Flush | None:
         """Return the function that forwards the updates held back by a cache to an operator's children, many at once.
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from riverrun.partitioning import StreamPartitioner
     from riverrun.processor.api import Processor
-    from riverrun.processor.operator import Operator
+    from riverrun.processor.operator import Fused, Operator
     from riverrun.records import ConsumerRecord
     from riverrun.serde.api import Serde
     from riverrun.state.api import StoreBuilder
@@ -143,7 +143,7 @@ class Topology:
     def add_processor(
         self,
         name: str,
-        supplier: Callable[[], Operator] | Callable[[], Processor[Any, Any]],
+        supplier: Callable[[], Operator | Fused] | Callable[[], Processor[Any, Any]],
         *parents: str,
         functions: tuple[Any, ...] | None = None,
         lineage: Lineage = Lineage.OTHER,

@@ -21,7 +21,7 @@ from riverrun.windows import MAX_TIME_MS, OwnWindows, TimeWindows, UnlimitedWind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from riverrun.processor.operator import OperatorContext, Site
+    from riverrun.processor.operator import EmitContext, OperatorContext
     from riverrun.records import Headers
     from riverrun.serde.api import Serde
     from riverrun.state.access import CachedFold
@@ -33,7 +33,7 @@ KEY_AS_BYTES = "key_as_bytes"
 """Numbers the names in generated lines."""
 
 
-def bytes_lines(at: Site, fold: CachedFold) -> str:
+def bytes_lines(at: EmitContext, fold: CachedFold) -> str:
     """Return the lines that find a key's bytes: those that it was read from, or those that the store writes."""
     if at.raw_key is not None:
         return f"{KEY_AS_BYTES} = {at.raw_key}"
@@ -42,7 +42,7 @@ def bytes_lines(at: Site, fold: CachedFold) -> str:
     return f"{block('try:', written)}\n{block('except Exception as error:', refused)}"
 
 
-def entry_lines(at: Site, fold: CachedFold, start: str | None = None) -> str:
+def entry_lines(at: EmitContext, fold: CachedFold, start: str | None = None) -> str:
     """Return the lines that find the entry of a key and add the record to it.
 
     Args:
@@ -54,7 +54,7 @@ def entry_lines(at: Site, fold: CachedFold, start: str | None = None) -> str:
     return f"{found}\n{fold.updating(at.named, at.key, at.value, at.item, at.place)}"
 
 
-def lines_by_key(at: Site, fold: CachedFold) -> str:
+def lines_by_key(at: EmitContext, fold: CachedFold) -> str:
     """Return the lines of an aggregation without windows; the operator handles records without a key or value."""
     refused = block(f"if {lacking(at, at.lacks_key)}:", at.process)
     return f"{refused}\n{block('else:', bytes_lines(at, fold), entry_lines(at, fold))}"
@@ -204,7 +204,7 @@ class StreamAggregate:
         stored = self._get(key)
         return None if stored is None else stored.value
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines of `process`."""
         return lines_by_key(at, at.folding(self._store_name, self._aggregator))
 
@@ -357,7 +357,7 @@ class StreamWindowAggregate:
             self._last_window = Window(start, min(self._closes(start), MAX_TIME_MS))
         return _made(Windowed, (key[0], self._last_window))
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines of `process`."""
         fold = self._folding(at.folding)
         operator = at.named("operator", self)
@@ -370,7 +370,7 @@ class StreamWindowAggregate:
         aggregated = block("else:", f"observed = {operator}.observed_ms", observed, bytes_lines(at, fold), windows)
         return f"{block(f'if {at.lacks_key}:', at.process)}\n{aggregated}"
 
-    def _window_lines(self, at: Site, fold: CachedFold, operator: str) -> str:
+    def _window_lines(self, at: EmitContext, fold: CachedFold, operator: str) -> str:
         """Return the lines for the window that begins at `start`; the operator handles late records."""
         kept = at.named("kept", fold.kept)
         is_late = f"start <= observed - {self.kept_ms} or not {kept}.first <= start < {kept}.end"

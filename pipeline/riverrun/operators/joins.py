@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from riverrun.operators.tables import ValueGetter
-    from riverrun.processor.operator import OperatorContext, Row, Site
+    from riverrun.processor.operator import EmitContext, OperatorContext, Row
     from riverrun.records import Headers, RecordMetadata
     from riverrun.serde.api import Serde
     from riverrun.state.access import CachedLookup
@@ -64,7 +64,7 @@ class StreamTableJoin:
         """Open the table."""
         self.lookup = self.open_table(context)
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""
         lookup, found, dropped = _lookup(at, self), at.own("found"), _dropped(at, DropReason.NULL_KEY_OR_VALUE)
         if lookup is not None:
@@ -110,7 +110,7 @@ class StreamTableLeftJoin:
         """Open the table."""
         self.lookup = self.open_table(context)
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""
         lookup, found = _lookup(at, self), at.own("found")
         refused = block(f"if {lacking(at)}:", _dropped(at, DropReason.NULL_VALUE))
@@ -133,7 +133,7 @@ class _Lookup:
     cached: CachedLookup
     steps: tuple[Callable[[Any, Any], Any], ...]
 
-    def lines(self, at: Site, found: str, *, is_left: bool) -> tuple[str, Row | None]:
+    def lines(self, at: EmitContext, found: str, *, is_left: bool) -> tuple[str, Row | None]:
         """Return the lines that find a value by the bytes that the key was read from.
 
         And the row that the last step makes of it, if it is not None; then the lines leave out that step.
@@ -149,7 +149,7 @@ class _Lookup:
         return "\n".join(lines), None if last is None else last.row(at.on(found))
 
     @staticmethod
-    def _step(at: Site, step: Callable[[Any, Any], Any], name: str, found: str) -> str:
+    def _step(at: EmitContext, step: Callable[[Any, Any], Any], name: str, found: str) -> str:
         written = written_as(at, step)
         if written is None:
             return f"{found} = {call_of(at.on(found), name, step)}"
@@ -157,7 +157,7 @@ class _Lookup:
         return f"{row.lines}\n{found} = {row.whole}"
 
 
-def _lookup(at: Site, join: StreamTableJoin | StreamTableLeftJoin) -> _Lookup | None:
+def _lookup(at: EmitContext, join: StreamTableJoin | StreamTableLeftJoin) -> _Lookup | None:
     """Return the lookup in the cache of the table's store; None if the operator's own function has to be called."""
     if at.raw_key is None or join.key_of is not None:
         return None
@@ -170,17 +170,17 @@ def _lookup(at: Site, join: StreamTableJoin | StreamTableLeftJoin) -> _Lookup | 
     return None if cached is None else _Lookup(cached, tuple(steps))
 
 
-def _dropped(at: Site, reason: DropReason) -> str:
+def _dropped(at: EmitContext, reason: DropReason) -> str:
     """Return the line that counts a record as dropped."""
     return f"context.drop({at.named('reason', reason)})"
 
 
-def _table_key(at: Site, join: StreamTableJoin | StreamTableLeftJoin) -> str:
+def _table_key(at: EmitContext, join: StreamTableJoin | StreamTableLeftJoin) -> str:
     return at.key if join.key_of is None else f"{at.named('key_of', join.key_of)}({at.key}, {at.value})"
 
 
 def _joined_lines(
-    at: Site, joiner: Callable[[Any, Any, Any], Any], other: str, *, is_left: bool, row: Row | None = None
+    at: EmitContext, joiner: Callable[[Any, Any, Any], Any], other: str, *, is_left: bool, row: Row | None = None
 ) -> str:
     """Return the lines that join a record with the value named `other`, None in left joins only, and forward the result.
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-    from riverrun.processor.operator import OperatorContext, Site
+    from riverrun.processor.operator import EmitContext, OperatorContext
     from riverrun.records import Headers
 
 
@@ -58,32 +58,32 @@ def pair_of(given: Any) -> tuple[Any, Any]:
     raise TypeError(message)
 
 
-def call_of(at: Site, name: str, function: Callable[[Any, Any], Any]) -> str:
+def call_of(at: EmitContext, name: str, function: Callable[[Any, Any], Any]) -> str:
     """Return the call of a user's function of key and value; the wrapper of one that ignores the key is skipped."""
     if isinstance(function, OfValue):
         return f"{at.named(name, function.mapper)}({at.value})"
     return f"{at.named(name, function)}({at.key}, {at.value})"
 
 
-def test_of(at: Site, name: str, predicate: Callable[[Any, Any], bool]) -> str:
+def test_of(at: EmitContext, name: str, predicate: Callable[[Any, Any], bool]) -> str:
     """Return the test of a user's predicate; only results that are neither True nor False are looked at."""
     kept, otherwise = at.own("kept"), at.named("is_true", is_true)
     return f"({kept} := {call_of(at, name, predicate)}) is True or ({kept} is not False and {otherwise}({kept}))"
 
 
-def written_as(at: Site, function: Any) -> Any:
+def written_as(at: EmitContext, function: Any) -> Any:
     """Return a function of the value, or of key and value, as lines; None if it has to be called."""
     return None if at.is_alone else lines_of(function.mapper if isinstance(function, OfValue) else function)
 
 
-def of_rows(at: Site, lines: str) -> str:
+def of_rows(at: EmitContext, lines: str) -> str:
     """Return lines that take a value apart; for None, they call the operator instead."""
     if at.is_row:
         return lines
     return f"{block(f'if {at.value} is None:', at.process)}\n{block('else:', lines)}"
 
 
-def pair_lines(at: Site, given: str, name: str) -> str:
+def pair_lines(at: EmitContext, given: str, name: str) -> str:
     """Return the lines that unpack a mapper's pair; a check of its class costs less than a call."""
     whole = f"{name} if {given}.__class__ is tuple else {at.named('pair_of', pair_of)}({name})"
     return f"{at.own('key')}, {at.own('value')} = {whole}"
@@ -100,7 +100,7 @@ class Filter:
 
     predicate: Callable[[Any, Any], bool]
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""
         if self.predicate is has_key:
             return block(f"if not ({at.lacks_key}):", at.below())
@@ -117,7 +117,7 @@ class Map:
 
     mapper: Callable[[Any, Any], tuple[Any, Any]]
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""
         pair = pair_lines(at, f"(pair := {call_of(at, 'mapper', self.mapper)})", "pair")
         return f"{pair}\n{at.below(at.own('key'), at.own('value'))}"
@@ -129,7 +129,7 @@ class MapKey:
 
     mapper: Callable[[Any, Any], Any]
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""
         written = written_as(at, self.mapper)
         if written is not None:
@@ -145,7 +145,7 @@ class MapValues:
 
     mapper: Callable[[Any, Any], Any]
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""
         written = written_as(at, self.mapper)
         if written is not None:
@@ -159,7 +159,7 @@ class FlatMap:
 
     mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""
         each = at.below(at.own("key"), at.own("value"))
         return block(f"for pair in {call_of(at, 'mapper', self.mapper)}:", pair_lines(at, "pair", "pair"), each)
@@ -171,7 +171,7 @@ class FlatMapValues:
 
     mapper: Callable[[Any, Any], Iterable[Any]]
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""
         values = call_of(at, "mapper", self.mapper)
         return block(f"for {at.own('value')} in {values}:", at.below(value=at.own("value")))
@@ -183,7 +183,7 @@ class Peek:
 
     action: Callable[[Any, Any], object]
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""
         result, refuse = at.own("result"), at.named("refuse", refuse_unstarted)
         called = f"({result} := {call_of(at, 'action', self.action)})"
@@ -194,7 +194,7 @@ class Peek:
 class PassThrough:
     """Forwards everything (`PassThrough`), at the node where streams merge."""
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""
         return at.below()
 
@@ -211,7 +211,7 @@ class Branch:
         self.predicates = predicates
         self.children = children
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""
         ways, word = [], "if"
         for number, (predicate, child) in enumerate(zip(self.predicates, self.children, strict=False)):

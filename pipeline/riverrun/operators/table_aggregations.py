@@ -15,7 +15,7 @@ from riverrun.state.folds import step
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.processor.operator import OperatorContext, Site
+    from riverrun.processor.operator import EmitContext, OperatorContext
     from riverrun.records import Headers
     from riverrun.state.codec import Folded
 
@@ -155,7 +155,7 @@ class TableAggregate:
         new, touched_at = step(self._update, key, value, timestamp, *(stored or (None, -1)))
         self._store.update(key, new, self._store.replaced(key), touched_at, headers)
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines of `process`."""
         return lines_by_key(at, at.folding(self._store_name, self._update))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from riverrun.operators.tables import ValueGetter
     from riverrun.processor.api import ValueTransformerWithKey
-    from riverrun.processor.operator import OperatorContext, Site
+    from riverrun.processor.operator import EmitContext, OperatorContext
     from riverrun.records import Headers, Record
 
 
@@ -134,7 +134,7 @@ class TableMapValues:
         old = None if not self._send_old_values or value.old is None else self._mapper(key, value.old)
         self._forward(key, Change(new, old, value.is_latest), timestamp, headers)
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines of `process`."""
         if self._store_name is not None or self._send_old_values:
             message = "its table is kept, or tells what an update replaced"

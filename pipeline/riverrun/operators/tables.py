@@ -22,7 +22,7 @@ from riverrun.state.stores.versioned import VersionedStateStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from riverrun.processor.operator import OperatorContext, Site
+    from riverrun.processor.operator import EmitContext, OperatorContext
     from riverrun.records import Headers, VersionedRecord
     from riverrun.state.api import CachedUpdate
     from riverrun.state.codec import Folded
@@ -244,7 +244,7 @@ class GlobalTableSource:
 class ToStream:
     """Forwards the new value of each update, tombstones included (`KTableImpl.toStream`)."""
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines for one update."""
         return f"{at.own('value')} = {at.new}\n{at.below(value=at.own('value'))}"
 

@@ -150,7 +150,7 @@ class Row:
         return f"({' '.join(f'{item},' for item in self.items)})"
 
 
-class Site(Protocol):
+class EmitContext(Protocol):
     """The place in a generated function where the lines of an operator go.
 
     Lines may name `timestamp`, `headers` and `context` of the current record, and whatever `named` and `own` return.
@@ -232,7 +232,7 @@ class Site(Protocol):
         """
         ...
 
-    def on(self, value: str | Row) -> Site:
+    def on(self, value: str | Row) -> EmitContext:
         """Return the place with another value, for a function that takes that: it names things of its own."""
         ...
 
@@ -262,7 +262,7 @@ class Site(Protocol):
 class Fused(Protocol):
     """An operator that has lines; one that is an `Operator` as well is called where it has none."""
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         """Return the lines that process a record.
 
         Raises:
@@ -279,7 +279,7 @@ class Counting(Protocol):
         """Tell whether keys and values matter to its lines.
 
         Args:
-            folding: That of a `Site`.
+            folding: That of a `EmitContext`.
         """
         ...
 
@@ -307,7 +307,7 @@ def lines_of(function: Any) -> Any:
 class WritesRow(Protocol):
     """Of a function of a value, or of key and value, that makes a tuple of a tuple."""
 
-    def row(self, at: Site) -> Row:
+    def row(self, at: EmitContext) -> Row:
         """Return the tuple that it makes of the value at a place, which is not None."""
         ...
 
@@ -315,7 +315,7 @@ class WritesRow(Protocol):
 class WritesTest(Protocol):
     """Of a predicate of tuples."""
 
-    def test(self, at: Site) -> Row:
+    def test(self, at: EmitContext) -> Row:
         """Return the only item, which tells whether the value at a place passes; that is not None."""
         ...
 
@@ -328,7 +328,7 @@ class WritesJoin(Protocol):
         """Number of items of the other value; without one, each is None."""
         ...
 
-    def joined(self, at: Site, other: Callable[[int], str]) -> Row:
+    def joined(self, at: EmitContext, other: Callable[[int], str]) -> Row:
         """Return the tuple that it makes of the value at a place, which is not None, and another.
 
         Args:
@@ -338,7 +338,7 @@ class WritesJoin(Protocol):
         ...
 
 
-def lacking(at: Site, *others: str) -> str:
+def lacking(at: EmitContext, *others: str) -> str:
     """Return the test whether the value is None, which a row never is, or one of other tests is true."""
     return " or ".join((*(() if at.is_row else (f"{at.value} is None",)), *others)) or "False"
 

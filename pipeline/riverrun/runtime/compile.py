@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from riverrun.processor.operator import Operator, OperatorContext, Site
+    from riverrun.processor.operator import EmitContext, Operator, OperatorContext
     from riverrun.records import Headers, Send
     from riverrun.runtime.ports import RecordCollector, Watch
     from riverrun.topology.nodes import SubTopology
@@ -61,7 +61,7 @@ class WrittenOperator:
         process: Processes a record where operators are called; made from its lines.
     """
 
-    lines: Callable[[Site], str]
+    lines: Callable[[EmitContext], str]
     init: Callable[[OperatorContext], None]
     process: Forward = field(init=False)
 

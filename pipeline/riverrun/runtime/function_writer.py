@@ -11,7 +11,7 @@ from riverrun.partitioning import partition_for, partitions_for
 from riverrun.processor.operator import Fused, NotFused, Row
 from riverrun.records import Change
 from riverrun.runtime.packs import RESERVED, guarded
-from riverrun.runtime.reading import RECORD, Given
+from riverrun.runtime.reading import RECORD, RecordVars
 from riverrun.serde.api import item_of, written_fields_of
 from riverrun.state.access import CachedFold, FoldsInParts
 from riverrun.topology.nodes import SinkNode
@@ -148,34 +148,34 @@ class FunctionWriter:
     """Sinks that find the partitions of all keys of a flush at once."""
     scopes: int = 0
     """Number of functions written so far for an operator that has several; each has names of its own."""
-    _places: list[tuple[Node, Given]] = field(default_factory=list)
+    _places: list[tuple[Node, RecordVars]] = field(default_factory=list)
 
     @property
     def only_calls(self) -> bool:
         """Whether the function contains calls of plain functions alone."""
         return not (self.has_lines or self.entered)
 
-    def below(self, node: str, given: Given) -> str:
+    def below(self, node: str, given: RecordVars) -> str:
         """Return the lines for all children of a node."""
         return self._filled(self.places(node, given))
 
-    def all_of(self, node: Node, given: Given) -> str:
+    def all_of(self, node: Node, given: RecordVars) -> str:
         """Return the lines for a node and those below it."""
         return self._filled(self._node(node, given))
 
     def alone(self, node: Node) -> str:
         """Return the lines for a node, with calls of the plain functions of those below it."""
-        return self._filled(self.nodes.fused(node).lines(_Site(self, node, "n0", RECORD)))
+        return self._filled(self.nodes.fused(node).lines(_EmitContext(self, node, "n0", RECORD)))
 
-    def calls(self, node: str, given: Given) -> str:
+    def calls(self, node: str, given: RecordVars) -> str:
         """Return the calls of the plain functions of all children of a node."""
         return "\n".join(self._call(self._inlet(child), given) for child in self.nodes.children[node])
 
-    def places(self, node: str, given: Given) -> str:
+    def places(self, node: str, given: RecordVars) -> str:
         """Return the lines that stand for those of all children of a node."""
         return "\n".join(self.place_of(child, given) for child in self.nodes.children[node])
 
-    def place_of(self, node: Node, given: Given) -> str:
+    def place_of(self, node: Node, given: RecordVars) -> str:
         """Return the line that stands for those of a node; below an operator alone, the call of its plain function."""
         if self.is_alone:
             return self._call(self._inlet(node), given)
@@ -206,14 +206,14 @@ class FunctionWriter:
             filled.append(f"{margin}{line}")
         return "\n".join(filled) or "pass"
 
-    def _node(self, node: Node, given: Given) -> str:
+    def _node(self, node: Node, given: RecordVars) -> str:
         """Return the lines for a node, with places for those below it; a call if the node has no lines."""
         name = self._inlet(node)
         call = self._call(name, given)
         if isinstance(node, SinkNode):
             return self._sink(node, name, given) or call
         try:
-            lines = self.nodes.fused(node).lines(_Site(self, node, name, given))
+            lines = self.nodes.fused(node).lines(_EmitContext(self, node, name, given))
         except NotFused as why:
             self.nodes.called[node.name] = str(why)
             return call
@@ -225,7 +225,7 @@ class FunctionWriter:
         entered = f"call_{name} = enter({node.name!r}, {given.key}, {given.value}, context.topic)"
         return f"{entered}\n{lines}\nleave(call_{name})"
 
-    def _entry(self, node: Node, given: Given) -> str:
+    def _entry(self, node: Node, given: RecordVars) -> str:
         """Return the call of a function that contains a node and those below it; a sink is written at each place."""
         if isinstance(node, SinkNode):
             return self._node(node, given)
@@ -242,10 +242,10 @@ class FunctionWriter:
         return self.named(f"n{len(self.names)}", self.nodes.inlets[node.name])
 
     @staticmethod
-    def _call(name: str, given: Given) -> str:
+    def _call(name: str, given: RecordVars) -> str:
         return f"{name}({given.key}, {given.value}, timestamp, headers)"
 
-    def _sink(self, node: SinkNode, name: str, given: Given) -> str | None:
+    def _sink(self, node: SinkNode, name: str, given: RecordVars) -> str | None:
         topic, inner = self.nodes.sink_topics.get(node.name), node.key_serde.partition_key
         if topic is None:
             self.nodes.called[node.name] = "it chooses topics or partitions by a function"
@@ -298,13 +298,13 @@ class FunctionWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Site:
-    """The place of one operator's lines (`riverrun.processor.operator.Site`)."""
+class _EmitContext:
+    """The place of one operator's lines (`riverrun.processor.operator.EmitContext`)."""
 
     writer: FunctionWriter
     node: Node
     name: str
-    given: Given
+    given: RecordVars
     scope: str = ""
 
     @property
@@ -365,7 +365,7 @@ class _Site:
     def own(self, name: str) -> str:
         return f"{name}_{self.name}{self.scope}"
 
-    def on(self, value: str | Row) -> _Site:
+    def on(self, value: str | Row) -> _EmitContext:
         given = self._given(value)
         self.writer.scopes += 1
         return replace(self, given=given, scope=f"_{self.writer.scopes}")
@@ -386,7 +386,7 @@ class _Site:
         given = replace(self._given(self.writer.update(new, is_latest=latest)), new=new, latest=latest)
         return self.writer.places(self.node.name, given)
 
-    def _given(self, value: str | Row) -> Given:
+    def _given(self, value: str | Row) -> RecordVars:
         """Return the record with its key and another value."""
         whole, items = (value.whole, value.items) if isinstance(value, Row) else (value, None)
         return replace(self.given, value=whole, items=items, new=None, latest="True")

@@ -19,7 +19,7 @@ from riverrun.generated import generated
 from riverrun.processor.operator import Counting, MaySchedule, NotFused, block
 from riverrun.runtime.context import NO_RECORD
 from riverrun.runtime.function_writer import FunctionWriter
-from riverrun.runtime.reading import RECORD, Given, apart, joined, unread, whole
+from riverrun.runtime.reading import RECORD, RecordVars, apart, joined, unread, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -183,7 +183,7 @@ class Fusion:
         """
         names = self._names() | {"nowhere": NO_RECORD}
         writer = FunctionWriter(self.nodes, names, is_flush=True)
-        lines = writer.below(node, Given("key", writer.update("new", "old"), new="new"))
+        lines = writer.below(node, RecordVars("key", writer.update("new", "old"), new="new"))
         if writer.only_calls:
             return None
         sinks = writer.placed

@@ -30,7 +30,7 @@ _EXTRACT = "else: queue.partition_time = partition_time; timestamp = event_time(
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class RecordVars:
     """The record that reaches a node, as expressions.
 
     Args:
@@ -52,7 +52,7 @@ class Given:
     lacks_key: str = ""
 
 
-RECORD = Given("key", "value")
+RECORD = RecordVars("key", "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Reading:
     lines: str
     again: str
     bound: str
-    given: Given
+    given: RecordVars
     names: dict[str, Any]
     reads_key: str | None = None
 

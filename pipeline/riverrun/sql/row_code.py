@@ -20,7 +20,7 @@ from riverrun.topology.fingerprint import code_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from riverrun.processor.operator import Site
+    from riverrun.processor.operator import EmitContext
     from riverrun.sql.functions import Aggregate
     from riverrun.state.folds import Named
 
@@ -127,7 +127,7 @@ class Expressions:
     texts: Sequence[str]
     names: Mapping[str, Any]
 
-    def row(self, at: Site) -> Row:
+    def row(self, at: EmitContext) -> Row:
         """Return the row; values that cannot be computed are NULL."""
         items, lines = [], []
         for number, text in enumerate(self.texts):
@@ -140,7 +140,7 @@ class Expressions:
             items.append(item)
         return Row(tuple(items), "\n".join(lines))
 
-    def test(self, at: Site) -> Row:
+    def test(self, at: EmitContext) -> Row:
         """Return whether the only expression is TRUE; one that cannot be computed is not."""
         shown = self._placed(self.texts[0], at)
         if SIMPLE.fullmatch(self.texts[0]):
@@ -149,7 +149,7 @@ class Expressions:
         tried, failed = block("try:", f"{passes} = {shown}"), block("except Exception:", f"{passes} = None")
         return Row((f"{passes} is True",), f"{tried}\n{failed}")
 
-    def _placed(self, text: str, at: Site) -> str:
+    def _placed(self, text: str, at: EmitContext) -> str:
         """Return the code with its names replaced by those of a place."""
 
         def name(found: re.Match[str]) -> str:
@@ -173,7 +173,7 @@ class WithKey:
     values: int
     keys: int
 
-    def row(self, at: Site) -> Row:
+    def row(self, at: EmitContext) -> Row:
         """Return the row and the key's columns."""
         items = tuple(at.item(number) for number in range(self.values))
         if not self.keys:
@@ -196,11 +196,11 @@ class First:
 
     width: int
 
-    def row(self, at: Site) -> Row:
+    def row(self, at: EmitContext) -> Row:
         """Return these items."""
         return Row(tuple(at.item(number) for number in range(self.width)))
 
-    def test(self, at: Site) -> Row:
+    def test(self, at: EmitContext) -> Row:
         """Return whether none of them is NULL."""
         return Row((" and ".join(f"{at.item(number)} is not None" for number in range(self.width)) or "True",))
 
@@ -217,7 +217,7 @@ class Beside:
     own: int
     width: int
 
-    def joined(self, at: Site, other: Callable[[int], str]) -> Row:
+    def joined(self, at: EmitContext, other: Callable[[int], str]) -> Row:
         """Return both rows."""
         return Row((*map(at.item, range(self.own)), *map(other, range(self.width))))
 
@@ -271,7 +271,7 @@ class Results:
     width: int
     is_windowed: bool
 
-    def row(self, at: Site) -> Row:
+    def row(self, at: EmitContext) -> Row:
         """Return the group's row, made from a tuple of states."""
         columns = tuple(at.own(f"k{number}") for number in range(self.width))
         key = f"{at.key}.key" if self.is_windowed else at.key
@@ -279,7 +279,7 @@ class Results:
         bounds = (f"{at.key}.window.start", f"{at.key}.window.end") if self.is_windowed else ()
         return Row((*columns, *results, *bounds), f"{''.join(f'{each}, ' for each in columns)}= {key}")
 
-    def _result(self, at: Site, number: int) -> str:
+    def _result(self, at: EmitContext, number: int) -> str:
         function = self.calls[number].function
         if function.is_state:
             return at.item(number)

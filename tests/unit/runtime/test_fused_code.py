@@ -38,7 +38,7 @@ from tests.presence import present
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.processor.operator import OperatorContext, Site
+    from riverrun.processor.operator import EmitContext, OperatorContext
     from riverrun.records import Headers
 
 STRINGS = Produced(STRING, STRING)
@@ -63,7 +63,7 @@ class Twice:
         for _ in range(2):
             self.forward(key, value, timestamp, headers)
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         return block("for _ in range(2):", at.below())
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Twice:
 class Never(Twice):
     """An operator whose lines cannot be had."""
 
-    def lines(self, at: Site) -> str:
+    def lines(self, at: EmitContext) -> str:
         message = f"{at.value} is not for it"
         raise NotFused(message)
 

@@ -101,10 +101,10 @@ def nameless(page: Chrome) -> list[str]:
     page.execute_cdp_cmd("Accessibility.enable", {})
     nodes = page.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     page.execute_cdp_cmd("Accessibility.disable", {})
-    told = [node for node in nodes if not node["ignored"]]
+    visible = [node for node in nodes if not node["ignored"]]
     return [
         node["role"]["value"]
-        for node in told
+        for node in visible
         if node["role"]["value"] in _NEEDS_NAME and not node.get("name", {}).get("value")
     ]
 

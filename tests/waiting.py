@@ -20,7 +20,7 @@ _PART = 0.1
 def until(
     condition: Callable[[], bool],
     what: str,
-    told: Callable[[], str] = lambda: "",
+    explain: Callable[[], str] = lambda: "",
     *,
     turn: Callable[[], object] | None = None,
 ) -> None:
@@ -29,13 +29,13 @@ def until(
     Args:
         condition: Asked again and again; what it raises ends the test.
         what: Ends the sentence "never ..." that a test fails with.
-        told: Returns what may explain the failure, such as logs.
+        explain: Returns what may explain the failure, such as logs.
         turn: Called between two looks; a pause if left out.
     """
     began = time.monotonic()
     while not condition():
         waited = time.monotonic() - began
-        assert waited < DEADLINE_S, f"never {what}\n{told()}"
+        assert waited < DEADLINE_S, f"never {what}\n{explain()}"
         if turn is None:
             time.sleep(min(_LONGEST_S, _SHORTEST_S + _PART * waited))
         else:

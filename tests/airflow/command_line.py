@@ -65,10 +65,10 @@ class CommandLine:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([arguments, answering]) + "\n")
         self._process.stdin.flush()
-        told = self._answers.readline()
+        answer = self._answers.readline()
         shown = self._log.read_bytes()[before:].decode(errors="replace")
-        assert told, shown[-6000:]
-        found = json.loads(told)
+        assert answer, shown[-6000:]
+        found = json.loads(answer)
         states = {task: (state, tries) for task, state, tries in found["states"]}
         assert found["code"] == code, f"{shown[-6000:]}\n{states}"
         return Done(found["code"], shown, tuple(found["asked"]), states)
@@ -171,7 +171,7 @@ def _serve(answers: int) -> None:
     multiprocessing.set_start_method(
         "spawn"
     )  # OpenLineage's pool: this process has threads, which do not survive a fork
-    with os.fdopen(answers, "w") as told:
+    with os.fdopen(answers, "w") as output:
         for line in sys.stdin:
             arguments, answering = json.loads(line)
             sys.argv[:] = ["airflow", *arguments]
@@ -189,8 +189,8 @@ def _serve(answers: int) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
             states = _states(arguments[2]) if arguments[:2] == ["dags", "test"] else []
-            told.write(json.dumps({"code": code, "asked": person.asked, "states": states}) + "\n")
-            told.flush()
+            output.write(json.dumps({"code": code, "asked": person.asked, "states": states}) + "\n")
+            output.flush()
 
 
 if __name__ == "__main__":

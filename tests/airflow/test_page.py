@@ -88,8 +88,8 @@ def test_users_see_the_page_and_only_those_with_rights_get_links_to_trigger(
         [sys.executable, "-c", SCRIPT, unique], env=os.environ | environ, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    (told,) = [line[1:] for line in done.stdout.splitlines() if line.startswith("=")]
-    anonymous, stranger, everything, seen, acted, gone, plugins, *docs = json.loads(told)
+    (line,) = [line[1:] for line in done.stdout.splitlines() if line.startswith("=")]
+    anonymous, stranger, everything, seen, acted, gone, plugins, *docs = json.loads(line)
     assert (anonymous[0], stranger[0], gone[0]) == (401, 401, 404)
     assert (everything[0], seen[0], acted[0]) == (200, 200, 200)
     assert f'href="/riverrun/apps/{unique}"' in everything[1]

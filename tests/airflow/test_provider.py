@@ -48,9 +48,9 @@ def test_airflow_is_told_of_all_modules_with_operators_sensors_and_triggers(tmp_
         check=True,
     )
     operators, triggers = (json.loads(line[1:]) for line in done.stdout.splitlines() if line.startswith("="))
-    told = get_provider_info()
-    assert sorted({*modules(told, "operators"), *modules(told, "sensors")}) == operators
-    assert sorted(modules(told, "triggers")) == triggers
+    provider = get_provider_info()
+    assert sorted({*modules(provider, "operators"), *modules(provider, "sensors")}) == operators
+    assert sorted(modules(provider, "triggers")) == triggers
 
 
 def test_what_airflow_is_told_is_as_its_schema_has_it() -> None:
@@ -60,5 +60,5 @@ def test_what_airflow_is_told_is_as_its_schema_has_it() -> None:
     validate(get_provider_info(), json.loads(Path(spec.origin).with_name("provider_info.schema.json").read_text()))
 
 
-def modules(told: dict[str, Any], kind: str) -> Iterator[str]:
-    return (module for each in told[kind] for module in each["python-modules"])
+def modules(provider: dict[str, Any], kind: str) -> Iterator[str]:
+    return (module for each in provider[kind] for module in each["python-modules"])

@@ -244,7 +244,7 @@ def test_bad_input_is_told_where_users_look(services: Services) -> None:
     (services.directory / "dags" / "lost.py").write_text(lost)
     run = services.trigger("wrong")
     assert services.await_run("wrong", run) == "failed"
-    told = {
+    messages = {
         "connection": "Airflow has no connection 'gone'",
         "checked_connection": "Airflow has no connection 'gone'",
         "app": "has no application 'shpo'",
@@ -254,8 +254,8 @@ def test_bad_input_is_told_where_users_look(services: Services) -> None:
         "brokers": "127.0.0.1:1",
     }
     tasks = services.tasks("wrong", run)
-    assert tasks == {task: ("failed", 2 if task == "brokers" else 1) for task in told}
-    for task, said in told.items():
+    assert tasks == {task: ("failed", 2 if task == "brokers" else 1) for task in messages}
+    for task, said in messages.items():
         shown = services.log("wrong", run, task)
         assert said in shown, shown
     services.until(lambda: "Airflow has no connection 'gone'" in services.import_errors(), "the file's error is shown")

@@ -59,7 +59,7 @@ class Rogue:
     def __init__(self, broker: Broker, group: str) -> None:
         self.says = b""
         self.assigned: bytes | None = b""
-        self.told: list[bytes] = []
+        self.plans: list[bytes] = []
         self.led = 0
         self._ends = threading.Event()
         self._place = GroupMember(
@@ -69,7 +69,7 @@ class Rogue:
             client_id="rogue",
             describe=lambda: self.says,
             assign=self._lead,
-            on_plan=self.told.append,
+            on_plan=self.plans.append,
             heartbeat_interval_ms=300,
             session_timeout_ms=10_000,
         )
@@ -126,16 +126,16 @@ def test_members_that_cannot_be_understood_are_refused_by_a_leader_that_goes_on(
         rogue = Rogue(broker, f"{app.name}-v1")
         try:
             for number, said in enumerate(FOREIGN, 2):
-                known = len(rogue.told)
+                known = len(rogue.plans)
                 rogue.says = said
                 rogue.rejoin()
-                until(lambda known=known: len(rogue.told) > known, f"was refused: {said[:60]!r}")  # type: ignore[misc]
-                assert assignment_info_of(rogue.told[-1]).refusal
+                until(lambda known=known: len(rogue.plans) > known, f"was refused: {said[:60]!r}")  # type: ignore[misc]
+                assert assignment_info_of(rogue.plans[-1]).refusal
                 processes(broker, app, number)
-            known = len(rogue.told)
+            known = len(rogue.plans)
             _says_bytes(monkeypatch)
             rogue.rejoin()
-            until(lambda: len(rogue.told) > known, "was refused for a broken subscription")
+            until(lambda: len(rogue.plans) > known, "was refused for a broken subscription")
             processes(broker, app, len(FOREIGN) + 2)
         finally:
             rogue.leave()

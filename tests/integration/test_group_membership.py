@@ -28,7 +28,7 @@ class Member:
     """A member that takes part in a thread of its own: what it says of itself, and what it was told."""
 
     says: bytes
-    told: list[bytes] = field(default_factory=list)
+    plans: list[bytes] = field(default_factory=list)
     asked: int = 0
     attends: threading.Event = field(default_factory=threading.Event)
     ends: threading.Event = field(default_factory=threading.Event)
@@ -41,7 +41,7 @@ class Member:
             client_id="test",
             describe=self.describe,
             assign=everything_to_everybody,
-            on_plan=self.told.append,
+            on_plan=self.plans.append,
             heartbeat_interval_ms=300,
             group_instance_id=instance,
         )
@@ -63,7 +63,7 @@ class Member:
 
     @property
     def known(self) -> set[bytes]:
-        return set(self.told[-1].split()) if self.told else set()
+        return set(self.plans[-1].split()) if self.plans else set()
 
 
 def everything_to_everybody(said: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -128,7 +128,7 @@ def static(broker: Broker, group: str, member: Member) -> None:
 
     def takes_part() -> bool:
         member.place.poll(0.5)
-        return bool(member.told)
+        return bool(member.plans)
 
     until(takes_part, "took part")
 

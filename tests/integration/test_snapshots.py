@@ -75,11 +75,11 @@ class Case:
 
     def publish(self) -> list[Progress]:
         """Publish snapshots of all tasks, and return what was told of it."""
-        connected, told = self.broker.connected(self.app), list[Progress]()
+        connected, reports = self.broker.connected(self.app), list[Progress]()
         connected.prepare()
-        with telling(told.append):
+        with telling(reports.append):
             publish_snapshots(connected, SystemClock())
-        return told
+        return reports
 
     def counts(self) -> dict[bytes, int]:
         return {present(r.key): LONG.deserialize(present(r.value)) for r in self.broker.read(f"{self.name}.out")}

@@ -104,9 +104,9 @@ def test_a_push_query_joins_what_comes_and_ends_by_ctrl_c(
 
 
 def test_a_stored_table_is_not_read_from_its_topic_unless_that_is_asked_for(ask: Callable[..., list[Any]]) -> None:
-    with pytest.raises(StreamsError, match=r"No instance of .*-v1 answers queries") as told:
+    with pytest.raises(StreamsError, match=r"No instance of .*-v1 answers queries") as refused:
         ask("SELECT * FROM counts;")
-    assert "--from-topics computes it here" in (told.value.hint or "")
+    assert "--from-topics computes it here" in (refused.value.hint or "")
     assert ask("SELECT * FROM counts;", "--from-topics") == []
 
 

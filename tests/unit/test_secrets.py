@@ -42,7 +42,7 @@ URLS = [
 @pytest.mark.parametrize("url", URLS)
 def test_passwords_of_databases_addresses_are_in_no_message(url: str) -> None:
     trace = f"An error occurred\n: java.sql.SQLException: no connection to {url} (timeout)\n\tat x"
-    told = [
+    texts = [
         redacted(f"No suitable driver for {url}, which was asked"),
         shown(url),
         translated(trace, "connect").message,
@@ -51,8 +51,8 @@ def test_passwords_of_databases_addresses_are_in_no_message(url: str) -> None:
     ]
     with pytest.raises(ConfigError) as refused:
         JdbcTarget("t", {"url": url.replace("postgresql", "other")}, ("id",)).check()
-    assert [text for text in (*told, str(refused.value)) if "hunter2" in text] == []
-    assert all(text.strip() for text in told)
+    assert [text for text in (*texts, str(refused.value)) if "hunter2" in text] == []
+    assert all(text.strip() for text in texts)
 
 
 SECRET, TAIL = "hunter2", "Zw4Tail"

@@ -149,9 +149,9 @@ def test_screen_readers_get_what_a_picture_shows() -> None:
     root = ET.fromstring(svg(SKIPPING))  # noqa: S314 # our own
     assert root.get("role") == "img"
     assert [each.tag for each in list(root)[:2]] == [f"{SVG}title", f"{SVG}desc"]
-    told = root.findtext(f"{SVG}desc") or ""
-    assert "Sub-topology 0; reads in; has stores one, two, three; writes between, out." in told
-    assert "merge after source and middle" in told
+    description = root.findtext(f"{SVG}desc") or ""
+    assert "Sub-topology 0; reads in; has stores one, two, three; writes between, out." in description
+    assert "merge after source and middle" in description
 
 
 def test_rules_of_a_picture_apply_to_nothing_else_in_a_page() -> None:

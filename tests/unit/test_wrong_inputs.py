@@ -260,10 +260,10 @@ def judged(call: Callable[[], Any], names: str) -> tuple[str, str]:
     try:
         call()
     except (StreamsError, TypeError, AttributeError) as error:
-        told = str(error).replace("\n", " ")
-        if not isinstance(error, StreamsError) and "riverrun" in told:
-            return "traceback", told
-        return "clear" if re.search(names, told) else "unclear", told
+        message = str(error).replace("\n", " ")
+        if not isinstance(error, StreamsError) and "riverrun" in message:
+            return "traceback", message
+        return "clear" if re.search(names, message) else "unclear", message
     except TimeoutError:
         return "hang", ""
     except BaseException as error:  # noqa: BLE001 - which is what must not happen
@@ -289,5 +289,5 @@ def test_wrong_calls_records_and_statements_are_told_clearly(record_property: An
     finally:
         signal.signal(signal.SIGALRM, before)
     record_property("wrong_inputs", dict(Counter(judgement for _, judgement, _ in judgements)))
-    others = [f"{judgement}: {name}: {told}" for name, judgement, told in judgements if judgement != "clear"]
+    others = [f"{judgement}: {name}: {message}" for name, judgement, message in judgements if judgement != "clear"]
     assert not others, "\n".join(others)

@@ -37,7 +37,7 @@ SLIDING = SlidingWindows.of_time_difference_with_no_grace(SECOND)
 SESSIONS = SessionWindows.of_inactivity_gap_with_no_grace(SECOND)
 
 
-def told(build: Build, config: dict[str, Any] | None = None) -> list[str]:
+def warnings_of(build: Build, config: dict[str, Any] | None = None) -> list[str]:
     """The driver's warnings when a key gets three lists of one text each."""
     builder = StreamsBuilder()
     build(builder)
@@ -176,7 +176,7 @@ STORED = "the value of key 'a' from store kept"
     "config", [{}, {"statestore.cache.max.bytes": 0}, {"processing.exception.handler": "continue"}], ids=str
 )
 def test_the_driver_says_which_node_changes_what(build: Build, said: str, config: dict[str, Any]) -> None:
-    found = told(build, config)
+    found = warnings_of(build, config)
     assert len(found) == 1, found
     assert said in found[0]
     assert "\nHint: " in found[0]
@@ -199,7 +199,7 @@ def test_the_driver_says_which_node_changes_what(build: Build, said: str, config
 )  # fmt: skip
 @pytest.mark.parametrize("size", [0, 10_000_000])
 def test_what_is_changed_and_put_again_is_no_mistake(build: Build, size: int) -> None:
-    assert told(build, {"statestore.cache.max.bytes": size}) == []
+    assert warnings_of(build, {"statestore.cache.max.bytes": size}) == []
 
 
 def change_keys(store: Any) -> None:
@@ -261,4 +261,4 @@ def test_a_call_that_failed_is_not_looked_into_later() -> None:
         source.map_values(fail_after)
         source.peek(lambda _key, _value: None)
 
-    assert told(build, {"processing.exception.handler": "continue"}) == []
+    assert warnings_of(build, {"processing.exception.handler": "continue"}) == []

@@ -60,7 +60,7 @@ def test_tasks_that_stay_where_they_were_need_no_note() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "silent", "outcome", "severity"),
+    ("work", "silent", "outcome", "severity"),
     [
         ({}, {}, "failed: no running instance of clicks-v1 has an address (application.server)", "warnings"),
         ({SERVER: InstanceWork("i1", {})}, {}, "passed: 1", ""),
@@ -69,9 +69,9 @@ def test_tasks_that_stay_where_they_were_need_no_note() -> None:
     ],
 )
 def test_instances_that_do_not_answer_are_a_warning_and_critical_if_none_does(
-    told: dict[str, InstanceWork], silent: dict[str, str], outcome: str, severity: str
+    work: dict[str, InstanceWork], silent: dict[str, str], outcome: str, severity: str
 ) -> None:
-    verdict = answers_verdict("clicks-v1", Answers(told, silent))
+    verdict = answers_verdict("clicks-v1", Answers(work, silent))
     assert verdict.outcomes == {"workers: instances answer": outcome}
     assert (bool(verdict.warnings), bool(verdict.critical)) == (severity == "warnings", severity == "critical")
 

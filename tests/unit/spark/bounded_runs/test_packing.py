@@ -76,11 +76,11 @@ def test_each_partition_has_its_records_in_the_order_in_which_they_were_sent() -
     collector = packing(topics)
     sent: dict[int, list[tuple[object, ...]]] = {number: [] for number in range(4)}
     for n in range(5_000):
-        told = n % 4 if n % 10 == 0 else None
+        chosen = n % 4 if n % 10 == 0 else None
         key, headers = b"key %d" % (n % 100), (("n", b"%d" % n), ("empty", None)) if n % 7 == 0 else ()
         value = None if n % 3 == 0 else b"v" * (n % 500)
-        collector.send(OWN, key, value, 1_000 - n, headers, told)
-        sent[partition_for(key, 4) if told is None else told].append((key, value, 1_000 - n, headers))
+        collector.send(OWN, key, value, 1_000 - n, headers, chosen)
+        sent[partition_for(key, 4) if chosen is None else chosen].append((key, value, 1_000 - n, headers))
     collector.flush()
     for number, records in sent.items():
         assert [(key, value, time, headers) for key, value, time, _, headers in topics.read(number)] == records

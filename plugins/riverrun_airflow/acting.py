@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_TOLD_TO_END = "The task was told to end (SIGTERM). What is committed stays; another attempt does the rest."
+_TOLD_TO_END = "Airflow ended the task (SIGTERM). What is committed stays; another attempt does the rest."
 
 
 def acting(action: Callable[[], T]) -> T:
@@ -29,7 +29,7 @@ def acting(action: Callable[[], T]) -> T:
         return action()
     except KeyboardInterrupt:
         raise AirflowException(_TOLD_TO_END) from None
-    except Exception as error:
+    except Exception as error:  # sorted below: retried by Airflow, or final
         error = missing_extra(error) or error
         if of_an_interrupt(error):  # the bridge to Java answers an interrupt by failing
             raise AirflowException(_TOLD_TO_END) from None
@@ -43,8 +43,8 @@ def end_at_once() -> None:
     """Interrupt this thread's work, as Ctrl-C would; for `on_kill`.
 
     Airflow calls it in the handler of SIGTERM, on the thread that waits for Spark. Spark's connection is in use there,
-    so Spark cannot be told to stop. It ends with this process. After a time-out nothing is left to interrupt: the error
-    is on its way.
+    so it cannot ask Spark to stop. Spark ends with this process. After a time-out nothing is left to interrupt: the
+    error has been raised already.
     """
     if not isinstance(sys.exc_info()[1], AirflowTaskTimeout):
         raise KeyboardInterrupt

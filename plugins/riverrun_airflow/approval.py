@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from riverrun.releases.verdicts import GateVerdict
 
 APPROVE, REJECT = "Approve", "Reject"
-RETIRE, ROLL_BACK, KEEP = "Retire the version before", "Roll back", "Keep both"
+RETIRE, ROLL_BACK, KEEP = "Retire the previous version", "Roll back", "Keep both"
 _SHOWN_VERDICT = "verdict"
 _SHOWN_ROWS = 20
 
@@ -34,7 +34,7 @@ class ApprovalOperator(HITLOperator):
     """Asks a person whether the warnings of a gate are approved, and approves that verdict alone.
 
     The person sees which expectations fail, and rows that differ with keys, old and new values. If the verdict needs no
-    approval, nobody is asked. If another gate judges the candidate before the answer comes, the answer is refused.
+    approval, no person is asked. If another gate judges the candidate before the answer comes, the answer is refused.
 
     Args:
         app: The application.
@@ -77,7 +77,7 @@ class ApprovalOperator(HITLOperator):
         """Ask and defer the task, which frees its slot; return at once if nothing is to be approved."""
         verdict = acting(lambda: self._prepare(self._releaser(f"airflow:{self.dag_id}/{context['run_id']}")))
         if not verdict.needs_approval:
-            self.log.info("Nobody needs to be asked: %s", verdict)
+            self.log.info("No approval is needed: %s", verdict)
             return verdict.id
         store: Any = context["task_state_store"]
         store.set(_SHOWN_VERDICT, verdict.id)
@@ -106,7 +106,7 @@ class ApprovalOperator(HITLOperator):
         verdict = verdict_of(release, self.verdict)
         self.verdict = verdict.id
         if verdict.needs_approval:
-            self.subject = f"{self.app}: is {release.candidate} to follow {release.live}?"
+            self.subject = f"{self.app}: should {release.candidate} replace {release.live}?"
             self.body = said_of(verdict, releaser.diff(self.rows))
         return verdict
 
@@ -157,7 +157,7 @@ class SettlementOperator(HITLBranchOperator):
 
     Args:
         app: The application.
-        then: `ask`; or `retire` or `keep`, which ask nobody unless the watch found something.
+        then: `ask`; or `retire` or `keep`, which ask only if the watch found something.
         found: Findings of the watch; empty if there are none.
         branches: The task of each answer.
     """
@@ -167,7 +167,7 @@ class SettlementOperator(HITLBranchOperator):
 
     def __init__(self, *, app: str, then: str, branches: dict[str, str], found: str = "", **kwargs: Any) -> None:
         given = {
-            "subject": f"{app}: what becomes of the version before?",
+            "subject": f"{app}: what should happen to the previous version?",
             "options": [RETIRE, ROLL_BACK, KEEP],
             "options_mapping": branches,
             "body": "{{ ti.xcom_pull(task_ids='watch') or 'The watch found nothing.' }}",

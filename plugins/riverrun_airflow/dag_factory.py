@@ -189,10 +189,10 @@ def release(place: Place, app: AppConfig) -> DAG:
     """
     versions = _versions(app)
     params = {
-        "version": Param(versions[-1], enum=versions, description="which is to go live"),
-        "watch_minutes": Param(0, type="integer", minimum=0, description="for how long it is watched after the cut"),
-        "max_lag": Param(0, type="integer", minimum=0, description="offsets behind that are worth asking; 0: any"),
-        "then": Param("keep", enum=["ask", "keep", "retire"], description="what becomes of the version before"),
+        "version": Param(versions[-1], enum=versions, description="the version to make live"),
+        "watch_minutes": Param(0, type="integer", minimum=0, description="how long to watch it after the cut"),
+        "max_lag": Param(0, type="integer", minimum=0, description="lag in offsets from which to ask; 0: any"),
+        "then": Param("keep", enum=["ask", "keep", "retire"], description="what happens to the previous version"),
     }
     arguments = place.arguments(app)
     with _dag(f"{app.name}__release", place, app, _RELEASE, params=params) as dag:

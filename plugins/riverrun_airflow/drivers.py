@@ -82,7 +82,7 @@ class Note:
     """The last message of a driver.
 
     Args:
-        state: `running`, `done`, `failed`, or `ended` if it was told to end.
+        state: `running`, `done`, `failed`, or `ended` if it was asked to end.
         at_ms: Time of the message, ms since the epoch.
         said: What the driver has done, or why it failed.
         may_help: Whether another attempt may help.
@@ -130,10 +130,10 @@ def start(location: Location, driver: str, wish: Wish) -> None:
             stdin=subprocess.PIPE,
             stdout=written,
             stderr=written,
-            start_new_session=True,
+            start_new_session=True,  # signals to this process's group do not end it
             pass_fds=(writing,),
         )
-    os.close(writing)
+    os.close(writing)  # otherwise the end of the driver would not end the read below
     order = Order(driver, str(location.path), wish, dict(location.kafka), location.master)
     assert process.stdin is not None  # noqa: S101 - as asked for
     with suppress(BrokenPipeError), process.stdin as instructions:  # a pipe breaks if the driver has ended
@@ -182,7 +182,7 @@ def look_at(project: ProjectConfig, driver: str, since_ms: int) -> Look:
     known = None if value is None else _read(driver, value)
     note = Note(RUNNING, since_ms) if known is None else known
     if note.state == RUNNING and now_ms() - note.at_ms > _SILENT_MS:
-        note = Note(DIED, note.at_ms, "the driver was not heard of any more")
+        note = Note(DIED, note.at_ms, "the driver stopped reporting")
     is_over = note.state != RUNNING
     found = msgspec.json.encode(note).decode() if is_over else ""
     return Look(f"driver {driver}: {note.state} {note.said}".rstrip(), is_over, found)
@@ -193,7 +193,7 @@ def _read(driver: str, value: bytes) -> Note | None:
     try:
         return _note(value)
     except UnreadableError as error:
-        log.warning("the note of driver %s is passed over, as it cannot be read: %s", driver, error)
+        log.warning("skipping the note of driver %s, which cannot be read: %s", driver, error)
         return None
 
 
@@ -225,7 +225,7 @@ def _noted(project: ProjectConfig, wish: Wish, watch: threading.Thread) -> Note:
     except (Exception, KeyboardInterrupt) as error:
         finished = tuple(ranges)
         if of_an_interrupt(error):  # the bridge to Java answers an interrupt by failing
-            said = "It was told to end. What is committed stays; another attempt does the rest."
+            said = "The driver was asked to end. What is committed stays; another attempt does the rest."
             return Note(ENDED, now_ms(), said, ranges=finished)
         error = missing_extra(error) or error
         if isinstance(error, StreamsError):
@@ -261,7 +261,7 @@ def _forgotten(topic: ControlTopic) -> dict[str, None]:
 
 
 def _watch(topic: ControlTopic, driver: str, ended: threading.Event) -> None:
-    """Record that the driver lives, and interrupt it once when it is told to end."""
+    """Record that the driver lives, and interrupt it once when it is asked to end."""
     from riverrun.errors import BrokerError
 
     is_told, working = False, threading.main_thread().ident or 0

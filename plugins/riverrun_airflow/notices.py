@@ -48,7 +48,7 @@ class Notices:
 
     @property
     def deadline(self) -> DeadlineAlert | None:
-        """The alert for late runs; None if nobody is to be notified."""
+        """The alert for late runs; None without receivers."""
         if self.late is None or self.late_after is None:
             return None
         return DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, self.late_after, self.late)

@@ -242,7 +242,9 @@ class BoundedRunOperator(BaseOperator):
         if summary.tasks:
             self.log.info("%d records processed, dropped: %s", summary.processed, dict(summary.dropped))
         else:
-            done = "all that was asked for is done already" if chosen.size else "there are no new records in the range"
+            done = (
+                "everything requested was already processed" if chosen.size else "there are no new records in the range"
+            )
             self.log.info("Nothing was processed: %s", done)
         if summary.totals:
             self.log.info("counted by processors: %s", dict(summary.totals))

@@ -32,7 +32,7 @@ _STEPS: dict[str, Callable[[Releaser, str], object]] = {
     "start": lambda releaser, version: releaser.start(version),
     "reprocess": lambda releaser, _: releaser.reprocess(),
     "gate": lambda releaser, _: releaser.gate(),
-    "approve": lambda releaser, verdict: releaser.approve(verdict) if verdict else "no approval was asked for",
+    "approve": lambda releaser, verdict: releaser.approve(verdict) if verdict else "no approval was requested",
     "cut": lambda releaser, _: releaser.cut(),
     "rollback": lambda releaser, _: releaser.rollback(),
     "retire": lambda releaser, version: releaser.retire(version),
@@ -48,7 +48,7 @@ class Outcome:
 
     Args:
         said: What was done, in words.
-        found: What other tasks are told: the id of a check, the records of an import, the range of an export.
+        found: The result for other tasks: the id of a check, the records of an import, the range of an export.
     """
 
     said: str
@@ -328,7 +328,7 @@ def look(project: ProjectConfig, kind: str, **wanted: Any) -> Look:
         wanted: The arguments of the function of that kind below.
 
     Raises:
-        StreamsError: If waiting is in vain.
+        StreamsError: If the state can never be reached.
         BrokerError: If brokers do not answer.
     """
     kinds: dict[str, Callable[..., Look]] = {

@@ -79,7 +79,7 @@ def note_of(event: dict[str, Any]) -> Note:
 
 
 def concluded(task: Computing, context: Context, event: dict[str, Any], conclude: Callable[[Note], T]) -> T:
-    """Return the result of a task whose driver has ended. A driver that was told to end is replaced by another one.
+    """Return the result of a task whose driver has ended. A driver that was asked to end is replaced by another one.
 
     Args:
         task: The task.

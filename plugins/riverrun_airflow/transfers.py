@@ -268,7 +268,7 @@ class Told:
 
 
 def transferred(task: ImportOperator | ExportOperator, context: Context, wish: TransferWish) -> str:
-    """Import or export, and return what other tasks are told; or submit the work."""
+    """Import or export, and return the result for other tasks; or submit the work."""
     location = located(task.config, task.riverrun_conn_id)
     project = location.project()
     if is_apart(task, project):
@@ -303,7 +303,7 @@ def tell(task: ImportOperator | ExportOperator, context: Context, project: Proje
     try:
         told, kept = task.told(project), store.get(_RANGES) or []
     except ValueError as error:  # what was transferred stays
-        task.log.warning("There is no event, as Airflow has no asset for this place: %s", error)
+        task.log.warning("No asset event: Airflow has no asset for this place: %s", error)
         return
     facts = {**told.facts, "range": ",".join(kept)}
     task.lineage = Lineage(

@@ -56,7 +56,7 @@ class LookTrigger(BaseTrigger):
             try:
                 found = await asyncio.to_thread(self._look)
             except BrokerError as error:
-                self.log.warning("Looked in vain: %s", error.message)
+                self.log.warning("Polling failed: %s", error.message)
             except StreamsError as error:
                 yield _event({"status": FAILED, "said": str(error)})
                 return
@@ -106,7 +106,7 @@ def ended(event: dict[str, Any]) -> str:
     """Return the findings of a wait.
 
     Raises:
-        AirflowFailException: If it was in vain.
+        AirflowFailException: If the wait failed.
     """
     if event.get("status", OK) != OK:
         raise AirflowFailException(event["said"])

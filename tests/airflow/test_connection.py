@@ -32,7 +32,7 @@ from riverrun_airflow.hooks import RiverrunHook
 from riverrun_airflow.operators import BoundedRunOperator, ReleaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-def told(environ, connection="riverrun_default"):
+def connected(environ, connection="riverrun_default"):
     os.environ.update(environ)
     try:
         project = RiverrunHook(connection).get_conn()
@@ -53,7 +53,7 @@ def failure(operator):
         return str(error)
 
 for environ, *connection in json.loads(sys.argv[1]):
-    print(json.dumps(told(environ, *connection)))
+    print(json.dumps(connected(environ, *connection)))
 print(json.dumps(RiverrunHook("gone").test_connection()))
 os.environ["RIVERRUN_CONFIG"] = sys.argv[2]
 print(json.dumps(failure(ReleaseOperator(task_id="a", app="clicks", step="jump"))))
@@ -109,7 +109,7 @@ def test_the_project_is_found_by_a_connection_a_variable_or_the_environment(tmp_
     assert nothing.startswith("ConfigError: The location of streams.toml is unknown\nHint: airflow connections add")
     assert gone.startswith("ConfigError: Airflow has no connection 'gone'\nHint: airflow connections add gone")
     assert wrong.startswith("ConfigError: The connection 'other' is of type 'http'")
-    assert missing.startswith("ConfigError: There is no /no/streams.toml")
+    assert missing.startswith("ConfigError: /no/streams.toml does not exist")
     assert text.startswith("ConfigError: kafka in the extra of connection 'riverrun_default' is not a JSON object")
     assert tested[0] is False
     step, app, dry, conn = failures

@@ -94,17 +94,17 @@ made = dags({str(tmp_path / "streams.toml")!r})
 try:
     made["bad__error"].get_task("read").execute({{}})
 except Exception as error:
-    told = f"{{type(error).__name__}} {{error}}".partition(chr(10))[0]
+    shown = f"{{type(error).__name__}} {{error}}".partition(chr(10))[0]
 print(*sorted(made))
-print(told)
+print(shown)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment(tmp_path, tmp_path)
     )
-    names, told = done.stdout.splitlines()[-2:]
+    names, message = done.stdout.splitlines()[-2:]
     assert names.split() == ["bad__error", "good__backfill", "good__release", "good__run"]
-    assert told.startswith("AirflowFailException ")
-    assert "apps.bad.schedule is 'every day', not a cron expression" in told
+    assert message.startswith("AirflowFailException ")
+    assert "apps.bad.schedule is 'every day', not a cron expression" in message
 
 
 @pytest.mark.spark
@@ -153,7 +153,7 @@ except AirflowException as error:
         timeout=120,
         env=environment(tmp_path, tmp_path),
     )
-    said = "The task was told to end (SIGTERM). What is committed stays; another attempt does the rest."
+    said = "Airflow ended the task (SIGTERM). What is committed stays; another attempt does the rest."
     assert said in done.stdout.splitlines(), (
         done.stdout[-3000:] + done.stderr[-3000:]
     )  # the bridge to Java logs after it
@@ -166,7 +166,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from riverrun_airflow.acting import acting
 from riverrun import errors
 
-def told(error):
+def outcome(error):
     def action():
         raise error
 
@@ -178,10 +178,10 @@ def told(error):
         return "is tried again"
 
 for error in errors.UnderWayError("a run"), errors.BegunRangeError("more"), errors.EngineError("Spark"):
-    print(told(error))
+    print(outcome(error))
 for error in errors.RangeError("gone"), errors.ReleaseError("no candidate"), errors.ConfigError("unknown"):
-    print(told(error))
-print(told(errors.BrokerError("busy", retriable=True)), told(errors.BrokerError("denied")), sep="\\n")
+    print(outcome(error))
+print(outcome(errors.BrokerError("busy", retriable=True)), outcome(errors.BrokerError("denied")), sep="\\n")
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment(tmp_path, tmp_path)
@@ -197,7 +197,7 @@ class Shop:
         self.broker, self.airflow, self.name = broker, airflow, name
         example = (ROOT / "tests" / "system" / "example_app.py").read_text()
         (home / f"{name}.py").write_text(example.replace('"example"', f'"{name}"'))
-        self.path, self.told = home / f"{name}.toml", home / f"{name}.told"
+        self.path, self.notes = home / f"{name}.toml", home / f"{name}.notes"
         self.path.write_text(
             f"""
 [kafka]
@@ -218,11 +218,11 @@ from pathlib import Path
 from riverrun_airflow.dag_factory import dags
 from riverrun_airflow.notices import Notices
 
-def told(context):
-    with Path({str(self.told)!r}).open("a") as file:
+def note(context):
+    with Path({str(self.notes)!r}).open("a") as file:
         print(context["ti"].task_id, context["exception"], file=file)
 
-notices = Notices(failed=[told], behind=[told], looks=2, look_schedule="0 * * * *")
+notices = Notices(failed=[note], behind=[note], looks=2, look_schedule="0 * * * *")
 globals().update(dags(Path({str(self.path)!r}), notices=notices))
 """
         )
@@ -310,10 +310,10 @@ from airflow.sdk import DAG, task_group
 from riverrun_airflow.assets import outputs_of
 from riverrun_airflow.operators import BoundedRunOperator
 
-def told(context):
-    Path({str(shop.told)!r}).write_text(" ".join(asset.uri for asset in context["task"].inlets))
+def note(context):
+    Path({str(shop.notes)!r}).write_text(" ".join(asset.uri for asset in context["task"].inlets))
 
-both = {{"task_id": "run", "config": {str(shop.path)!r}, "on_success_callback": told}}
+both = {{"task_id": "run", "config": {str(shop.path)!r}, "on_success_callback": note}}
 
 @task_group
 def group(app):
@@ -344,11 +344,14 @@ with DAG("{shop.name}__others", schedule=None):
         shop.broker.write(sums, [(b"foreign", LONG.serialize(0), 1)] * 3)
         found = events_of(home, events)
         assert len(found) == number + 1, kind
-        told = RunRange.parse(found[-1]["offsets"]).ranges
-        assert {tp: each.start for tp, each in told.items()} == {tp: before[tp] for tp in tps if after[tp] > before[tp]}
-        assert all(after[tp] - 1 <= each.end <= after[tp] for tp, each in told.items())  # a commit's mark is at the end
+        ranges = RunRange.parse(found[-1]["offsets"]).ranges
+        assert {tp: each.start for tp, each in ranges.items()} == {
+            tp: before[tp] for tp in tps if after[tp] > before[tp]
+        }
+        # A commit's marker is at the end.
+        assert all(after[tp] - 1 <= each.end <= after[tp] for tp, each in ranges.items())
         assert (found[-1]["app"], found[-1]["version"]) == (shop.name, "v1")
-        assert number == 0 or shop.told.read_text() == f"kafka://{shop.broker.bootstrap_servers}/{shop.name}.payments"
+        assert number == 0 or shop.notes.read_text() == f"kafka://{shop.broker.bootstrap_servers}/{shop.name}.payments"
         shop.dag(kind)  # nothing is new
         assert len(events_of(home, events)) == number + 1, kind
     for kind in ("silent", "others"):
@@ -367,11 +370,11 @@ from pathlib import Path
 from airflow.sdk import DAG
 from riverrun_airflow.transfers import ExportOperator, ImportOperator
 
-def told(context):
-    with Path({str(shop.told)!r}).open("a") as file:
+def note(context):
+    with Path({str(shop.notes)!r}).open("a") as file:
         print(context["ti"].task_id, *(asset.uri for asset in context["task"].inlets), file=file)
 
-both = {{"config": {str(shop.path)!r}, "format": "json", "on_success_callback": told}}
+both = {{"config": {str(shop.path)!r}, "format": "json", "on_success_callback": note}}
 there, back = {{"source": "{tmp_path}/in", "key": ["id"], **both}}, {{"target": "{tmp_path}/out", **both}}
 topic = "{shop.name}.copied"
 
@@ -412,7 +415,7 @@ with DAG("{shop.name}__mapped", schedule=None):
         read = ends
         shop.dag(kind)  # nothing is new
         assert (len(events_of(home, written)), len(events_of(home, target))) == (number + 1, number + 1), kind
-    assert set(shop.told.read_text().splitlines()) == {f"there file://{source}", f"back {topic}"}
+    assert set(shop.notes.read_text().splitlines()) == {f"there file://{source}", f"back {topic}"}
     require_transfers(home / "lineage", shop, (f"{source}", copied), (copied, f"{tmp_path}/out"))
 
 
@@ -448,8 +451,8 @@ with DAG("{shop.name}__failing", schedule=None):
     before = admin.end_offsets(tps)
     shop.dag("failing")
     ends = admin.end_offsets(tps)
-    (told,) = events_of(home, written)
-    ranges = RunRange.parse(told["offsets"]).ranges
+    (event,) = events_of(home, written)
+    ranges = RunRange.parse(event["offsets"]).ranges
     assert {tp: (each.start, each.end) for tp, each in ranges.items()} == {
         tp: (0, first[tp] - 1) if ends[tp] == before[tp] else (before[tp], ends[tp] - 1) for tp in tps
     }
@@ -490,7 +493,7 @@ def test_releases_are_approved_and_rolled_back_pass_and_retire_or_are_blocked(
     assert states_of(blocked, "verdict", "approve", "cut", "retire") == ["upstream_failed"] * 4
     assert (registry.read(shop.name, "v1").live, blocked.asked) == ("v3", ())
     assert "expect_column_values_to_be_between" in blocked.shown
-    assert shop.told.read_text().startswith(f"gate {shop.name} v4 does not pass")
+    assert shop.notes.read_text().startswith(f"gate {shop.name} v4 does not pass")
 
 
 @pytest.mark.broker
@@ -498,10 +501,10 @@ def test_others_are_told_of_versions_that_fall_behind_at_each_look(shop: Shop) -
     for _ in range(2):
         shop.dag("lag")
         shop.pay()
-    assert not shop.told.exists()
+    assert not shop.notes.exists()
     shop.dag("lag", code=1)
     said = f"{shop.name} falls further and further behind, in offsets: v1: 2, 4, 6"
-    assert shop.told.read_text() == f"look {said}\n"
+    assert shop.notes.read_text() == f"look {said}\n"
     shop.dag("lag")
 
 
@@ -549,7 +552,7 @@ def test_drivers_apart_compute_while_their_tasks_wait_and_end_when_told_to(
         return json.loads(drivers.look_at(project, driver, began).found)
 
     ended = note(f"{shop.name}-1", RunWish(shop.name, "committed", "latest"), is_ended=True)
-    assert (ended["state"], ended["said"].partition(".")[0]) == ("ended", "It was told to end")
+    assert (ended["state"], ended["said"].partition(".")[0]) == ("ended", "The driver was asked to end")
     refused = note(f"{shop.name}-2", StepWish(shop.name, "gate"))
     assert (refused["state"], refused["may_help"]) == ("failed", False)
     assert refused["said"].startswith(f"{shop.name}: no release is planned")

@@ -219,7 +219,7 @@ outlet = transferred_by("import", "clicks")
 
 def tries_of(chance):
     # Tries of one task, in its process or by drivers: each finishes some batches, and then ends, fails or dies.
-    number, store, finished, told = 0, Kept(), [], []
+    number, store, finished, announced = 0, Kept(), [], []
     for _ in range(8):
         batches = [f"clicks-0@{n}..{n + 1}" for n in range(number, number + chance.randint(0, 2))]
         number += len(batches)
@@ -249,15 +249,15 @@ def tries_of(chance):
         events = [event for outlet_of in context["outlet_events"]._dict.values() for event in outlet_of.asset_alias_events]
         assert {event.source_alias_name for event in events} <= {outlet.name}
         assert {event.dest_asset_key.uri for event in events} <= {"kafka://127.0.0.1:1/clicks"}
-        told += [event.extra["offsets"] for event in events]
-        assert told == finished
+        announced += [event.extra["offsets"] for event in events]
+        assert announced == finished
     return len(finished)
 
 print("=" + json.dumps([tries_of(random.Random(seed)) for seed in range(20)]))
 """
 
 
-def told_by(script: str, directory: Path) -> list[Any]:
+def printed_by(script: str, directory: Path) -> list[Any]:
     """Run a script next to a project without applications, and return the values that it tells."""
     (directory / "streams.toml").write_text('[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n')
     environ = {
@@ -273,19 +273,19 @@ def told_by(script: str, directory: Path) -> list[Any]:
 
 
 def test_waits_survive_their_triggerer_and_answers_are_about_one_verdict(tmp_path: Path) -> None:
-    told = told_by(SCRIPT, tmp_path)
+    results = printed_by(SCRIPT, tmp_path)
     look = {"kind": "ready", "app": "clicks", "max_lag": 1000}
-    assert told[0] == ["resume", look, [{"status": "ok", "said": "there", "found": ""}]]
-    assert told[1] == [{"status": "failed", "said": "no candidate"}]
-    assert told[2:6] == ["no", {"kind": "idle", "app": "clicks"}, "a retry", "resume"]
-    shown = told[6]
+    assert results[0] == ["resume", look, [{"status": "ok", "said": "there", "found": ""}]]
+    assert results[1] == [{"status": "failed", "said": "no candidate"}]
+    assert results[2:6] == ["no", {"kind": "idle", "app": "clicks"}, "a retry", "resume"]
+    shown = results[6]
     assert shown[0] == "Verdict `v7`, at `in-0@3`"
     assert "- b\\_c: failed: 3 &lt;b>" in shown
     assert shown[-1] == "| sums | changed | x\\|y | 1 | 2 |"
-    assert told[7] == "v7"
-    assert told[8] == "clicks: verdict v6 no longer holds: the last gate's verdict is v7"
-    assert told[9] == "clicks: verdict v6 no longer holds: no gate has judged the candidate"
-    (by, approved), result, (_, other), refused, rejected = told[10:]
+    assert results[7] == "v7"
+    assert results[8] == "clicks: verdict v6 no longer holds: the last gate's verdict is v7"
+    assert results[9] == "clicks: verdict v6 no longer holds: no gate has judged the candidate"
+    (by, approved), result, (_, other), refused, rejected = results[10:]
     assert by.startswith("airflow:ann (")
     assert (approved, result, other) == ("v7", "v7", "v6")
     assert refused == "verdict v6 cannot be approved"
@@ -293,7 +293,7 @@ def test_waits_survive_their_triggerer_and_answers_are_about_one_verdict(tmp_pat
 
 
 def test_work_is_submitted_once_and_its_outcome_is_that_of_the_task(tmp_path: Path) -> None:
-    again, replaced, done, *failures, check, full, broken, interrupted, is_told = told_by(SUBMISSIONS, tmp_path)
+    again, replaced, done, *failures, check, full, broken, interrupted, is_asked = printed_by(SUBMISSIONS, tmp_path)
     assert again == ["driven", True, 1]
     assert replaced == [True, 2]
     assert done == ["reprocessed", 0]
@@ -301,10 +301,10 @@ def test_work_is_submitted_once_and_its_outcome_is_that_of_the_task(tmp_path: Pa
     assert check == ["the check fails", 0]
     assert full == ["the disk is full", 0]
     assert broken == ["it ended before it began", 0]
-    assert interrupted == ["The task was told to end", 1]
-    assert is_told
+    assert interrupted == ["Airflow ended the task", 1]
+    assert is_asked
 
 
 def test_each_finished_batch_of_an_import_is_in_one_event_whatever_tries_fail(tmp_path: Path) -> None:
-    (batches,) = told_by(TRIES, tmp_path)
+    (batches,) = printed_by(TRIES, tmp_path)
     assert sum(batches) > len(batches)

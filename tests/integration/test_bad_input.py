@@ -58,8 +58,8 @@ def test_a_missing_sink_topic_is_named(broker: Broker, unique: str, tmp_path: Pa
     ("to", "said"),
     [
         (("{}.elsewhere", None), "Cannot write to {}.elsewhere: .*Unknown topic"),
-        (("{}.out", 1), "Cannot write to partition 1 of {}.out: it has no such partition"),
-        (("{}.out", [0, 7]), "Cannot write to partition 7 of {}.out: it has no such partition"),
+        (("{}.out", 1), "Cannot write to partition 1 of {}.out: the topic has no such partition"),
+        (("{}.out", [0, 7]), "Cannot write to partition 7 of {}.out: the topic has no such partition"),
     ],
 )
 def test_a_chosen_topic_or_partition_that_does_not_exist_ends_the_worker(
@@ -160,7 +160,7 @@ def test_a_users_mistake_shows_no_traceback_in_the_shell(tmp_path: Path) -> None
     command = [sys.executable, "-m", "riverrun.cli", "--config", str(tmp_path / "none.toml"), "describe", "delays"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "There is no" in done.stderr
+    assert "none.toml does not exist" in done.stderr
     assert "Hint:" in done.stderr
     assert "Traceback" not in done.stderr
 

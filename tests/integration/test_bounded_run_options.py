@@ -251,7 +251,7 @@ def test_lost_input_records_are_passed_over_only_if_the_start_is_named(
     with pytest.raises(RangeError, match=gone) as refused:
         case.run(build)
     assert f"Start at {first}@8,{second}@9," in str(refused.value.hint)
-    with pytest.raises(RangeError, match=rf"stands at offset 5 of {first}; the run is to process 9\.\.10"):
+    with pytest.raises(RangeError, match=rf"is at offset 5 of {first}, but this run would process 9\.\.10"):
         run(
             case.broker.connected(app),
             resolve(case.broker.connected(app), f"{first}@9,{second}@9"),

@@ -211,7 +211,7 @@ def test_a_broker_that_runs_elsewhere_is_not_started_again(
     status = running.start()
     elsewhere = embedded_broker(running._directory, new_port())
     assert elsewhere.status() == status
-    with pytest.raises(EmbeddedBrokerError, match=f"already runs, at {running.bootstrap_servers}"):
+    with pytest.raises(EmbeddedBrokerError, match=f"is already running at {running.bootstrap_servers}"):
         elsewhere.start()
     assert running.status() == status
 
@@ -340,7 +340,7 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_without_java_the_command_says_what_to_install(tmp_path: Path) -> None:
     code, shown = riverrun(tmp_path, "broker", "start", PATH="", JAVA_HOME="")
     assert code == 1
-    assert "no java in JAVA_HOME, nor on the PATH" in shown
+    assert "Java was not found in JAVA_HOME or on the PATH" in shown
     assert "Install a Java 17" in shown
     assert "Traceback" not in shown
 

@@ -131,29 +131,29 @@ def test_finished_batches_are_told_of_though_the_next_one_fails(
     def large(number: int, size: int = 20_000) -> dict[str, Any]:
         return {"id": number, "user": random.Random(number).randbytes(size).hex(), "at": 1}
 
-    told: list[RunRange] = []
+    batches: list[RunRange] = []
     write_lines(tmp_path / "in" / "a.json", [*rows(0, 100), large(100)])
     spec = ImportSpec(unique, str(tmp_path / "in"), "json", key=("id",), parts=4)
     with pytest.raises(BrokerError, match=unique):
-        run_import(spec, admin, spark, on_batch=told.append)
-    assert told == []
+        run_import(spec, admin, spark, on_batch=batches.append)
+    assert batches == []
     first = admin.end_offsets(tps)
     broker.configure(unique, {"max.message.bytes": "100000"})
     write_lines(tmp_path / "in" / "b.json", [*rows(101, 110), large(110), large(111, 100_000)])
     broker.write(unique, [(b"foreign", b'{"id": -1}', 1)])
     before = admin.end_offsets(tps)
     with pytest.raises(BrokerError, match=unique):
-        run_import(spec, admin, spark, on_batch=told.append)
-    (batch,) = told
+        run_import(spec, admin, spark, on_batch=batches.append)
+    (batch,) = batches
     rest = TopicPartition(unique, partition_for(b"100", 2))
     (written,) = set(tps) - {rest}
     assert batch.ranges[written] == OffsetRange(0, first[written] - 1)
     assert batch.ranges[rest].start == before[rest]
     broker.configure(unique, {"max.message.bytes": "1000000"})
-    run_import(spec, admin, spark, on_batch=told.append)
-    run_import(spec, admin, no_spark, here=tmp_path / "in", on_batch=told.append)
-    assert len(told) == 2
-    ranges = [(tp, each) for batch in told for tp, each in batch.ranges.items()]
+    run_import(spec, admin, spark, on_batch=batches.append)
+    run_import(spec, admin, no_spark, here=tmp_path / "in", on_batch=batches.append)
+    assert len(batches) == 2
+    ranges = [(tp, each) for batch in batches for tp, each in batch.ranges.items()]
     offsets = [(tp, offset) for tp, each in ranges for offset in range(each.start, each.end)]
     assert len(set(offsets)) == len(offsets) == len(broker.read(unique)) - 1, (
         "neither others' records nor marks of commits"
@@ -381,7 +381,7 @@ def test_an_export_does_not_overwrite_what_it_has_not_written(
     (target / "notes.txt").write_text("not an export's")
     run_export(ExportSpec(unique, str(target), "json"), broker.admin(), spark)
     for _ in range(2):  # nothing has been begun by the first attempt
-        with pytest.raises(ConfigError, match="it has files"):
+        with pytest.raises(ConfigError, match="it contains files"):
             run_export(ExportSpec(f"{unique}-other", str(target), "json"), broker.admin(), spark)
     assert [
         json.loads(line)["value"] for path in target.glob("*/*.json") for line in path.read_text().splitlines()
@@ -427,8 +427,8 @@ def test_records_that_went_by_retention_before_they_were_exported_are_told(
     run_export(spec, broker.admin(), spark)
     broker.write(unique, [(b"k", b"v", 60_000)] * 9)
     broker.admin().delete_records({TopicPartition(unique, 0): 4})
-    told = r"offsets 1 to 4 \(3 records or fewer\) are gone \(the first remaining record is of 1970-01-01T00:01:00\+00:00\)"
-    with pytest.raises(RangeError, match=told):
+    message = r"offsets 1 to 4 \(3 records or fewer\) are gone \(the first remaining record is of 1970-01-01T00:01:00\+00:00\)"
+    with pytest.raises(RangeError, match=message):
         run_export(spec, broker.admin(), spark)
 
 
@@ -458,14 +458,14 @@ def test_a_recreated_topic_is_not_mistaken_for_the_exported_one(
 def test_progress_is_told_while_transfers_run(broker: Broker, unique: str, tmp_path: Path, spark: SparkSession) -> None:
     broker.create(4, unique)
     write_lines(tmp_path / "in" / "a.json", rows(0, 50))
-    told: list[Progress] = []
+    reports: list[Progress] = []
     spec = ImportSpec(unique, str(tmp_path / "in"), "json", key=("id",))
-    with telling(told.append, every_s=0.01):
+    with telling(reports.append, every_s=0.01):
         assert run_import(spec, broker.admin(), spark).written == 50
         export = ExportSpec(unique, str(tmp_path / "out"), "json")
         assert run_export(export, broker.admin(), spark).read == 50
-    assert {doing for doing, _, _ in told} == {f"import {unique}", f"export {unique}"}
-    assert {everything for _, _, everything in told} == {50, 50 + 4}  # a transaction's end has an offset, too
+    assert {doing for doing, _, _ in reports} == {f"import {unique}", f"export {unique}"}
+    assert {everything for _, _, everything in reports} == {50, 50 + 4}  # a transaction's end has an offset, too
 
 
 def test_a_full_disk_is_told_as_such(spark: SparkSession) -> None:
@@ -484,7 +484,7 @@ def test_a_row_without_an_event_time_ends_an_import_unless_the_present_will_do(
     broker.create(1, unique)
     write_lines(tmp_path / "in" / "a.json", [{"id": 1, "at": 5}, {"id": 2, "at": None}])
     spec = ImportSpec(unique, str(tmp_path / "in"), "json", key=("id",), timestamp="at")
-    with pytest.raises(ConfigError, match="'later' is not a treatment"):
+    with pytest.raises(ConfigError, match="'later' is not a way to treat"):
         run_import(replace(spec, missing_timestamp="later"), broker.admin(), spark)
     with pytest.raises(DeserializationError, match=r"no event time in column at \(file /.*a.json, line 2, key 2\)"):
         run_import(spec, broker.admin(), spark)
@@ -687,7 +687,7 @@ def test_numbers_that_json_does_not_have_are_refused_or_null(
         run_import(spec, broker.admin(), spark)
     assert run_import(replace(spec, not_a_number="null"), broker.admin(), spark).written == 1
     assert json.loads(present(broker.read(unique)[0].value)) == {"id": 1, "x": as_null}
-    with pytest.raises(ConfigError, match="not a treatment of NaN"):
+    with pytest.raises(ConfigError, match="not a way to treat NaN"):
         run_import(replace(spec, not_a_number="text"), broker.admin(), spark)
 
 
@@ -697,7 +697,7 @@ def test_bytes_are_not_exported_as_text(broker: Broker, unique: str, tmp_path: P
     for format_ in ("csv", "json", "parquet"):
         spec = ExportSpec(unique, str(tmp_path / format_), format_, name=f"{unique}-{format_}")
         with pytest.raises(
-            DeserializationError, match=rf"value is not text in UTF-8.*topic {unique}, partition 0, offset 1"
+            DeserializationError, match=rf"value is not UTF-8 text.*topic {unique}, partition 0, offset 1"
         ):
             run_export(spec, broker.admin(), spark)
     spec = ExportSpec(unique, str(tmp_path / "binary"), "parquet", is_binary=True, name=f"{unique}-binary")

@@ -35,7 +35,7 @@ def test_sessions_use_the_archive_of_classes_that_a_command_has_made(tmp_path: P
     command = [sys.executable, "-m", "riverrun.cli", "--home", str(tmp_path), "prepare-spark"]
     made = subprocess.run(command, capture_output=True, text=True, check=True)
     assert str(archive) in made.stdout
-    assert "The archive is there" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "The archive already exists" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
     used = subprocess.run([sys.executable, "-c", SESSION, str(tmp_path)], capture_output=True, text=True, check=True)
     assert f"-XX:SharedArchiveFile={archive}" in used.stdout
     assert list(archive.parent.iterdir()) == [archive], "what was made aside is gone"

@@ -196,7 +196,7 @@ def test_what_cannot_be_replaced_is_refused_with_its_coordinates(
     broker.create(1, unique)
     write(broker, unique, (b"a", {"id": 1, "amount": 1}), (b"b", None))
     spec = export(database, unique, key=("id",))
-    with pytest.raises(ConfigError, match=r"no id to replace a row by \(partition 0, offset 1\)"):
+    with pytest.raises(ConfigError, match=r"no id, by which rows are replaced \(partition 0, offset 1\)"):
         run_export(spec, broker.admin(), spark)
 
 

@@ -52,7 +52,7 @@ def test_an_application_is_looked_at_scaled_and_begins_anew_once_nobody_is_at_wo
     assert "its group has members" in refused.stderr
     foretold = group.command("reset", group.name, "--dry-run")
     assert foretold.returncode == 0
-    assert f"refused as long as the group has members: {group.name}-v1-" in foretold.stdout
+    assert f"refused while the group has members: {group.name}-v1-" in foretold.stdout
     assert group.stop(first) == 0
     nobody = group.command("status", group.name)
     assert (nobody.returncode, nobody.stdout.splitlines()) == (0, [f"{group.name}-v1: group empty, 0 instances"])

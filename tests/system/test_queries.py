@@ -216,7 +216,7 @@ def test_metrics_are_what_prometheus_reads(group: Group) -> None:
 def test_others_need_a_token(group: Group) -> None:
     refused = group.start("--server", "0.0.0.0:0", build="build_queried")
     assert refused.wait(DEADLINE_S) == 1
-    assert "asks for no token" in group.log(0)
+    assert "requires no token" in group.log(0)
     group.start("--server", "0.0.0.0:0", build="build_queried", settings='"server.token" = "open sesame, said Ali"')
     url = group.url(1)
     assert get(f"{url}/health").status_code == 200

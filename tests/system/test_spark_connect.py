@@ -118,7 +118,7 @@ def test_imports_and_exports_of_files_and_tables_go_through_a_spark_connect_serv
     assert run_import(back, broker.admin(), spark).written == 21
     assert sorted(json.loads(present(r.value))["id"] for r in broker.read(copies)) == list(range(21))
     elsewhere = replace(table, options={"url": "jdbc:derby:x"}, name=f"{unique}.elsewhere")
-    with pytest.raises(UnsupportedByHostError, match="Over Spark Connect tables are written in PostgreSQL and H2 only"):
+    with pytest.raises(UnsupportedByHostError, match="Spark Connect can write tables in PostgreSQL and H2 only"):
         run_export(elsewhere, broker.admin(), spark)
 
     assert run_export(ExportSpec(copies, f"{tmp_path}/out", "json"), broker.admin(), spark).written == 21

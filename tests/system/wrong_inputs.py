@@ -186,7 +186,7 @@ BROKERS = [
 TOPOLOGIES = [
     topology("m_exit:build", "m_exit.*SystemExit"),
     topology("m_exit0:build", "m_exit0.*SystemExit"),
-    topology("m_none:build", "gave None"),
+    topology("m_none:build", "returned None"),
     topology("m_recursive:build", "RecursionError"),
     topology("m_syntax:build", r"m_syntax\.py, line 1"),
     topology("m_bytes:build", "m_bytes"),
@@ -337,7 +337,7 @@ EXPORTS = [
     export("out --format rate", "rate"),
     export("out --format com.nope.Format", r"com\.nope\.Format"),
     export("out --format json", "misfit-bytes, partition 0, offset 0.*--binary", OTHERS),
-    export("out --format csv --binary", "csv cannot have bytes.*--format parquet", OTHERS),
+    export("out --format csv --binary", "csv cannot hold bytes.*--format parquet", OTHERS),
     export(f"numbers {DATABASE} --schema a string, e bigint", "misfit-values for table numbers: .*e.*not found"),
     export(f"narrow {DATABASE} --schema a string, b struct<d: int>", "struct"),
     export(f"nope.numbers {DATABASE}", "target nope.numbers: .*NOPE.*not found$"),

@@ -35,7 +35,7 @@ def test_an_application_is_described_in_each_format_without_a_broker(app: App) -
 
 
 def test_an_unknown_format_is_refused_with_those_there_are(app: App) -> None:
-    with pytest.raises(ConfigError, match="no description as 'png'") as refused:
+    with pytest.raises(ConfigError, match="cannot be described as 'png'") as refused:
         app.describe("png")
     assert "text, mermaid, svg, html" in str(refused.value.hint)
 

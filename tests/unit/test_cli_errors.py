@@ -69,7 +69,7 @@ def test_with_json_logs_the_last_word_is_json_as_well(riverrun: Riverrun, tmp_pa
     assert code == 1
     (line,) = map(json.loads, said.splitlines())
     assert line["level"] == "ERROR"
-    assert "There is no" in line["message"]
+    assert "none.toml does not exist" in line["message"]
     assert "Hint: Name another file" in line["message"]
 
 
@@ -160,7 +160,7 @@ def test_an_executors_error_keeps_its_type_hint_and_whether_waiting_helps(may_he
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("o1.collect\n: org.X: failed\nCaused by: a.B: first\n\tat x\nCaused by: c.D: last\n", "c.D: last"),
         (
@@ -171,10 +171,10 @@ def test_an_executors_error_keeps_its_type_hint_and_whether_waiting_helps(may_he
         ("one line", "one line"),
     ],
 )
-def test_of_sparks_own_errors_the_cause_is_told(text: str, told: str) -> None:
+def test_of_sparks_own_errors_the_cause_is_told(text: str, message: str) -> None:
     found = translated(text, "write batch 3")
     assert isinstance(found, EngineError)
-    assert found.message == f"Spark cannot write batch 3: {told}"
+    assert found.message == f"Spark cannot write batch 3: {message}"
 
 
 def test_local_state_is_deleted_without_a_broker_unless_a_worker_uses_it(riverrun: Riverrun, tmp_path: Path) -> None:

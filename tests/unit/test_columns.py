@@ -122,5 +122,7 @@ def test_what_says_nothing_of_its_type_stays_bytes() -> None:
 def test_a_value_that_does_not_fit_is_told_by_its_coordinates() -> None:
     with pytest.raises(DeserializationError, match=r"cannot be read as value: .* \(topic t, offset 1\)"):
         read("value", LONG, LONG.serialize(1), b"short")
-    with pytest.raises(DeserializationError, match=r"no int64 for the column value: .* \(topic t, offset 1\)"):
+    with pytest.raises(
+        DeserializationError, match=r"not of type int64, as column value requires: .* \(topic t, offset 1\)"
+    ):
         read("value", JSON(int), b"1", b"123456789012345678901234567890")

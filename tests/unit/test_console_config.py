@@ -51,7 +51,7 @@ def test_what_is_unknown_or_impossible_is_refused(settings: dict[str, Any], mess
 
 @pytest.mark.parametrize(
     ("server", "message"),
-    [("0.0.0.0:0", "asks for no token"), ("nowhere", "nowhere"), ("192.0.2.1:0", "asks for no token")],
+    [("0.0.0.0:0", "requires no token"), ("nowhere", "nowhere"), ("192.0.2.1:0", "requires no token")],
 )
 def test_a_console_that_others_could_read_needs_a_token(server: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message), console(Riverrun(read()), server):

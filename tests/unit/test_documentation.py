@@ -196,7 +196,10 @@ def test_every_reason_for_dropping_a_record_is_documented() -> None:
 def test_the_messages_that_troubleshooting_explains_are_those_of_the_code() -> None:
     code_of = "".join(path.read_text() for path in (ROOT / "pipeline/riverrun").rglob("*.py"))
     messages = [code(row[0]) for row in rows("troubleshooting.md", "## Messages")]
-    rendered = {"There is no streams.toml": "There is no {path}", "needs pyspark, which": "needs {package}, which"}
+    rendered = {
+        "streams.toml does not exist": "{path} does not exist",
+        "needs pyspark, which": "needs {package}, which",
+    }
     for shown, written in rendered.items():
         messages = [message.replace(shown, written) for message in messages]
     assert len(messages) > 15

@@ -54,7 +54,7 @@ def test_answers_that_are_no_json_are_an_error_that_says_so(
     answering: Callable[[int, bytes], str], tmp_path: Path, body: bytes
 ) -> None:
     app = Riverrun(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path).app("clicks", lambda b: b.build())
-    with pytest.raises(StreamsError, match="does not answer as an instance does") as refused:
+    with pytest.raises(StreamsError, match="does not answer like an instance") as refused:
         app.scale(2, answering(200, body))
     assert len(str(refused.value)) < 500
     with pytest.raises(StreamsError, match="refuses, with status 500") as refused:

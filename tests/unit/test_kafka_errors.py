@@ -67,7 +67,7 @@ def test_a_failure_of_a_commit_names_the_topics_that_are_gone() -> None:
     client, failure = object.__new__(_Client), BrokerError("16 message(s) failed delivery")
     client.producer = SimpleNamespace(list_topics=lambda timeout: SimpleNamespace(topics={"out": timeout}))
     client.name_missing(failure, ["a-repartition", "out"])
-    assert failure.message == "16 message(s) failed delivery; the brokers know no topic a-repartition"
+    assert failure.message == "16 message(s) failed delivery; the brokers do not know topic a-repartition"
     assert "the next start lists them" in (failure.hint or "")
 
 

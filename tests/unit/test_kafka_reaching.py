@@ -52,21 +52,21 @@ def serve() -> Iterator[Callable[[bytes], str]]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "tls", "told"),
+    ("answer", "tls", "problem"),
     [
         (_HTTP, False, "is an HTTP server, not a Kafka broker"),
         (_HTTP, True, "is an HTTP server, not a Kafka broker"),
         (_TLS_ALERT, False, "speaks TLS, and security.protocol does not"),
-        (b"", True, "does not speak TLS, which security.protocol asks for"),
+        (b"", True, "does not speak TLS, which security.protocol requires"),
     ],
 )
 def test_a_server_that_speaks_otherwise_is_told_from_one_that_is_gone(
-    serve: Callable[[bytes], str], answer: bytes, tls: bool, told: str
+    serve: Callable[[bytes], str], answer: bytes, tls: bool, problem: str
 ) -> None:
     server = serve(answer)
     found = obstacle_to(server, tls=tls)
     assert found is not None
-    assert found.what == f"{server} {told}"
+    assert found.what == f"{server} {problem}"
     assert found.is_final
 
 
@@ -103,4 +103,4 @@ def test_a_file_that_a_property_names_and_that_is_not_there_is_named(tmp_path: P
     kafka = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL", "ssl.ca.location": missing}
     with pytest.raises(ConfigError) as refused:
         Requests(kafka)
-    assert refused.value.hint == f"There is no such file: ssl.ca.location {missing}"
+    assert refused.value.hint == f"These files do not exist: ssl.ca.location {missing}"

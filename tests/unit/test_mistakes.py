@@ -83,7 +83,7 @@ def test_a_function_that_returns_no_topology_is_told_how_to_end() -> None:
     wrong: Any = forgot_to_return
     project = Riverrun(kafka=NOWHERE)
     project.app("clicks", wrong)
-    with pytest.raises(TopologyError, match="gave None, not a Topology") as refused:
+    with pytest.raises(TopologyError, match="returned None, not a Topology") as refused:
         project.app("clicks", version="v1").topology()
     assert refused.value.hint == "End the function with `return builder.build()`."
 

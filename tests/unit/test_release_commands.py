@@ -170,9 +170,9 @@ def test_status_names_the_command_that_comes_next(shell: Shell) -> None:
 def test_a_person_approves_a_verdict_and_the_cut_may_be_made(shell: Shell) -> None:
     shell.at(Step.GATED)
     code, out, err = shell("cut", "clicks", "--json")
-    told = json.loads(out)
-    assert (code, told["exit_code"], told["error"]) == (NEEDS_APPROVAL, NEEDS_APPROVAL, "ApprovalNeededError")
-    assert "approve clicks --verdict 7f3a" in told["hint"]
+    answer = json.loads(out)
+    assert (code, answer["exit_code"], answer["error"]) == (NEEDS_APPROVAL, NEEDS_APPROVAL, "ApprovalNeededError")
+    assert "approve clicks --verdict 7f3a" in answer["hint"]
     assert "Error:" in err
     assert shell("approve", "clicks", "--verdict", "7f3b")[0] == REFUSED
     code, out, _ = shell("approve", "clicks", "--verdict", "7f3a")
@@ -194,7 +194,7 @@ def test_a_person_approves_a_verdict_and_the_cut_may_be_made(shell: Shell) -> No
         (("cut", "clicks"), Step.GATED, {"verdict": None}, None),
         (("rollback", "clicks"), Step.LIVE, {"live": "v2", "previous": "v1"}, "make v1 live again in the place of v2"),
         (("rollback", "clicks"), Step.LIVE, {"live": "v2", "previous": None}, None),
-        (("abort", "clicks"), Step.REPROCESSED, {}, "give the release of v2 up"),
+        (("abort", "clicks"), Step.REPROCESSED, {}, "give up the release of v2"),
         (("restore", "clicks", "--live", "v2"), Step.LIVE, {}, None),
         (("abort", "clicks"), Step.LIVE, {}, None),
     ],
@@ -312,7 +312,7 @@ def test_a_version_nobody_declared_is_named_with_the_nearest_that_is(shell: Shel
         (("reprocess", "clicks"), Step.PLANNED, {"candidate": "v3"}, "v3 is being released"),
         (("gate", "clicks"), Step.REPROCESSED, {"live": "v3"}, "v3 is live"),
         (("cut", "clicks"), Step.GATED, {"live": "v3"}, "v3 is live"),
-        (("rollback", "clicks"), Step.LIVE, {"live": "v2", "previous": "v3"}, "v3 is the version to go back to"),
+        (("rollback", "clicks"), Step.LIVE, {"live": "v2", "previous": "v3"}, "v3 is the version to roll back to"),
     ],
 )
 def test_a_version_that_was_removed_from_the_file_is_asked_for_again(
@@ -323,7 +323,7 @@ def test_a_version_that_was_removed_from_the_file_is_asked_for_again(
     before = shell.notes.read()
     code, _, err = shell(*arguments)
     assert code == REFUSED
-    assert f"clicks: {role}, and streams.toml does not declare it" in err
+    assert f"clicks: {role}, but streams.toml does not declare it" in err
     assert 'Declare it again: [apps.clicks.versions] v3 = "module:function"' in err
     assert shell.notes.read() == before
     assert shell("status", "clicks")[0] == DONE, "where it stands can be seen"
@@ -345,10 +345,10 @@ CHANGES = {
         ("reprocess", {"step": Step.PLANNED, "live": "v1", "candidate": "v2"}, "--to v2 begins it again"),
         ("gate", {"step": Step.REPROCESSED, "live": "v1", "candidate": "v2"}, "--to v2 begins it again"),
         ("cut", {"step": Step.GATED, "live": "v1", "candidate": "v2"}, "--to v2 begins the release again"),
-        ("rollback", {"step": Step.LIVE, "live": "v3", "candidate": "v3", "previous": "v2"}, "Put its code back"),
+        ("rollback", {"step": Step.LIVE, "live": "v3", "candidate": "v3", "previous": "v2"}, "Restore its code"),
         ("work", {"step": Step.GATED, "live": "v1", "candidate": "v2"}, "--to v2 begins it again"),
-        ("work", {"step": Step.LIVE, "live": "v3", "candidate": "v3", "previous": "v2"}, "Put its code back"),
-        ("work", {"step": Step.ROLLED_BACK, "live": "v1", "candidate": "v2"}, "Put its code back"),
+        ("work", {"step": Step.LIVE, "live": "v3", "candidate": "v3", "previous": "v2"}, "Restore its code"),
+        ("work", {"step": Step.ROLLED_BACK, "live": "v1", "candidate": "v2"}, "Restore its code"),
         ("work", {"step": Step.ABORTED, "live": "v1", "candidate": "v2"}, None),
     ],
 )  # fmt: skip

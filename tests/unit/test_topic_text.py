@@ -102,7 +102,7 @@ def test_a_serde_that_there_is_not_is_refused_with_those_that_there_are(name: st
 
 @pytest.mark.parametrize("size", ["5", "m", "0s", "5 minutes"])
 def test_a_size_of_windows_has_a_unit(size: str) -> None:
-    with pytest.raises(ConfigError, match="is not a size of windows"):
+    with pytest.raises(ConfigError, match="is not a window size"):
         serde_named("windowed-string", size)
 
 
@@ -163,9 +163,9 @@ def test_a_line_becomes_a_record(form: LineFormat, line: str, record: tuple[obje
         (LineFormat(STRING, JSON), "{", "truncated"),
         (LineFormat(STRING, JSON, key="user"), "[1]", "it is not a JSON object with a field 'user'"),
         (LineFormat(STRING, JSON, key="user"), "{}", "it has no field 'user'"),
-        (LineFormat(STRING, JSON, timestamp="at"), '{"at": true}', "neither ms since 1970"),
+        (LineFormat(STRING, JSON, timestamp="at"), '{"at": true}', "neither a number of ms since 1970"),
         (LineFormat(STRING, JSON, timestamp="at"), '{"at": "soon"}', "'soon' is not a time"),
-        (LineFormat(STRING, STRING, separator=":"), "ann", "there is no ':' in it"),
+        (LineFormat(STRING, STRING, separator=":"), "ann", "it has no separator ':'"),
     ],
 )
 def test_a_line_that_does_not_fit_is_told_why(form: LineFormat, line: str, complaint: str) -> None:
@@ -265,7 +265,7 @@ def test_messages_can_be_written_as_they_are_shown(end: bytes, is_plain: bool) -
 
 @pytest.mark.parametrize(
     ("line", "why"),
-    [('{"u": 5}', "5 is none of"), ('{"u": ["long", 5]}', "none of"), ("{", "truncated"), ('{"u": {}}', "none of")],
+    [('{"u": 5}', "5 fits none of"), ('{"u": ["long", 5]}', "none of"), ("{", "truncated"), ('{"u": {}}', "none of")],
 )
 def test_lines_that_fit_no_branch_are_refused(line: str, why: str) -> None:
     schema = {"type": "record", "name": "Top", "fields": [{"name": "u", "type": ["string", MONEY][:1]}]}

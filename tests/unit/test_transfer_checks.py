@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     ("given", "complaint", "hint"),
     [
-        ({"source": "nope.json"}, "There is no file or directory nope.json", ""),
-        ({"source": "file:/nope.json"}, "There is no file or directory file:/nope.json", ""),
+        ({"source": "nope.json"}, "File or directory nope.json does not exist", ""),
+        ({"source": "file:/nope.json"}, "File or directory file:/nope.json does not exist", ""),
         ({"format": "jsn"}, "There is no format 'jsn'", "Did you mean 'json'"),
-        ({"schema": "user strng"}, "'user strng', which is not a column with a type", "Did you mean 'string'"),
+        ({"schema": "user strng"}, "'user strng', which is not a column with a Spark type", "Did you mean 'string'"),
         ({"schema": "user"}, "'user', which is not a column", "at timestamp"),
         ({"schema": "user string", "key": ("usr",)}, "The schema has no column usr", "user string"),
         ({"schema": "user string", "timestamp": "at"}, "The schema has no column at", "user string"),
@@ -74,7 +74,7 @@ def test_a_format_may_be_a_librarys() -> None:
 @pytest.mark.parametrize("master", ["foo://x", "localhost", ""])
 def test_a_master_that_is_none_is_told_without_java(master: str) -> None:
     settings = {} if master else {"spark.master": "7077"}
-    with pytest.raises(ConfigError, match="is not a master of Spark"):
+    with pytest.raises(ConfigError, match="is not a Spark master"):
         spark_session(master or None, settings)
 
 

@@ -112,7 +112,7 @@ def prepare_spark(context: typer.Context) -> None:
         return spark_session("local[1]", {"spark.driver.extraJavaOptions": java_options}, starting=quiet_java)
 
     if archive.exists():
-        typer.echo(f"The archive is there: {archive}")
+        typer.echo(f"The archive already exists: {archive}")
         return
     archive_classes(started, archive)
-    typer.echo(f"The archive is made, {archive.stat().st_size / _MEBIBYTE:.0f} MiB: {archive}")
+    typer.echo(f"The archive was written, {archive.stat().st_size / _MEBIBYTE:.0f} MiB: {archive}")

@@ -115,7 +115,7 @@ spark-warehouse/
 }
 """Templates by path. Names in braces are replaced."""
 
-_NEXT = """{directory} is created. Its test runs in memory; a worker runs on the embedded broker, which needs Java 17:
+_NEXT = """Created {directory}. Its test runs in memory; a worker runs on the embedded broker, which needs Java 17:
 
   cd {directory}
   python -m pytest
@@ -142,7 +142,7 @@ def init(
         message = f"{target} exists already, and is not empty"
         raise ConfigError(message, hint="Choose another name, or --directory. Nothing was changed.")
     if _is_taken(module):
-        message = f"A Python module {module} exists already, which that of application {name} would hide"
+        message = f"The module of application {name} would hide the existing Python module {module}"
         raise ConfigError(message, hint=f"Choose another name, such as {name}-app.")
     try:
         for path, text in _FILES.items():

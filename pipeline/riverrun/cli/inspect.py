@@ -49,7 +49,7 @@ def describe(
 ) -> None:
     """Show an application's topology as Kafka Streams describes it, or as a picture. With --version it asks no broker."""
     if code and form is not Format.TEXT:
-        message = f"a picture shows no code: --format {form.value} goes without --code"
+        message = f"--format {form.value} does not show code: leave out --code"
         raise typer.BadParameter(message, param_hint="--code")
     from riverrun.project.app import described, generated_code
 

@@ -75,7 +75,7 @@ def reset(
     typer.echo(f"set offsets {plan.offsets}")
     if dry_run:
         if plan.members:
-            typer.echo(f"It is refused as long as the group has members: {', '.join(plan.members)}")
+            typer.echo(f"The reset is refused while the group has members: {', '.join(plan.members)}")
         typer.echo("Nothing was done")
         return
     if not plan.members:  # otherwise it is refused
@@ -114,7 +114,7 @@ def _confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        message = f"{question} There is no terminal for the answer"
+        message = f"{question} There is no terminal to answer at"
         raise ConfigError(message, hint="Confirm with --yes.")
     typer.confirm(question, abort=True)
 
@@ -129,7 +129,7 @@ def scale(
     chosen = settings_of(context).project().app(app)
     answer = chosen.scale(threads, server)
     address = server or chosen.config.streams.application_server
-    typer.echo(f"{address} runs {counted(answer['threads'], 'stream thread')} from now on")
+    typer.echo(f"{address} runs {counted(answer['threads'], 'stream thread')}")
 
 
 def _time(time_ms: int) -> str:
@@ -212,7 +212,7 @@ def snapshot(
     app: App,
     version: Version = None,
 ) -> None:
-    """Publish the present state of all tasks to snapshot.url. Workers go on meanwhile."""
+    """Publish the present state of all tasks to snapshot.url. Workers continue meanwhile."""
     from riverrun.project.progress_bar import progress_bar
 
     chosen = settings_of(context).project().app(app, version=version)

@@ -116,7 +116,7 @@ def tell_of_staging(application: Application) -> None:
     if application.published is not None:
         topics = ", ".join(application.published.values()) or "none"
         name = f"{application.config.name} {application.version}"
-        typer.echo(f"{name} is not live, and publishes nothing: it writes to {topics}")
+        typer.echo(f"{name} is not live: it publishes no records, and writes to {topics}")
 
 
 def settings_of(context: typer.Context) -> Settings:

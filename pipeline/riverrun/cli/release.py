@@ -28,7 +28,7 @@ NEXT: Mapping[str, str] = {
     "reprocessed": "riverrun release gate {app}",
     "gated": "riverrun release cut {app}",
     "cutting": "riverrun release cut {app}",
-    "live": "riverrun release rollback {app}, if it must be",
+    "live": "riverrun release rollback {app}, if necessary",
     "rolling-back": "riverrun release rollback {app}",
     "rolled-back": "riverrun release start {app} --to VERSION",
     "aborted": "riverrun release start {app} --to VERSION",
@@ -91,7 +91,7 @@ def next_step(release: Release) -> str:
     if release.step.value == "gated" and verdict is not None and verdict.needs_approval:
         return f"riverrun release approve {release.app} --verdict {verdict.id}"
     if release.step.value == "reprocessed" and verdict is not None and verdict.critical:  # it has failed the gate
-        return f"riverrun release abort {release.app}, then mend {release.candidate} and start again"
+        return f"riverrun release abort {release.app}, then correct {release.candidate} and start again"
     return NEXT[release.step.value].format(app=release.app)
 
 
@@ -156,7 +156,7 @@ def start(
     from riverrun.releases.chain import Through, take_through
 
     if through not in {each.value for each in Through}:
-        message = f"{through!r} is none of {', '.join(each.value for each in Through)}"
+        message = f"{through!r} is not one of {', '.join(each.value for each in Through)}"
         raise typer.BadParameter(message, param_hint="--through")
 
     def begin() -> Outcome:
@@ -239,7 +239,7 @@ def approve(
     dry_run: Dry = False,
     as_json: AsJson = False,
 ) -> None:
-    """Approve the warnings of a verdict, so that the release can go on."""
+    """Approve the warnings of a verdict, so that the release can continue."""
     _step(
         context, app, "approve", lambda releaser: releaser.approve(verdict), verdict, dry_run=dry_run, as_json=as_json
     )

@@ -219,7 +219,7 @@ def _tell(summary: RunSummary, chosen: RunRange, console: Console) -> None:
         done = f"{counted(summary.processed, 'record')} processed in {counted(summary.slices, 'slice')}"
         show_figures(done, summary.dropped, summary.totals)
     elif chosen.size:
-        typer.echo("Nothing was processed: the range is done already")
+        typer.echo("Nothing was processed: the range was already processed")
 
 
 def _dry_run(bounded: BoundedRun, console: Console) -> None:

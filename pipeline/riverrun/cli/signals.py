@@ -39,7 +39,7 @@ class Ending:
         """Start to receive signals; a deferred one ends the process."""
         self._stop: Callable[[], None] = end_now
         heard, told = os.pipe()
-        os.set_blocking(told, False)
+        os.set_blocking(told, False)  # `set_wakeup_fd` requires it
         signal.set_wakeup_fd(told)
         self._listen()
         threading.Thread(target=self._hear, args=(heard,), name="signals", daemon=True).start()
@@ -56,7 +56,7 @@ class Ending:
 
     def _listen(self) -> None:
         for number in _ENDING:
-            signal.signal(number, lambda _number, _frame: None)
+            signal.signal(number, lambda _number, _frame: None)  # with a default handler, no byte would be written
 
     def _hear(self, pipe: int) -> None:
         while number := os.read(pipe, 1):

@@ -58,7 +58,7 @@ class _Died:
 
 
 class Deployment:
-    """Runs instances of one application on a Spark cluster until it is told to stop.
+    """Runs instances of one application on a Spark cluster until it is asked to stop.
 
     The instances are members of the application's consumer group, like instances started anywhere else.
 
@@ -115,7 +115,7 @@ class Deployment:
         self._stops.set()
 
     def run(self) -> WorkerSummary:
-        """Run until told to stop, or until no instance is left.
+        """Run until asked to stop, or until no instance is left.
 
         Returns:
             The summed work of the instances that reported their end.
@@ -187,7 +187,7 @@ class Deployment:
         """Restart an instance that Spark has tried several times, unless it has been restarted too often."""
         del self._running[number]
         if self._stops.is_set():
-            log.warning("instance %d was ended, and has not handed over: %s", number, cause_of(end.error))
+            log.warning("instance %d was ended before it handed over its tasks: %s", number, cause_of(end.error))
             return
         if isinstance(end.error, ConnectionError):
             self._fail(number, EngineError("Spark's driver, a Java process of this machine, has ended"))

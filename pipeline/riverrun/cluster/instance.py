@@ -131,7 +131,7 @@ class Channel:
         try:
             found: Message = _message(value)
         except UnreadableError as error:
-            log.warning("a message in topic %s is passed over, as it cannot be read: %s", DEPLOYMENTS_TOPIC, error)
+            log.warning("skipping a message in topic %s that cannot be read: %s", DEPLOYMENTS_TOPIC, error)
             return None
         return found
 
@@ -202,7 +202,7 @@ class InstanceEnd(msgspec.Struct, frozen=True):
 
 
 def host_instance(work: InstanceWork, build: Callable[[StreamJob], Topology]) -> str:
-    """Run an instance until the deployment is told to stop.
+    """Run an instance until the deployment is asked to stop.
 
     Args:
         work: The instance to run.
@@ -228,7 +228,7 @@ def _application(work: InstanceWork, build: Callable[[StreamJob], Topology]) -> 
     """Return the application that the instance runs, after a check that it is the driver's."""
     job, topology = work.job, build(work.job)
     if topology.fingerprint() != work.fingerprint:
-        message = f"The topology of {job.config.name} on {socket.gethostname()} is not the driver's"
+        message = f"The topology of {job.config.name} on {socket.gethostname()} differs from the driver's"
         raise TopologyError(message, hint="Driver and executors must run the same release of the application.")
     return Application(job.config, job.version, topology, job.kafka, job.state_directory, job.published)
 
@@ -254,7 +254,7 @@ def _with_directory(application: Application, number: int) -> Application:
     for other in count(number + 1):
         with suppress(StateInUseError):
             found = numbered(other)
-            log.warning("%s/instance-%d is another instance's: state is in instance-%d", root, number, other)
+            log.warning("another instance uses %s/instance-%d: state is in instance-%d", root, number, other)
             return found
     raise AssertionError
 

@@ -88,7 +88,7 @@ class ProjectConfig:
         try:
             content = tomllib.loads(read_text(path))
         except FileNotFoundError as error:
-            message = f"There is no {path}"
+            message = f"{path} does not exist"
             raise ConfigError(message, hint="Name another file with --config or RIVERRUN_CONFIG.") from error
         except OSError as error:
             message = f"{path} cannot be read: {error.strerror}"

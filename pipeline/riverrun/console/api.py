@@ -103,7 +103,7 @@ def _compare(api: FastAPI, differences: Differences) -> None:
     @api.get("/apps/{app}/difference")
     def difference(app: str, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:
         if not busy.acquire(blocking=False):
-            return as_json({"error": "busy", "message": "Another difference is being computed: ask again"}, 503)
+            return as_json({"error": "busy", "message": "Another difference is being computed: try again"}, 503)
         try:
             rows = [row_object(row) for row in differences(app, limit + 1)]
         finally:

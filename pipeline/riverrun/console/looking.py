@@ -4,7 +4,7 @@ A failure is reported in its place, and the rest is read regardless.
 
 Asks the instances of an application for their status, for pages.
 
-Looks at a project repeatedly in a thread of its own, as long as somebody wants to see it.
+Looks at a project repeatedly in a thread of its own, as long as a page shows it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ class Instances:
         """
         members = self._members_of(application_id)
         known = self._threads.map(lambda server: _asked(members, server), servers[:_MOST_ASKED])
-        return [*known, *(_silent(server, "not asked: there are too many") for server in servers[_MOST_ASKED:])]
+        return [
+            *known,
+            *(_silent(server, "not queried: there are too many instances") for server in servers[_MOST_ASKED:]),
+        ]
 
     def close(self) -> None:
         """Close connections."""
@@ -98,7 +101,7 @@ def _asked(members: Members, server: str) -> dict[str, Any]:
     except NoAnswerError as error:
         return _silent(server, str(error))
     except (AttributeError, KeyError, TypeError):  # something else answers there, or another version of Riverrun
-        return _silent(server, "it does not answer as an instance does")
+        return _silent(server, "it does not answer like an instance")
 
 
 def _silent(server: str, why: str) -> dict[str, Any]:
@@ -178,7 +181,7 @@ class _Read:
         Raises:
             ReleaseError: Always: the console only reads.
         """
-        message = "The console writes nothing"
+        message = "The console is read-only"
         raise ReleaseError(message)
 
 
@@ -307,7 +310,7 @@ class Watch:
         try:
             return self._look()
         except Exception as error:  # a page that stops without explanation would be worse
-            log.exception("the project cannot be looked at")
+            log.exception("cannot inspect the project")
             return self._latest | {"error": f"{type(error).__name__}: {error}"}
 
 

@@ -236,9 +236,8 @@ class KStream(Generic[K, V]):
         Raises:
             TopologyError: If the supplier returns one processor twice; at `build()`, if a store does not exist.
         """
-        name = name_of(named) or self._plan.processor_name(
-            "KSTREAM-PROCESSVALUES-"
-        )  # a user's name does not consume a number
+        # A user's name does not consume a number, as in Kafka Streams.
+        name = name_of(named) or self._plan.processor_name("KSTREAM-PROCESSVALUES-")
         check_supplier(supplier, FIXED_KEY_PROCESSOR)
         self._add(name, lambda: UserFixedKeyProcessor(supplied(supplier, FIXED_KEY_PROCESSOR)), supplier)
         self._plan.add_step(lambda topology: connect_stores(topology, name, supplier, state_stores))

@@ -116,7 +116,7 @@ class Plan:
             TopologyError: If the topology has been built already, and would lack the step.
         """
         if self.is_built:
-            message = "The topology is built already, and would lack what is added to its StreamsBuilder now"
+            message = "The topology is already built: it would lack operators that are added to its StreamsBuilder now"
             raise TopologyError(message, hint="Call build() last.")
         self.steps.append((step, users_line()))
 
@@ -136,7 +136,7 @@ class Plan:
             TopologyError: If they belong to different builders.
         """
         if other is not self:
-            message = f"{this} and {that} belong to different StreamsBuilders: no topology has both"
+            message = f"{this} and {that} belong to different StreamsBuilders: one topology cannot have both"
             raise TopologyError(message, hint="Read all topics with one StreamsBuilder.")
 
     def processor_name(self, prefix: str, given: str | None = None) -> str:

@@ -141,9 +141,8 @@ def filtered(
         named=named,
         value_serde=parent.value_serde,
     )
-    made.node.sends_old_values = above.enable_sending_old_values(
-        force=False
-    )  # avoids deletions of rows that never existed
+    # Old values avoid deletions of rows that never existed.
+    made.node.sends_old_values = above.enable_sending_old_values(force=False)
     return made
 
 

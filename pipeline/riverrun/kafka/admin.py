@@ -192,7 +192,7 @@ class Admin:
                 known.update(self.partitions(wanted))  # brokers learn of them at different times
                 return known.keys() == wanted.keys()
 
-            self._requests.until(are_seen, "see the topics that were created")
+            self._requests.until(are_seen, "confirm that the created topics exist")
         for name, spec in wanted.items():
             if known[name] != spec.partitions:
                 message = f"Existing topic {name} has {counted(known[name], 'partition')}, not {spec.partitions}"
@@ -207,7 +207,7 @@ class Admin:
             futures = self._client.delete_topics(known, request_timeout=REQUEST_SECONDS)
         for name, future in futures.items():
             self._requests.result(future, f"delete topic {name}", ignore=MISSING_TOPIC)
-        self._requests.until(lambda: not self.partitions(known), "see that the deleted topics are gone")
+        self._requests.until(lambda: not self.partitions(known), "confirm that topics were deleted")
 
     def end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the last stable offsets: the ends for readers of committed records."""
@@ -231,7 +231,7 @@ class Admin:
             return found == self.written_offsets(partitions)
 
         self._requests.until(
-            is_settled, "see the end of all transactions", _STABLE_SECONDS, OpenTransactionError, _HANGING
+            is_settled, "confirm the end of all transactions", _STABLE_SECONDS, OpenTransactionError, _HANGING
         )
         return found
 
@@ -253,7 +253,7 @@ class Admin:
             return all(found[tp] >= written[tp] for tp in partitions)
 
         self._requests.until(
-            have_ended, "see the end of open transactions", _STABLE_SECONDS, OpenTransactionError, _HANGING
+            have_ended, "confirm the end of open transactions", _STABLE_SECONDS, OpenTransactionError, _HANGING
         )
         return found
 
@@ -351,10 +351,10 @@ class Admin:
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete the records before the given offsets."""
         for topic in {tp.topic for tp in before}:
-            with self._requests.asking(
-                f"find the leaders of {topic}"
-            ):  # otherwise a dead broker is asked until it is back
+            # Learns the current leaders: otherwise the library asks a dead broker until it is back.
+            with self._requests.asking(f"find the leaders of {topic}"):
                 self._client.list_topics(topic, timeout=REQUEST_SECONDS)
+        # `kept`: confluent-kafka 2.9.0 frees the list while it is in use.
         request = kept([ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in before.items()])
         futures = self._client.delete_records(request, request_timeout=REQUEST_SECONDS)
         for tp, future in futures.items():
@@ -389,9 +389,8 @@ class Admin:
             return {}
         doing = "look up topics"
         with self._requests.asking(doing):
-            self._client.list_topics(
-                names[0], timeout=REQUEST_SECONDS
-            )  # from any broker: otherwise a dead one may be asked
+            # Any broker answers this, and refreshes the metadata: otherwise a dead broker may be asked.
+            self._client.list_topics(names[0], timeout=REQUEST_SECONDS)
             futures = self._client.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
         answers = {name: self._requests.result(future, doing, ignore=MISSING_TOPIC) for name, future in futures.items()}
         return {name: answer for name, answer in answers.items() if answer is not None}

@@ -146,8 +146,8 @@ class RecordConsumer:
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from these offsets, in addition to those already assigned.
 
-        The client looks up a topic's leaders by a timer of up to a second. This call triggers the look-up at once. It
-        is not a failure if no broker answers: the client retries by itself.
+        The client looks up a topic's leaders by a timer of up to a second. This call triggers the look-up at once. If no
+        broker answers, the call does not fail: the client retries.
         """
         self._assigned.update(starts)
         self._ever_assigned.update(starts)
@@ -169,7 +169,8 @@ class RecordConsumer:
     def pause(self, tps: Iterable[TopicPartition]) -> None:
         """Pause these partitions. Records fetched ahead are discarded.
 
-        The library's own pause is not used: resuming may end in a search for committed offsets, which do not exist.
+        The library's own pause is not used. After the end of a partition it resumes one record too late (librdkafka issue
+        4844), or searches for committed offsets, which do not exist.
         """
         paused = [tp for tp in tps if tp in self._assigned]
         self._paused |= {tp: self._assigned[tp] for tp in paused}
@@ -249,6 +250,7 @@ class RecordConsumer:
 
     def _messages(self, max_records: int, timeout_s: float) -> list[Message]:
         with mapped_errors("read records"):
+            # Two calls: one for all records would wait for the whole number until the timeout.
             messages: list[Message] = self._consumer.consume(1, timeout_s) if timeout_s else []
             if messages or not timeout_s:
                 messages += self._consumer.consume(max_records - len(messages), 0)

@@ -128,9 +128,8 @@ class Groups:
             raise KafkaException(KafkaError(librdkafka.TIMED_OUT))
         for error in (answers[0][0], *(tp.error for tp in answers[0][1])):
             if error is not None:
-                has_members = (
-                    error.code() == KafkaError.UNKNOWN_MEMBER_ID
-                )  # only members may commit, and this client is none
+                # While a group has members, brokers let only them commit, and this client is not a member.
+                has_members = error.code() == KafkaError.UNKNOWN_MEMBER_ID
                 raise KafkaException(KafkaError(KafkaError.NON_EMPTY_GROUP) if has_members else error)
 
     def _patiently(self, ask: Callable[[int, float], Any], doing: str) -> Any:
@@ -166,9 +165,8 @@ class GroupProgress:
     def __init__(self, requests: Requests, group: str) -> None:
         self._requests = requests
         self._group = group
-        self._consumer = requests.consumer(
-            group, "read_uncommitted"
-        )  # other isolation levels would wait for open transactions
+        # With read_committed, brokers would refuse to answer until open transactions have ended.
+        self._consumer = requests.consumer(group, "read_uncommitted")
 
     def committed(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
         """Return committed offsets and their metadata; partitions without one are left out.

@@ -107,6 +107,7 @@ class GroupCoordinator:
     def is_fenced(self) -> bool:
         """Return whether another process has joined with this `group_instance_id`, which ends this membership for good."""
         with self._coordinator._lock:
+            # The library ends its heartbeats silently if it is fenced, and keeps its state.
             is_stable = "stable" in str(self._coordinator.state).lower()
             is_silent = is_stable and not self._coordinator._heartbeat_enabled
             return is_silent and not self._coordinator.rejoin_needed  # otherwise it is about to join again

@@ -106,7 +106,7 @@ class GroupMember:
         self._rejoins = threading.Event()
 
         def say() -> bytes:
-            self._rejoins.clear()
+            self._rejoins.clear()  # kafka-python asks for metadata, so it has accepted the request
             return describe()
 
         try:

@@ -50,7 +50,7 @@ _PURGED = frozenset({librdkafka.PURGE_QUEUE, librdkafka.PURGE_INFLIGHT})
 _TOO_LARGE = (
     "Raise producer.message.max.bytes in [apps.NAME.config], and the topic's max.message.bytes (of internal topics:"
     " topic.max.message.bytes)."
-    " Or let production.exception.handler decide: it is asked about records of sinks, not about those of changelogs."
+    " Or let production.exception.handler decide: it handles records of sinks, but not of changelogs."
 )
 _ANY_PARTITION = -1
 _EARLIEST_TIME_MS = 1
@@ -58,7 +58,10 @@ _EARLIEST_TIME_MS = 1
 
 
 def group_metadata(group_id: str) -> bytes:
-    """Serialize the metadata of a group without membership as the client library does (generation -1, no member)."""
+    """Serialize the metadata of a group without membership as the client library does (generation -1, no member).
+
+    The library itself takes it from a consumer only, which each producer would need for this alone.
+    """
     return b"CGMDv2:" + struct.pack("=i", -1) + group_id.encode() + b"\0" + b"\0" + b"\x01"
 
 
@@ -166,14 +169,14 @@ class _Client:
 
     def _failure(self, error: KafkaError, topic: str, partition: int | None) -> StreamsError:
         if error.code() == librdkafka.UNKNOWN_PARTITION:
-            message = f"Cannot write to partition {partition} of {topic}: it has no such partition"
+            message = f"Cannot write to partition {partition} of {topic}: the topic has no such partition"
             return TopicError(message, hint="Correct the partitioner, or give the topic more partitions.")
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return RefusedRecordError(f"Cannot write to {topic}: {error.str()}", hint=_TOO_LARGE)
         return self._explain(error, topic)
 
     def _ask_for(self, topic: str) -> None:
-        """Make the library look up a topic's partitions. Without an answer, it retries by itself."""
+        """Make the library look up a topic's partitions. Without an answer, the library retries."""
         if topic not in self._known:
             with suppress(KafkaException):
                 self.producer.list_topics(topic, _METADATA_SECONDS)
@@ -183,14 +186,14 @@ class _Client:
         """Add to a failure the missing ones among the topics written to, as the library names none."""
         missing = self._missing(topics)
         if missing:
-            failure.message = f"{failure.message}; the brokers know no topic {', '.join(missing)}"
+            failure.message = f"{failure.message}; the brokers do not know topic {', '.join(missing)}"
             failure.hint = MISSING_HINT
 
     def unwritten(self, message: str) -> StreamsError:
         """Return the error for records that do not arrive: `TopicError` if topics are missing, otherwise a retriable one."""
         missing = self._missing(self._counts)
         if missing:
-            return TopicError(f"{message}; the brokers know no topic {', '.join(missing)}", hint=MISSING_HINT)
+            return TopicError(f"{message}; the brokers do not know topic {', '.join(missing)}", hint=MISSING_HINT)
         return BrokerError(message, retriable=True)
 
     def _missing(self, topics: Iterable[str]) -> list[str]:
@@ -382,7 +385,7 @@ class TransactionalProducer:
     def _cause_of(self, error: KafkaError) -> KafkaError:
         """Return the cause of a failed transaction, which the library reveals only on an attempt to commit."""
         if error.code() in _FAILED_BEFORE:
-            try:
+            try:  # commits nothing: the transaction has failed
                 self._client.producer.commit_transaction(_COMMIT_SECONDS)
             except KafkaException as cause:
                 found: KafkaError = cause.args[0]
@@ -410,7 +413,7 @@ class IdempotentProducer:
 
     def __init__(self, kafka: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> None:
         refused: list[tuple[str, KafkaError]] = []
-        self._refused = refused  # not a method as callback: a client in a cycle lives until the collector comes round
+        self._refused = refused  # not a method as callback: a client in a cycle would live until garbage collection
         self._servers = kafka.get("bootstrap.servers", "")
 
         def delivered(error: KafkaError | None, message: Any) -> None:

@@ -36,7 +36,7 @@ def check_ranges(admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]) -> 
     if gone:
         message = "; ".join(_loss(admin, tp, asked[tp], left) for tp, left in gone.items())
         left = ",".join(f"{tp}@{offset}" for tp, offset in gone.items())
-        raise RangeError(message, hint=f"Start at {left}, and raise retention.ms if they were needed.")
+        raise RangeError(message, hint=f"Start at {left}. Raise retention.ms if you need the deleted records.")
     for tp, wanted in asked.items():
         if wanted.end > last[tp]:
             message = f"{tp} ends at offset {last[tp]} (last stable offset); {wanted} was requested"
@@ -128,7 +128,7 @@ def read_fields(
                 check_ranges(admin, {tp: OffsetRange(r.end - 1, r.end) for tp, r in open_ranges.items()})
             if silent > _LOST_POLLS:
                 waiting = ", ".join(map(str, sorted(open_ranges)))
-                message = f"No records of {waiting} for {_LOST_POLLS * _POLL_SECONDS:.0f} s"
+                message = f"Brokers returned no records of {waiting} for {_LOST_POLLS * _POLL_SECONDS:.0f} s"
                 raise BrokerError(message, retriable=True)
             done = [tp for tp, end in polled.ends.items() if tp in open_ranges and end >= open_ranges[tp].end]
             for tp, records in polled.records.items():

@@ -100,8 +100,8 @@ def asked(
     try:
         return answer.json(parse_float=None if body is None else Decimal)
     except (ValueError, RecursionError) as error:
-        message = f"{address} does not answer as an instance does, but with {shortened(answer.content)}"
-        raise StreamsError(message, hint="Does another program answer there?") from error
+        message = f"{address} does not answer like an instance, but with {shortened(answer.content)}"
+        raise StreamsError(message, hint="Another program may answer there.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def work_of(chosen: ChosenVersion, application_id: str) -> Answers:
         except NoAnswerError as error:
             return str(error)
         except ValueError:  # another program answers there, or another version of Riverrun
-            return f"{server} does not answer as an instance does"
+            return f"{server} does not answer like an instance"
 
     servers = servers_of(chosen.cluster.admin, application_id)
     members = Members(chosen.config.streams, chosen.token, application_id)

@@ -63,7 +63,7 @@ class _Shown:
 def progress_bar(console: Console | None = None) -> Iterator[Console]:
     """Show how far the work of the body is, in records, in a bar that is gone when it ends.
 
-    Nothing is shown where nobody could see it: outside of a terminal and a notebook.
+    Outside of a terminal and a notebook, it shows nothing.
 
     Args:
         console: Where; the standard error output if left out.

@@ -168,14 +168,14 @@ class AppWorker:
 
         Raises:
             StreamsError: The error with which it failed; or if it was not started.
-            TimeoutError: If it still runs after that time.
+            TimeoutError: If it is still running after that time.
         """
         if self._thread is None:
             message = f"{self._application.id} was not started"
             raise StreamsError(message, hint="Call start(), or use `with`.")
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            message = f"{self._application.id} still runs after {timeout_s} s"
+            message = f"{self._application.id} is still running after {timeout_s} s"
             raise TimeoutError(message)
         if self._error is not None:
             raise self._error
@@ -201,7 +201,7 @@ class AppWorker:
             message = f"{self._application.id} is {reached.value}, not {state.value}, after {timeout_s} s"
             raise TimeoutError(message)
         self.wait()
-        message = f"{self._application.id} has ended before it was {state.value}"
+        message = f"{self._application.id} ended before it was {state.value}"
         raise StreamsError(message)
 
     @property
@@ -297,7 +297,7 @@ class AppWorker:
         from riverrun.worker.reset import clean_up
 
         if self._thread is not None and self._thread.is_alive():
-            message = f"{self._application.id} runs: its state is in use"
+            message = f"{self._application.id} is running: its state is in use"
             raise StreamsError(message, hint="Close it first.")
         clean_up(directories_of(self._application.id, self._application.state_directory))
 
@@ -305,7 +305,7 @@ class AppWorker:
         try:
             with answering:
                 self._summary = instance.run()
-        except BaseException as error:  # noqa: BLE001 - raised where somebody waits
+        except BaseException as error:  # noqa: BLE001 - raised by the calls that wait for the end
             self._error = error
             self._note(WorkerState.ERROR)
         finally:

@@ -66,8 +66,10 @@ def write_frame(directory: Path, rows: Iterable[Mapping[str, Any]]) -> Frame:
         make_directory(directory)
         return _Writer(directory).write(rows)
     except OSError as error:
-        message = f"The rows to be judged cannot be written to {directory}: {error}"
-        raise StateError(message, hint="Is the disk full, or the directory read-only?") from error
+        message = f"The rows to judge cannot be written to {directory}: {error}"
+        raise StateError(
+            message, hint="Check that the disk has space, and that the directory can be written."
+        ) from error
 
 
 class _Writer:

@@ -102,7 +102,7 @@ def validated(context: Any, definition: Any, rows: Any, result_format: Any, repo
             action._data_context = context  # noqa: SLF001 - as its checkpoint does
             action.run(checkpoint_result=found)
         except Exception as error:  # noqa: BLE001 - recipients that do not answer do not change the findings
-            log.warning("the action %s of a check has failed: %s", getattr(action, "name", action), error)
+            log.warning("the action %s of a check failed: %s", getattr(action, "name", action), error)
     ((identifier, result),) = found.run_results.items()
     return result, f"{SITE}/validations/{'/'.join(identifier.to_tuple())}.html" if docs else ""
 
@@ -243,7 +243,7 @@ def _reads_files_of_this_machine(session: Any) -> bool:
     """Return whether Spark's executors run on this machine; elsewhere they cannot read the frame's files."""
     is_local = "connect" not in type(session).__module__ and session.conf.get("spark.master", "").startswith("local")
     if not is_local:
-        log.warning("Executors of a cluster do not find the rows to be judged: they are judged in memory")
+        log.warning("executors of a cluster cannot read the rows to judge: judging them in memory")
     return is_local
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from riverrun.releases.releaser import Releaser
 
 _WOULD: Mapping[str, str] = {
-    "start": "begin the release of {argument}; there is no way back from the last release any more",
+    "start": "begin the release of {argument}; the last release can no longer be rolled back",
     "reprocess": "compute {candidate} up to where {live} stands, into staging topics",
     "gate": "judge {candidate} where it and {live} have processed the same offsets; nothing public changes",
     "approve": "approve the warnings of verdict {argument}",
@@ -26,7 +26,7 @@ _WOULD: Mapping[str, str] = {
     " and publish the logs that only {candidate} writes",
     "rollback": "make {previous} live again in the place of {live}, correct the public tables by what differs,"
     " and publish the logs that only {previous} writes",
-    "abort": "give the release of {candidate} up, and delete what it has computed: staging and internal topics, offsets, state",
+    "abort": "give up the release of {candidate}, and delete what it has computed: staging and internal topics, offsets, state",
     "retire": "delete what {retired} has computed: staging and internal topics, offsets, state; there is no way back to it",
     "restore": "note that {argument} is live",
 }
@@ -79,14 +79,14 @@ def take_through(releaser: Releaser, candidate: str, last: Through, tell: Callab
     done = releaser.resumed(candidate)
     if done is None or last is Through.START:
         release = releaser.start(candidate)
-        tell(f"start: {candidate} is to follow {release.live}")
+        tell(f"start: {candidate} will replace {release.live}")
     for step in _left(done, last):
         if step is Through.REPROCESS:
             tell(f"reprocess: {releaser.reprocess().range} is processed")
         elif step is Through.AWAIT:
             await_workers(releaser, tell)
         elif step is Through.GATE:
-            _require_approval_of_nobody(releaser.gate(), tell)
+            _require_no_open_approval(releaser.gate(), tell)
         else:
             cut = releaser.cut()
             tell(f"cut: {cut.live} is live, {cut.corrections} corrections were published")
@@ -126,13 +126,13 @@ def await_workers(releaser: Releaser, tell: Callable[[str], None]) -> None:
             tell(f"await: {ready}")
 
 
-def _require_approval_of_nobody(release: Release, tell: Callable[[str], None]) -> None:
+def _require_no_open_approval(release: Release, tell: Callable[[str], None]) -> None:
     verdict = release.verdict
     if verdict is None:
         return
     tell(f"gate: {verdict}")
     if verdict.needs_approval:
-        message = f"{release.app}: the gate has warnings that nobody has approved: {', '.join(verdict.warnings)}"
+        message = f"{release.app}: the gate has warnings without an approval: {', '.join(verdict.warnings)}"
         hint = (
             f"Look at them, then: riverrun release approve {release.app} --verdict {verdict.id}, "
             f"and riverrun release cut {release.app}"

@@ -175,7 +175,7 @@ def _conflicts(mine: Release) -> Iterator[None]:
     try:
         yield
     except TaskMigratedError as error:
-        message = f"{mine.app}: somebody else is switching its version"
+        message = f"{mine.app}: another process is switching its version"
         raise VersionConflictError(message, hint="Look at `riverrun release status`.") from error
 
 

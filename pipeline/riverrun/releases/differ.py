@@ -99,7 +99,7 @@ class Differ:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def stable_ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Return the ends of both topics once all transactions that are open now have ended. Others may go on writing.
+        """Return the ends of both topics once all transactions that are open now have ended. Others may continue to write.
 
         Raises:
             OpenTransactionError: If one stays open.

@@ -191,7 +191,7 @@ class Gate:
         """Find a point at which both versions stand. A candidate that is behind is first brought up to the live version.
 
         Raises:
-            UnderWayError: If the live version goes on meanwhile.
+            UnderWayError: If the live version continues meanwhile.
         """
         for _ in range(_ATTEMPTS):
             if not self._versions.are_at_one_place(live, candidate):
@@ -200,7 +200,7 @@ class Gate:
             ends = self.ends(candidate)
             if self._is_at(live, candidate, vector):
                 return Point(vector, ends)
-        message = f"{live.id} goes on while {candidate.version} is compared with it"
+        message = f"{live.id} continues while {candidate.version} is compared with it"
         raise UnderWayError(message, hint="Wait for the end of its run, or stop its workers for the gate.")
 
     def ends(self, candidate: ConnectedApplication) -> dict[TopicPartition, int]:

@@ -137,7 +137,7 @@ class CheckLog:
             forgotten: dict[str, bytes | None] = dict.fromkeys(f"{each.app}/{each.id}" for each in older)
             self._topic.put({f"{record.app}/{record.id}": msgspec.json.encode(asdict(record)), **forgotten})
         except BrokerError as error:
-            log.warning("the check of %s is not recorded: %s", record.app, error.message)
+            log.warning("cannot record the check of %s: %s", record.app, error.message)
 
 
 LAST = "last"

@@ -189,8 +189,8 @@ class Release:
         """
         if step not in TRANSITIONS[self.step]:
             allowed = ", ".join(sorted(s.value for s in TRANSITIONS[self.step]))
-            message = f"{self.app}: {self.stands}; {step.value} does not follow"
-            raise ReleaseError(message, hint=f"What may follow: {allowed}.")
+            message = f"{self.app}: {self.stands}; {step.value} cannot be the next step"
+            raise ReleaseError(message, hint=f"Possible next steps: {allowed}.")
         barrier = self.barrier if step.value in SWITCHING else None
         return replace(self, step=step, **{"barrier": barrier, **changes})
 
@@ -274,14 +274,14 @@ class Registry:
                     break
                 if attempt == _ATTEMPTS or now.revision != release.revision:
                     raise _conflict(release, now, error) from error
-            time.sleep(random.uniform(0, _APART_SECONDS * attempt))  # noqa: S311 - two writers must not fence each other for ever
+            time.sleep(random.uniform(0, _APART_SECONDS * attempt))  # noqa: S311 - two writers in step would fence each other for ever
         return written
 
     @contextmanager
     def working_on(self, release: Release) -> Iterator[None]:
         """Show in the record, now and then, that a process works on a switch. Without a sign, a worker completes it.
 
-        Ends by itself if another process has written the record meanwhile.
+        Ends if another process has written the record meanwhile.
 
         Args:
             release: The release, as it was written last.
@@ -341,7 +341,7 @@ class Registry:
             ReleaseError: If it was: its record is lost, so the live version is unknown.
         """
         if done := self.history(app):
-            message = f"The control topic {CONTROL_TOPIC} knows nothing of {app}, although it was released: {done[-1]}"
+            message = f"The control topic {CONTROL_TOPIC} has no record of {app}, although it was released: {done[-1]}"
             hint = f"Restore the topic, or say which version is live: riverrun release restore {app} --live VERSION"
             raise ReleaseError(message, hint=hint)
 
@@ -398,7 +398,7 @@ def require_no_switch(admin: Admin, app: AppConfig, live: str | None = None) -> 
     release = release_of(admin, app)
     LiveVersion(app.name, release.live, release.step.value).require_no_switch()
     if live is not None and release.live != live:
-        message = f"{app.name}: {release.live} has taken the place of {live} just now"
+        message = f"{app.name}: {release.live} has just replaced {live}"
         raise UnderWayError(message, hint="Try again.")
 
 
@@ -422,7 +422,7 @@ def _conflict(release: Release, now: Release, error: StreamsError) -> StreamsErr
     if now.revision == release.revision and not isinstance(error, TaskMigratedError):
         return error
     told = f"revision {now.revision} was written meanwhile, {release.revision} expected"
-    message = f"{release.app}: {told if now.revision != release.revision else 'somebody else is writing its release'}"
+    message = f"{release.app}: {told if now.revision != release.revision else 'another process is writing its release'}"
     return VersionConflictError(message, hint="Look at `riverrun release status`, then decide again.")
 
 

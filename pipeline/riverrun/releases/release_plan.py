@@ -288,9 +288,11 @@ class ReleasePlan:
 
     def __str__(self) -> str:
         """Describe it line by line."""
-        lines = [f"{self.app}: {self.live} is live, {self.candidate} is to follow"]
+        lines = [f"{self.app}: {self.live} is live, {self.candidate} is the candidate"]
         lines += [f"  {kind}: {name}" for name, kind in (self.statements or self.changed).items()]
-        lines += [f"  a change is not noticed in {node}: {', '.join(names)}" for node, names in self.unseen.items()]
+        lines += [
+            f"  a change would not be noticed in {node}: {', '.join(names)}" for node, names in self.unseen.items()
+        ]
         lines += [f"  {each.topic} is a {each.kind.value}: {each.why}" for each in self.outputs]
         lines += [f"  {topic} is new: {_told(*counts)}" for topic, counts in self.new.items()]
         lines += [f"  {topic} is not written any more: its records stay" for topic in self.ended]

@@ -204,7 +204,7 @@ class Releaser:
         Raises:
             GateFailedError: If an expectation of critical severity fails; the live version stays live.
             ReleaseError: If the candidate has not been computed.
-            UnderWayError: If the live version goes on meanwhile.
+            UnderWayError: If the live version continues meanwhile.
             ConfigError: If the expectations cannot be loaded, or name an output that does not exist.
         """
         release = self.check("gate")
@@ -231,7 +231,7 @@ class Releaser:
             self._registry.write(release.to(Step.REPROCESSED, verdict=verdict))
             failures = "; ".join(f"{name}: {verdict.outcomes[name]}" for name in verdict.critical)
             message = f"{self._config.name} {release.candidate} does not pass: {failures}"
-            hint = f"{release.live} stays live. `release abort`; mend {release.candidate}, and plan it again."
+            hint = f"{release.live} stays live. Run `riverrun release abort`, correct {release.candidate}, and start again."
             raise GateFailedError(message, hint=hint)
         return self._registry.write(release.to(Step.GATED, verdict=verdict))
 
@@ -261,7 +261,7 @@ class Releaser:
         """Make the candidate live in place of the live version, at an offset vector that both have processed.
 
         Raises:
-            ApprovalNeededError: If the gate has warnings that nobody has approved.
+            ApprovalNeededError: If the gate has warnings without an approval.
             ReleaseError: If the gate was not passed, or the code, the expectations or the data have changed since.
             UnderWayError: If the versions do not reach one point in time, or a run of one is under way.
             VersionConflictError: If another process cuts as well.

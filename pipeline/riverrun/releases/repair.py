@@ -303,15 +303,13 @@ class Repairer:
         closing = offsets_at_time(self._admin, whole, at_ms)
         still = next((tp for tp, each in whole.items() if each.size and closing[tp] == each.end), None)
         if still is not None:
-            message = (
-                f"{live.id} has no record of {still} yet that closes the last window of the range: it may still change"
-            )
+            message = f"{live.id} has no record of {still} yet that closes the last window of the range, which may still change"
             raise ReleaseError(message, hint="Repair a range that ends earlier, or wait for later records.")
 
     def _require_all_kept(self, tps: Iterable[TopicPartition]) -> None:
         for topic in sorted({tp.topic for tp in tps}):
             if "compact" in self._admin.topic_config(topic)["cleanup.policy"]:
-                message = f"{topic} is compacted: it does not keep what the rows of that time were made of"
+                message = f"{topic} is compacted: it may lack the records from which rows of that time were computed"
                 raise ReleaseError(message, hint="A new version computes all rows from what is left.")
 
     def _require_same_code(self, release: Release, live: ConnectedApplication) -> None:

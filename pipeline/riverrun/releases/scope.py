@@ -159,7 +159,7 @@ def _require_record_times(application: Application) -> None:
 
 def _reach(topology: Topology, topic: str) -> Reach:
     if topology.global_stores:
-        message = f"{topic} may depend on a global table, whose rows of that time are not known any more"
+        message = f"{topic} may depend on a global table, whose rows of that time are no longer known"
         raise ReleaseError(message, hint=_RELEASE)
     reach = Reach((topic,))
     for node in _above(topology, topic):

@@ -262,7 +262,7 @@ class StepChecks:
         self._config.topology_of(live)
         known = self._registry.read(self._config.name, self._config.version)
         if known.revision:
-            message = f"{known.app}: the control topic knows that {known.live} is live"
+            message = f"{known.app}: the control topic says that {known.live} is live"
             raise ReleaseError(
                 message, hint=f"Another version goes live by a release: riverrun release start {known.app}"
             )
@@ -279,7 +279,7 @@ class StepChecks:
         chosen = retired_of(release, version)
         if chosen == release.live or (release.step not in SETTLED and chosen in {release.candidate, release.previous}):
             message = f"{release.app}: {chosen} cannot be retired: {release.live} is live, and {release.stands}"
-            raise ReleaseError(message, hint="Retire the version before, once the release is done.")
+            raise ReleaseError(message, hint="Retire the previous version once the release is complete.")
         require_nobody(self._versions.application(chosen))
         return release
 
@@ -289,14 +289,14 @@ class StepChecks:
 
     def _require_way_back(self, release: Release) -> None:
         if release.previous is None:
-            message = f"{release.app}: there is no version to go back to"
+            message = f"{release.app}: there is no version to roll back to"
             raise ReleaseError(message)
         require_declared(self._config, release.live, "live")
-        require_declared(self._config, release.previous, "the version to go back to")
+        require_declared(self._config, release.previous, "the version to roll back to")
 
     @staticmethod
     def _require_same_code(release: Release, version: ConnectedApplication) -> None:
-        """Make sure that the code of a version that goes on is the code that was planned.
+        """Make sure that a version continues with the code that was planned.
 
         Raises:
             ReleaseError: If it is not: the version would be computed half by one, half by the other.

@@ -86,7 +86,7 @@ def _topology_of(config: AppConfig, version: str) -> Topology:
     builder = StreamsBuilder(config.streams.topology_config)
     topology = call_attribute(reference, builder) if statements is None else _topology_of_sql(statements, builder)
     if not isinstance(topology, Topology):
-        message = f"{reference} gave {topology!r}, not a Topology"
+        message = f"{reference} returned {topology!r}, not a Topology"
         raise TopologyError(message, hint="End the function with `return builder.build()`.")
     return with_places(topology, config.application_id(version), config.schema_registry)
 

@@ -58,7 +58,7 @@ class GateVerdict:
         outcomes: Expectation to outcome, in words.
         critical: Expectations that failed and block the release.
         warnings: Expectations that failed and need a person's approval.
-        approved_by: The person who approved it; empty if nobody has.
+        approved_by: The person who approved it; empty without an approval.
         approved_ms: Time of the approval, ms since the epoch.
         pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
     """
@@ -129,7 +129,7 @@ def require_valid(app: str, verdict: GateVerdict | None, now: Now) -> None:
         now: The present facts.
 
     Raises:
-        ApprovalNeededError: If nobody has approved its warnings.
+        ApprovalNeededError: If its warnings have no approval.
         ReleaseError: If there is none, it blocks, or the code, the expectations or the data have changed since.
     """
     again = f"Judge it again: riverrun release gate {app}"
@@ -150,7 +150,7 @@ def require_valid(app: str, verdict: GateVerdict | None, now: Now) -> None:
         )
         raise ReleaseError(message, hint=again)
     if verdict.needs_approval:
-        message = f"{app}: the gate has warnings that nobody has approved: {', '.join(verdict.warnings)}"
+        message = f"{app}: the gate has warnings without an approval: {', '.join(verdict.warnings)}"
         raise ApprovalNeededError(
             message, hint=f"Look at them, then: riverrun release approve {app} --verdict {verdict.id}"
         )
@@ -165,7 +165,7 @@ def require_approvable(app: str, verdict: GateVerdict | None, verdict_id: str) -
     if verdict is None or verdict.id != verdict_id:
         last = "no gate has judged the candidate" if verdict is None else f"the last gate's verdict is {verdict.id}"
         message = f"{app}: verdict {verdict_id} cannot be approved: {last}"
-        raise ReleaseError(message, hint=f"An approval is of one verdict. Look at it: riverrun release status {app}")
+        raise ReleaseError(message, hint=f"An approval is for one verdict only. Show it: riverrun release status {app}")
     if verdict.critical:
         message = f"{app}: verdict {verdict_id} cannot be approved: it fails critically: {', '.join(verdict.critical)}"
         raise ReleaseError(message, hint="Correct the candidate, and begin its release again.")

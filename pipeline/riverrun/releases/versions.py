@@ -45,7 +45,7 @@ def create_staging(connected: ConnectedApplication) -> dict[str, str]:
         ReleaseError: If a log has a staging topic that was made for a table: records may be missing from it.
     """
     admin, kinds = connected.admin, outputs(connected.application)
-    admin.require(kinds, f"{connected.id} is to publish to")
+    admin.require(kinds, f"{connected.id} publishes to")
     counts = admin.partitions(kinds)
     names = {topic: staging_name(connected.id, topic) for topic in kinds}
     existing = admin.partitions(names[topic] for topic, output in kinds.items() if output.kind is OutputKind.LOG)
@@ -75,7 +75,7 @@ def create_letters(connected: ConnectedApplication, topic: str | None) -> str:
     admin = connected.admin
     name, partitions = staging_name(connected.id, topic or "dead-letters"), 1
     if topic is not None:
-        admin.require([topic], f"{connected.id} is to keep failures in")
+        admin.require([topic], f"{connected.id} copies failures to")
         partitions = admin.partitions([topic])[topic]
     admin.create_topics([TopicSpec(name, partitions, _EVERYTHING)])
     return name
@@ -136,7 +136,7 @@ def hint_of_other_code(release: Release, version: ConnectedApplication) -> str:
     again = f"riverrun release start {release.app} --to {version.version}"
     if version.version == release.candidate and release.step is not Step.ROLLED_BACK:
         return f"{again} begins it again."
-    return f"Put its code back as it was then, or release {version.version} again: {again} computes it from scratch."
+    return f"Restore its code of that time, or release {version.version} again: {again} computes it from scratch."
 
 
 def require_declared(config: AppConfig, version: str, role: str) -> None:
@@ -151,7 +151,7 @@ def require_declared(config: AppConfig, version: str, role: str) -> None:
         ReleaseError: If it does not: the version's code is unknown then.
     """
     if version not in {config.version, *config.versions}:
-        message = f"{config.name}: {version} is {role}, and streams.toml does not declare it"
+        message = f"{config.name}: {version} is {role}, but streams.toml does not declare it"
         hint = f'Declare it again: [apps.{config.name}.versions] {version} = "module:function".'
         raise ReleaseError(message, hint=hint)
 

@@ -236,7 +236,7 @@ def _checker(schema: Any, registry: Registry, *, is_own: bool) -> Callable[[Any,
     Args:
         schema: The schema.
         registry: Has the schemas that it references.
-        is_own: Whether the topology has the schema. Others may come from anybody, so their patterns need linear time.
+        is_own: Whether the topology has the schema. Other schemas come from writers, so their patterns need linear time.
 
     Raises:
         SchemaError: If it is no JSON Schema, or cannot be checked in bounded time.

@@ -333,7 +333,7 @@ def _file(schema: Any, registry: Registry) -> Any:
     from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415 - of an extra
 
     if schema.schema_type != "PROTOBUF":
-        message = f"A record has a schema of {schema.schema_type or 'AVRO'}, and the serde is Protobuf's"
+        message = f"A record has a schema of {schema.schema_type or 'AVRO'}, but the serde reads Protobuf"
         raise SchemaError(message)
     try:
         return _add(DescriptorPool(), "default", schema, registry)

@@ -232,7 +232,7 @@ def _fill_message(descriptor: Any, known: dict[str, Fill]) -> Fill:
 
 def _items(value: Any, name: str) -> Iterable[tuple[str, Any]]:
     if not isinstance(value, dict):
-        message = f"{value!r} is no {name}"
+        message = f"{value!r} is not a {name}"
         raise TypeError(message)
     return value.items()
 

@@ -91,9 +91,8 @@ class Registry:
         """
         what = f"a schema for subject {subject}"
         found = int(self._asked(what, lambda: self._client.register_schema(subject, schema, normalize), subject))
-        return (
-            found if self._ids is None else self._ids.setdefault(schema, found)
-        )  # a schema has one id in all subjects
+        # A schema has one id in all subjects.
+        return found if self._ids is None else self._ids.setdefault(schema, found)
 
     def known(self, subject: str, schema: Any, *, normalize: bool) -> Any:
         """Return the version of a subject that has this schema (`RegisteredSchema`). Raises as `schema` does."""
@@ -124,7 +123,7 @@ class Registry:
 
     def _pause(self, attempt: int) -> None:
         wait_ms = min(self._wait_ms * 2**attempt, self._longest_wait_ms)
-        time.sleep(random.random() * wait_ms / 1000)  # noqa: S311 - so that not all come at once
+        time.sleep(random.random() * wait_ms / 1000)  # noqa: S311 - instances that collided must not retry in step
 
     def _silent(self, what: str, error: Exception) -> RegistryError:
         why = redacted(str(error)) or type(error).__name__

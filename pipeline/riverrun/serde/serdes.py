@@ -118,7 +118,7 @@ def _may_hold_no_number(value: Any) -> bool:
 def _refuse_numbers(value: Any, path: str) -> None:
     """Raise an error that says where a number is that JSON cannot express."""
     if isinstance(value, float) and not math.isfinite(value):
-        message = f"JSON has no number {value}{path and f' (at {path[1:]})'}: write None, or use DOUBLE"
+        message = f"JSON cannot represent {value}{path and f' (at {path[1:]})'}: write None, or use DOUBLE"
         raise ValueError(message)
     if isinstance(value, dict):
         for name, part in value.items():

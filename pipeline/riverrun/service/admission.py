@@ -146,7 +146,7 @@ class Access:
     """Decides which callers are admitted.
 
     Args:
-        token: Shown by callers (`Authorization: Bearer`) to do everything. If it is empty, nobody can show it.
+        token: Shown by callers (`Authorization: Bearer`) to do everything. If it is empty, no caller can do so.
         read_token: Shown by callers that only read; empty likewise. With neither token, all callers on this machine are
             admitted.
         signatures: Check questions of other instances; None without a token.
@@ -168,7 +168,7 @@ class Access:
     def is_own_host(self, host: str) -> bool:
         """Return whether `host`, or `host:port`, names this instance.
 
-        A name that somebody else has chosen and made an alias of this machine does not count: pages under that name could
+        A foreign name that is an alias of this machine does not count: pages under that name could
         ask.
         """
         if host in {self.server, *self.hosts}:
@@ -235,7 +235,7 @@ class Admission:
 
         try:
             await self._app(scope, receive, noting)
-        except Exception as error:  # noqa: BLE001 - of one request
+        except Exception as error:  # noqa: BLE001 - one failed request must not end the server
             log.error("%s %.200r failed: %s", scope["method"], scope["path"], _in_short(error))  # noqa: TRY400 - one line
             if not has_begun:
                 message = "The request failed; the log of the instance says why"
@@ -254,13 +254,13 @@ class Admission:
         """Refuse requests that a page of another origin makes a browser send."""
         access, host = self._access, headers.get("Host", "")
         if not access.wants_token and not access.is_own_host(host):
-            message = f"This instance is not called {host!r}; server.allowed.hosts may name it"
+            message = f"Host {host!r} is not allowed: add it to server.allowed.hosts"
             return refused("misdirected", message, 421)
         origin = headers.get("Origin")
         is_foreign = origin is not None and origin.partition("://")[2] not in {host, *access.hosts}
         is_own = headers.get("Sec-Fetch-Site", "none") in {"none", "same-origin"}
         if is_foreign or not (is_own or _follows_link(scope, headers)):
-            return refused("foreign-origin", "Pages of other sites may not ask this instance", 403)
+            return refused("foreign-origin", "Pages of other sites may not call this instance", 403)
         return None
 
     def _stranger(self, scope: Scope, headers: Headers) -> Response | None:
@@ -274,9 +274,9 @@ class Admission:
             if _equal(shown, access.read_token):
                 if scope["method"] in _READING or scope["path"] == QUERY_PATH:
                     return None
-                return refused("forbidden", "This token is for asking: server.token is needed here", 403)
+                return refused("forbidden", "This token is read-only: the request needs server.token", 403)
         wanted = {"WWW-Authenticate": "Bearer"}
-        return refused("unauthorized", "Show the token: Authorization: Bearer ...", 401, wanted)
+        return refused("unauthorized", "The token is missing or wrong: send Authorization: Bearer ...", 401, wanted)
 
     def _signing(self, question: str, send: Send) -> Send:
         """Hold an answer back until it is complete, then sign it."""
@@ -293,7 +293,7 @@ class Admission:
             (start,) = started
             headers = MutableHeaders(scope=start)
             signatures = self._access.signatures
-            assert signatures is not None, "it has checked the question"  # noqa: S101 - a mistake of ours
+            assert signatures is not None, "it has checked the request"  # noqa: S101 - a mistake of ours
             headers[SIGNATURE] = signatures.answer(question, start["status"], headers, bytes(body))
             await send(start)
             await send({"type": "http.response.body", "body": bytes(body)})
@@ -345,7 +345,7 @@ def _misfit(headers: Headers) -> Response | None:
     """Return a refusal if a request's body cannot be a statement, so that it need not be read."""
     length = headers.get("Content-Length", "0")
     if "Transfer-Encoding" in headers or not length.isdecimal() or int(length[:10]) > _MAX_BODY_BYTES:
-        return refused("too-large", "Requests here have no body, or a short one", 413, _CLOSES)
+        return refused("too-large", "The request's body is too long, or has no known length", 413, _CLOSES)
     return None
 
 

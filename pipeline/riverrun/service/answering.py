@@ -157,7 +157,7 @@ def as_json(body: Any, status: int = 200, headers: Mapping[str, str] | None = No
 def as_events(streams: Streams) -> Response:
     """Return a stream of events as a response, or an error if too many readers have one."""
     if streams.is_full:
-        message = f"{MAX_STREAMS} read events already: no further one is accepted"
+        message = f"{MAX_STREAMS} clients already read events: try again later"
         return as_json({"error": "too-many-streams", "message": message}, 503)
     return StreamingResponse(streams.stream(), headers=UNKEPT, media_type="text/event-stream")
 

@@ -200,25 +200,25 @@ def _operate(api: FastAPI, instance: Instance) -> None:
         """Set the number of stream threads."""
         layout = instance.layout
         if layout is None:
-            raise RefusedError(Refusal(Reason.FAILED, f"{instance.application.id} is just starting"))
+            raise RefusedError(Refusal(Reason.FAILED, f"{instance.application.id} is starting"))
         if threads > len(layout.tasks):
-            message = f"threads: {instance.application.id} has {len(layout.tasks)} tasks, and no work for {threads}"
+            message = f"threads: {instance.application.id} has {len(layout.tasks)} tasks, too few for {threads} threads"
             return as_json({"error": "bad-request", "message": message}, 422)
-        log.warning("scaled to %d stream threads, as %s asks", threads, _caller(request))
+        log.warning("scaled to %d stream threads at the request of %s", threads, _caller(request))
         instance.scale(threads)
         return as_json({"threads": threads})
 
     @api.post("/pause")
     def pause(request: Request) -> Response:
         """Commit and pause processing. The instance keeps its tasks and standbys."""
-        log.warning("paused, as %s asks", _caller(request))
+        log.warning("paused at the request of %s", _caller(request))
         instance.pause()
         return as_json({"paused": True})
 
     @api.post("/resume")
     def resume(request: Request) -> Response:
         """Resume processing."""
-        log.warning("resumed, as %s asks", _caller(request))
+        log.warning("resumed at the request of %s", _caller(request))
         instance.pause(paused=False)
         return as_json({"paused": False})
 
@@ -366,7 +366,9 @@ def _partitions(place: StorePlace, key: bytes | None, asked: Parameters) -> list
     """Return the partitions of a store to ask: the named one, the one that has the key, or all."""
     if asked.partition is not None:
         if asked.partition >= max(len(place.tasks), 1):
-            message = f"Store {place.builder.name} has {len(place.tasks)} partitions, and no number {asked.partition}"
+            message = (
+                f"Store {place.builder.name} has {len(place.tasks)} partitions, but no partition {asked.partition}"
+            )
             raise ValueError(message)
         return [asked.partition]
     return place.partitions_of(key)
@@ -383,13 +385,11 @@ def _check(builder: StoreBuilder, asked: Parameters, *, is_key: bool) -> None:
     given = {Parameters.model_fields[name].alias or name for name in asked.model_dump(exclude_defaults=True)}
     what = f"{'One key' if is_key else 'A range'} of store {builder.name} ({builder.kind.value})"
     if unknown := given - own - _ALWAYS:
-        message = (
-            f"{what} cannot be asked with {', '.join(sorted(unknown))}; it takes: {', '.join(sorted(own)) or 'none'}"
-        )
+        message = f"{what} does not take {', '.join(sorted(unknown))}; it takes: {', '.join(sorted(own)) or 'none'}"
         raise RefusedError(Refusal(Reason.UNKNOWN_QUERY, message))
     for pair in _EXCLUSIVE:
         if pair <= given:
-            message = f"{what} cannot be asked with {' and '.join(sorted(pair))} at a time"
+            message = f"{what} takes only one of {' and '.join(sorted(pair))}"
             raise RefusedError(Refusal(Reason.UNKNOWN_QUERY, message))
 
 

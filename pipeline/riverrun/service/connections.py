@@ -89,7 +89,7 @@ _TOO_LARGE = _refusal(
     "too-large",
     f"The path and the headers have more than {HEADER_BYTES} bytes",
 )
-_BUSY = _refusal("503 Service Unavailable", "busy", "There are too many connections: ask again")
+_BUSY = _refusal("503 Service Unavailable", "busy", "There are too many connections: try again")
 
 
 def connection_limit() -> int:
@@ -198,7 +198,7 @@ class LimitedConnection(asyncio.Protocol):
                 self._transport, self, tls, server_side=True, ssl_handshake_timeout=self._limits.header_s
             )
         except (OSError, TimeoutError) as error:
-            log.info("a connection could not be encrypted: %s", error)
+            log.info("the TLS handshake of a connection failed: %s", error)
             self.drop()
             return
         if encrypted is None or encrypted.is_closing():

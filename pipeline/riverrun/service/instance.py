@@ -49,15 +49,13 @@ def bound(server: str, *, wants_token: bool, where: str = "[apps.NAME.config]") 
     """
     address = checked_address("application.server", server)
     if not wants_token and not address.is_loopback:
-        message = f"application.server {server} can be reached from other machines, and asks for no token"
+        message = f"application.server {server} can be reached from other machines, but requires no token"
         raise ConfigError(message, hint=f"Set server.token in {where}, or RIVERRUN_TOKEN.")
     try:
         listener = socket.create_server(address, family=socket.AF_INET6 if ":" in address.host else socket.AF_INET)
     except OSError as error:
         message = f"application.server {server} cannot be used: {error}"
-        raise ConfigError(
-            message, hint="Is another instance running here? Each needs a port of its own: --server."
-        ) from error
+        raise ConfigError(message, hint="If another instance runs here, choose another port: --server.") from error
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else an answer's end comes 40 ms late
     return listener
 
@@ -93,7 +91,7 @@ def serving(
         api: The interface to serve.
         listener: The bound socket.
         limits: Limits of connections; by default, the usual ones, in clear.
-        end_streams: Ends answers that would go on.
+        end_streams: Ends answers that have no end of their own.
     """
     import uvicorn  # noqa: PLC0415 - an extra
     from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: PLC0415 - as above
@@ -113,7 +111,7 @@ def serving(
         log_level="error",  # otherwise callers that do not speak HTTP could fill the log
         access_log=False,
         backlog=_BACKLOG,
-        proxy_headers=False,
+        proxy_headers=False,  # a caller could otherwise claim any address
         server_header=False,
         timeout_graceful_shutdown=2,
     )
@@ -138,7 +136,7 @@ def _address_towards(peer: str) -> str:
             probe.connect(address)
             own: str = probe.getsockname()[0]
     except (OSError, ValueError) as error:
-        message = f"This machine's address is not known: there is no way to {peer}: {error}"
+        message = f"Cannot determine this machine's address, as {peer} cannot be reached: {error}"
         raise ConfigError(message, hint="Name a host in application.server.") from error
     return own
 
@@ -202,7 +200,7 @@ def new_instance(
             queries.start()
 
         def end() -> None:
-            """End the answers that would go on."""
+            """End the answers that have no end of their own."""
             api.state.events.end()
             if queries is not None:
                 queries.close()

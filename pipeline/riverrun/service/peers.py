@@ -96,6 +96,7 @@ class Peers:
         loop = self._running()
         with self._lock:
             self._loop = None
+        # The client belongs to the loop: closed elsewhere, it would leave its connections open.
         asyncio.run_coroutine_threadsafe(self._client.aclose(), loop).result(_CLOSE_SECONDS)
         loop.call_soon_threadsafe(loop.stop)
 
@@ -127,7 +128,7 @@ class Peers:
         except ValueError as error:
             raise NoAnswerError(str(error)) from error
         if self._signatures is None and not address.is_loopback:
-            message = f"{server} is another machine, which is not asked without a token (server.token)"
+            message = f"{server} is another machine: requests to it need a token (server.token)"
             raise NoAnswerError(message)
         request = self._client.build_request(
             "GET",
@@ -153,7 +154,7 @@ class Peers:
         try:
             return Answer(response.status_code, response.headers, msgspec.json.decode(body))
         except (ValueError, RecursionError) as error:  # bytes that are no UTF-8 are no DecodeError
-            message = f"{server} answers with status {response.status_code}, and no JSON"
+            message = f"{server} answers with status {response.status_code}, and without JSON"
             raise NoAnswerError(message) from error
 
     async def _ask(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
@@ -162,7 +163,7 @@ class Peers:
         body = bytearray()
         try:
             if "Content-Encoding" in response.headers:
-                message = "the answer is encoded, which was not asked for"
+                message = "the answer has an encoding that was not requested"
                 raise httpx.ReadError(message)
             async for part in response.aiter_bytes():
                 body += part
@@ -181,7 +182,7 @@ class Peers:
             return
         shown, status = response.headers.get(SIGNATURE, ""), response.status_code
         if not self._signatures.is_answer(shown, question, status, response.headers, body):
-            message = f"{server} answers with status {status}, and does not show that it knows the token"
+            message = f"{server} answers with status {status}, and does not prove that it knows the token"
             raise NoAnswerError(message)
 
 

@@ -48,8 +48,8 @@ _WAITING = 4
 _LOOK_SECONDS = 0.02
 """How often the memory of a process is looked at."""
 _LATER_SECONDS = 2
-"""A process that computes for so much longer than it may ends by itself: its instance may have been killed."""
-_OTHERS, _STARTING = "Other queries run", "The process for queries is starting"
+"""A process that computes for so much longer than allowed ends itself: its instance may have been killed."""
+_OTHERS, _STARTING = "Other queries are running", "The process for queries is starting"
 _SHOWN = 200
 """Greatest number of characters of a query in the log, and of an unexpected error in an answer."""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -192,7 +192,7 @@ class QueryProcesses:
 
 def _busy(reason: str = _OTHERS) -> QueryRefusedError:
     error = "too-many-queries"
-    return QueryRefusedError(error, f"{reason}: ask again", 503)
+    return QueryRefusedError(error, f"{reason}: try again", 503)
 
 
 class QueryProcess:
@@ -384,7 +384,7 @@ class _Computer:
                 size += len(made[-1])
             if size > most_bytes:
                 message = (
-                    f"The rows have more than {most_bytes} bytes (server.query.max.bytes): select less, or LIMIT them"
+                    f"The rows have more than {most_bytes} bytes (server.query.max.bytes): select less, or add LIMIT"
                 )
                 return _Mistake("answer-too-large", message, 413)
         return made
@@ -410,7 +410,7 @@ def _parsed(text: str, catalog: Catalog) -> PullQuery:
     except RecursionError:
         message = "The query is nested too deeply"
         raise SqlError(message) from None
-    message = "A query is one SELECT"
+    message = "A query must be a single SELECT"
     raise SqlError(message)
 
 

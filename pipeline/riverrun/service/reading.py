@@ -188,11 +188,11 @@ class StoreReader:
         """Return all stores by name.
 
         Raises:
-            RefusedError: If the instance is just starting.
+            RefusedError: If the instance is starting.
         """
         layout, application = self._host.layout, self._host.application
         if layout is None:
-            raise RefusedError(Refusal(Reason.FAILED, f"{application.id} is just starting"))
+            raise RefusedError(Refusal(Reason.FAILED, f"{application.id} is starting"))
         if layout is not self._placed:
             self._places = store_places(application.topology, layout, application.id)
             self._placed = layout
@@ -246,7 +246,7 @@ class StoreReader:
         roles: set[str] = set()
         mark = start or Bookmark(partitions[0])
         if mark.partition not in partitions:
-            message = f"The page is of partition {mark.partition}, which is not asked"
+            message = f"The page is of partition {mark.partition}, which the request leaves out"
             raise ValueError(message)
         for partition in [number for number in partitions if number >= mark.partition]:
             after = mark.after if partition == mark.partition else None
@@ -299,11 +299,11 @@ class StoreReader:
 
     def _there(self, wanted: Wanted, servers: tuple[str, ...], mark: Bookmark, limit: int) -> Rows:
         params = {**wanted.params, "partition": str(mark.partition), "limit": str(limit), "page": str(mark)}
-        refusal = Refusal(Reason.FAILED, "Nobody was asked")
+        refusal = Refusal(Reason.FAILED, "No instance was asked")
         for server in servers:
             left_s = wanted.until - time.monotonic()
             if left_s <= 0:
-                message = f"Store {wanted.store.builder.name} has not been read in time"
+                message = f"Store {wanted.store.builder.name} could not be read in time"
                 raise RefusedError(Refusal(Reason.FAILED, message, server))
             try:
                 answer = self._peers.get(server, wanted.path, params, left_s)
@@ -313,7 +313,7 @@ class StoreReader:
                 refusal = Refusal(Reason.FAILED, str(error), server)
                 continue
             except (ValueError, LookupError, TypeError):
-                refusal = Refusal(Reason.FAILED, f"{server} answers with no page of rows", server)
+                refusal = Refusal(Reason.FAILED, f"{server} answers without a page of rows", server)
                 continue
             refusal = _refusal_of(answer, server)
         raise RefusedError(refusal)
@@ -383,8 +383,8 @@ class LiveVersion:
         wanted = version or self._instance.live_version or own
         if wanted == own:
             return
-        what = "is wanted" if version else "is live"
-        message = f"{wanted} of {config.name} {what}, and this is an instance of {own}"
+        what = "was requested" if version else "is live"
+        message = f"{wanted} of {config.name} {what}, but this is an instance of {own}"
         raise RefusedError(Refusal(Reason.NOT_LIVE, message, self._server(f"{config.name}-{wanted}")))
 
     def _server(self, group: str) -> str | None:

@@ -65,7 +65,7 @@ def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
         if is_json or read is None:
             return serde.serialize(serde.deserialize(text.encode()))  # as the store would write it
         return serde.serialize(read(text))
-    except Exception as error:
+    except Exception as error:  # a serde may raise anything
         message = f"{shortened(text)} is not a key of serde {serde.name}: {shortened(str(error), _LONGEST_REASON)}"
         raise ValueError(message) from error
 
@@ -78,7 +78,7 @@ def prefix_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
 def _checked(data: bytes, text: str, serde: Serde[Any]) -> bytes:
     try:
         serde.deserialize(data)
-    except Exception as error:
+    except Exception as error:  # as above
         reason = shortened(str(error), _LONGEST_REASON)
         message = f"{shortened(text)} is not the base64url of a key of serde {serde.name}: {reason}"
         raise ValueError(message) from error

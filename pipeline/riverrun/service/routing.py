@@ -62,11 +62,11 @@ class StorePlace:
             found = partition_for(key if inner is None else inner(serde.deserialize(key)), len(self.tasks))
         if not isinstance(found, int):
             if len(found) != 1:
-                message = f"The partitioner of {self.topic} must name one partition per key, not {found!r}"
+                message = f"The partitioner of {self.topic} must return one partition per key, not {found!r}"
                 raise ValueError(message)
             (found,) = found
         if found not in range(len(self.tasks)):
-            message = f"The partitioner of {self.topic} names partition {found}; there are {len(self.tasks)}"
+            message = f"The partitioner of {self.topic} returned partition {found}, but the topic has {len(self.tasks)}"
             raise ValueError(message)
         return self.tasks[found]
 
@@ -82,14 +82,14 @@ class StorePlace:
         try:
             task = self.task_of(key) if key is not None else None
         except ValueError as error:
-            log.info("all parts of %s are asked: %s", self.builder.name, error)
+            log.info("all partitions of %s are queried: %s", self.builder.name, error)
             return everywhere
         return [task.partition] if task is not None else everywhere
 
     def _chosen(self, partitioner: StreamPartitioner, key: object) -> Partitions:
         try:
             return partitioner(self.topic, key, None, len(self.tasks))
-        except Exception as error:
+        except Exception as error:  # it is the user's code
             message = f"The partitioner of {self.topic} failed without a value: {type(error).__name__}: {error}"
             raise ValueError(message) from error
 

@@ -156,7 +156,7 @@ class _Pull:
             ValueError: If the mark is of another query.
         """
         if mark.number >= max(len(self._keys), 1):
-            message = "The page is of another query"
+            message = "The page belongs to another query"
             raise ValueError(message)
         if not self._keys:
             return Rows([], None, "", "active")

@@ -119,7 +119,7 @@ def array(column: Column, values: Sequence[Any], places: Callable[[int], dict[st
             try:
                 pa.array([value], column.kind)
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-                message = f"{value!r} is no {column.kind} for the column {column.name}: {error}"
+                message = f"{value!r} is not of type {column.kind}, as column {column.name} requires: {error}"
                 raise DeserializationError(message).at(**places(number)) from error
         raise
 

@@ -122,7 +122,7 @@ def connected(spark: Any, options: Mapping[str, str]) -> Iterator[Database]:
     if not has_jvm(spark):
         beginning = next((sql for prefix, sql in _BEGINNINGS.items() if url.startswith(prefix)), None)
         if beginning is None:
-            message = f"Over Spark Connect tables are written in PostgreSQL and H2 only, not at {shown(url)}"
+            message = f"Spark Connect can write tables in PostgreSQL and H2 only, not at {shown(url)}"
             raise UnsupportedByHostError(message, hint="Use a session with a driver of its own: --master spark://...")
         database = _ByReading(spark, options, beginning)
         with spark_failures(doing):

@@ -169,7 +169,7 @@ def _end_of_java() -> int | None:
 def _gone(doing: str, code: int) -> EngineError:
     """Return the error for a Java process that has ended: what the bridge to it says is about sockets."""
     how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-    message = f"Spark has ended ({how}) while it was to {doing}"
+    message = f"Spark ended ({how}) before it could {doing}"
     return EngineError(message, hint=_OUT_OF_MEMORY if code == -SIGKILL else _GONE_HINT)
 
 
@@ -200,7 +200,7 @@ def translated(text: str, doing: str) -> StreamsError:
         message = f"Cannot {doing}: there is no space left on the disk of a Spark executor or of the target"
         return EngineError(message, hint="Free space, or point spark.local.dir, TMPDIR or the target elsewhere.")
     if _DIED in text:
-        return EngineError(f"A Python process of Spark has ended while it was to {doing}", hint=_DIED_HINT)
+        return EngineError(f"A Python process of Spark ended before it could {doing}", hint=_DIED_HINT)
     named = next((causes for each in _CAUSES if (causes := each.findall(text))), None)
     essence = first_line(named[-1] if named else text)
     hint = next((hint for found, hint in _HINTS if found.search(essence)), None)

@@ -72,8 +72,8 @@ def archive_classes(started: Callable[[str], Any], archive: Path) -> None:
         _work(session, Path(aside, "table"))
         _end(session)
         if not unfinished.exists():
-            message = f"Java has written no archive of its classes to {archive.parent}"
-            raise EngineError(message, hint="It needs one of its own classes first: java -Xshare:dump")
+            message = f"Java wrote no archive of its classes to {archive.parent}"
+            raise EngineError(message, hint="Java needs an archive of its own classes first: java -Xshare:dump")
         unfinished.replace(archive)
 
 
@@ -96,7 +96,7 @@ def _end(session: Any) -> None:
     session.stop()
     gateway = SparkContext._gateway  # noqa: SLF001 - there is no other way to its process
     gateway.shutdown()
-    gateway.proc.stdin.close()
+    gateway.proc.stdin.close()  # Java ends with its standard input, and only then writes the archive
     gateway.proc.wait(_JAVA_SECONDS)
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - as above
 

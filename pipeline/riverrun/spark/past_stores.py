@@ -162,11 +162,11 @@ def _check_vector(past: _Past, vector: OffsetVector) -> None:
     unknown = sorted(vector.offsets.keys() - connected.inputs)
     if unknown:
         message = f"{connected.id} does not read {', '.join(map(str, unknown))}"
-        raise RangeError(message, hint=f"The store is made of {', '.join(map(str, past.sources))}.")
+        raise RangeError(message, hint=f"The store is computed from {', '.join(map(str, past.sources))}.")
     missing = [tp for tp in past.sources if tp not in vector.offsets]
     if missing:
-        message = f"The vector {vector} leaves out {', '.join(map(str, missing))}: the state there depends on it"
-        raise RangeError(message, hint="Name all partitions, those that were not read with offset 0.")
+        message = f"The vector {vector} leaves out {', '.join(map(str, missing))}, on which the state depends"
+        raise RangeError(message, hint="Name all partitions, with offset 0 for those that were not read.")
     first, last = admin.beginning_offsets(past.sources), admin.end_offsets(past.sources)
     for tp in past.sources:
         offset = vector.offsets[tp]
@@ -174,7 +174,7 @@ def _check_vector(past: _Past, vector: OffsetVector) -> None:
             message = f"{tp} ends at offset {last[tp]} (last stable offset), before the {offset} of the vector"
             raise RangeError(message, hint="Ask for a point that has been written and committed.")
         if 0 < offset < first[tp]:
-            message = f"{tp}: the records before offset {first[tp]} are gone; the state at {offset} was asked for"
+            message = f"{tp}: the records before offset {first[tp]} are gone, and the state at {offset} was requested"
             raise RangeError(message, hint="Raise retention.ms if older states are needed.")
 
 
@@ -196,9 +196,9 @@ def _nearest(past: _Past, vector: OffsetVector, runs: Iterable[RunRecord]) -> _C
             _check_policies(past, found)
             return found
     gone = ", ".join(f"{tp} before {first[tp]}" for tp in past.sources if first[tp] and vector.offsets[tp])
-    message = f"The state at {vector} is not known: records are gone ({gone}), and there is no snapshot between"
+    message = f"The state at {vector} cannot be computed: records are gone ({gone}), and no snapshot lies between"
     ends = "; ".join(str(OffsetVector({tp: found.start(tp) for tp in past.sources})) for found in cuts)
-    raise RangeError(message, hint=f"There are snapshots of bounded runs that ended at: {ends or 'none'}.")
+    raise RangeError(message, hint=f"Bounded runs with snapshots ended at: {ends or 'none'}.")
 
 
 def _check_policies(past: _Past, found: _Cut) -> None:
@@ -213,7 +213,7 @@ def _check_policies(past: _Past, found: _Cut) -> None:
     if elsewhere:
         what = ", ".join(elsewhere)
         message = f"Where {past.connected.id} began to read {what} is not known: its reset policy is not earliest"
-        raise RangeError(message, hint="Bounded runs that leave snapshots (snapshot.url) make points that are known.")
+        raise RangeError(message, hint="Bounded runs with snapshots (snapshot.url) record such points.")
 
 
 def _warn_of_compaction(past: _Past) -> None:

@@ -30,7 +30,7 @@ AGAIN = (
 )
 """Hint about records that are processed already."""
 _SHORTER = (
-    "Ask again in a minute: a broker that has just started may not know its last records yet. If the topic was recreated,"
+    "Try again in a minute: a broker that has just started may not know its last records yet. If the topic was recreated,"
     " release a new version, which begins at its first record."
 )
 _TIME_HINT = "Times are written as 2013-07-01T00:00:00+00:00."
@@ -149,16 +149,14 @@ def _from_where_it_stands(
     written = connected.admin.end_offsets(beyond)
     for tp in beyond:
         if written[tp] < stands[tp]:
-            message = f"{connected.id} stands at offset {stands[tp]} of {tp}, which ends at {written[tp]}"
+            message = f"{connected.id} is at offset {stands[tp]} of {tp}, which ends at {written[tp]}"
             raise RangeError(message, hint=_SHORTER)
         if not is_time:
-            message = (
-                f"{connected.id} stands at offset {stands[tp]} of {tp}: {ends[tp]} as the end is processed already"
-            )
+            message = f"{connected.id} is at offset {stands[tp]} of {tp}: {ends[tp]} as the end was already processed"
             raise RangeError(message, hint=AGAIN)
     if beyond and not any(stands[tp] < ends[tp] for tp in stands):
         log.warning(
-            "%s stands at or behind the end that was asked for: all of it is processed already. %s",
+            "%s is at or beyond the requested end: everything up to it was already processed. %s",
             connected.id,
             AGAIN,
         )

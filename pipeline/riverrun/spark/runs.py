@@ -235,8 +235,8 @@ class RunLog:
         try:
             return None if found is None else Begun.decode(found)
         except UnreadableError as error:
-            message = f"Record {name} of topic {RUNS_TOPIC}, of what a run has begun, cannot be read: {error}"
-            hint = "Was it written by a newer version of Riverrun? Then run with that one. Workers can go on, too."
+            message = f"Record {name} of topic {RUNS_TOPIC}, which describes an unfinished run, cannot be read: {error}"
+            hint = "If a newer version of Riverrun wrote it, use that version. Workers can continue, too."
             raise RangeError(message, hint=hint) from error
 
     def _end(self, run: RunRecord, **changes: object) -> None:
@@ -253,7 +253,7 @@ class RunLog:
                 values[_begun_name(run.app, run.version)] = None
             self._topic.put(values)
         except BrokerError as error:
-            log.warning("the run of %s is not recorded: %s", run.app, error.message)
+            log.warning("cannot record the run of %s: %s", run.app, error.message)
 
 
 def committed_at_end(connected: ConnectedApplication, run_range: RunRange) -> dict[str, tuple[int, str]]:

@@ -39,7 +39,7 @@ _TELLING_OF_FAILURES = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
     "org.apache.spark.sql.execution.datasources",  # of writers, for each attempt and for the job
-    "org.apache.spark.sql.util.ExecutionListenerBus",  # of listeners that are told of a query that cannot be planned
+    "org.apache.spark.sql.util.ExecutionListenerBus",  # logs listeners that fail on a query that cannot be planned
     "org.apache.spark.util.Utils",
 )
 
@@ -87,7 +87,7 @@ def spark_session(
     remote, cluster = given.pop("spark.remote", None), given.pop("spark.master", None)
     chosen = master or remote or cluster or DEFAULT_MASTER
     if not _MASTERS.fullmatch(chosen):
-        message = f"{chosen!r} is not a master of Spark"
+        message = f"{chosen!r} is not a Spark master"
         raise ConfigError(
             message, hint="local[2,4], spark://host:7077, yarn, k8s://..., or sc://host:15002 for Spark Connect."
         )

@@ -169,7 +169,9 @@ def _follow(work: StoreWork, store: StateStore, state: StateBackend, admin: Admi
     """Apply the store's changelog up to the wanted end."""
     start = state.positions().get(work.changelog, 0)
     if start > work.end:
-        message = f"Store {work.store} went on to offset {start} of {work.changelog}; {work.end} was asked for"
+        message = (
+            f"Store {work.store} is already at offset {start} of {work.changelog}, beyond the requested {work.end}"
+        )
         raise RangeError(message, hint="Read it again.")
     start = min(work.end, max(start, admin.beginning_offsets([work.changelog])[work.changelog]))
     for tp, records in read_range(admin, {work.changelog: OffsetRange(start, work.end)}):

@@ -192,7 +192,7 @@ def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) 
             return rows
     except AnalysisException as error:
         message = f"{kind} target {target} cannot be written: {complaint(error)}"
-        raise ConfigError(message, hint="Are --format and --option right?") from error
+        raise ConfigError(message, hint="Check --format and --option.") from error
     finally:
         frame.unpersist()
 

@@ -139,12 +139,8 @@ def left_of_begun(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition
         start = min(max(asked.start, stands.get(tp, 0)), asked.end)
         end = max(start, begun[tp].end) if tp in begun and stands[tp] < begun[tp].end else start
         if end > asked.end:
-            message = (
-                f"{tp}: another run has begun everything up to offset {end}, and not finished it; {asked} ends before"
-            )
-            hint = (
-                "Wait for its end. If it died, finish that first: ask for an end that lies no earlier, such as latest."
-            )
+            message = f"{tp}: an unfinished run covers everything up to offset {end}; {asked} ends before that"
+            hint = "Wait until that run ends. If it died, finish its range first, with an end such as latest."
             raise BegunRangeError(message, hint=hint)
         left[tp] = OffsetRange(start, end)
     return left

@@ -90,7 +90,7 @@ class TestInputTopic(Generic[K, V]):
     def _bytes(self, part: str, serde: Serde[Any], given: Any) -> bytes | None:
         try:
             return None if given is None else serde.serialize(given)
-        except Exception as error:
+        except Exception as error:  # a serde may raise anything
             refused = refusal(serde, error)
             message = f"Topic {self.topic} cannot take the {type(given).__name__} {part} {given!r}: {refused}"
             raise SerializationError(message, hint=hint_of(error)) from error

@@ -301,7 +301,7 @@ class ValueWatch:
 def _any_bytes(value: Any) -> bytes | None:
     """Return bytes by which to detect changes of a value, as JSON if possible; None if it has none."""
     for encode in (msgspec.json.encode, pickle.dumps):
-        with suppress(Exception):
+        with suppress(Exception):  # values of users may raise anything
             return encode(value)
     return None
 

@@ -98,7 +98,7 @@ def _check_text(tp: TopicPartition, records: Any, name: str) -> None:
             try:
                 (data or b"").decode()
             except UnicodeDecodeError as error:
-                message = f"A {name.removeprefix('_')} is not text in UTF-8: {error}"
+                message = f"A {name.removeprefix('_')} is not UTF-8 text: {error}"
                 place = {
                     "topic": tp.topic,
                     "partition": tp.partition,
@@ -215,7 +215,7 @@ def _check_spec(spec: ExportSpec) -> None:
         message = f"Format {spec.format} cannot replace rows by key"
         raise ConfigError(message, hint="--key is for --format jdbc.")
     if spec.is_binary and spec.format.lower() == "csv":
-        message = "Format csv cannot have bytes: Spark would write them as text, such as [FF FE]"
+        message = "Format csv cannot hold bytes: Spark would write text such as [FF FE]"
         raise ConfigError(message, hint="Leave out --binary, or choose a format with bytes: --format parquet.")
 
 
@@ -231,7 +231,7 @@ def _last(topic: ControlTopic, name: str) -> ExportBatch:
         batch.ranges  # noqa: B018 - raises if the text is not a range
     except (UnreadableError, RangeError) as error:
         message = f"The progress of export {name} cannot be read from topic {EXPORTS_TOPIC}: {error}"
-        hint = "Was it written by a newer version of Riverrun? If not, look at who may write to that topic."
+        hint = "If a newer version of Riverrun wrote it, use that version. Otherwise, check who writes to that topic."
         raise RangeError(message, hint=hint) from error
     return batch
 
@@ -240,7 +240,7 @@ def _check(topic: ControlTopic, name: str, expected: ExportBatch) -> None:
     found = _last(topic, name)
     if found != expected:
         message = f"Export {name} is at batch {found.number} now, not {expected.number}: it also runs elsewhere"
-        raise RangeError(message, hint="Wait for that one, then export again.")
+        raise RangeError(message, hint="Wait until the other one ends, then export again.")
 
 
 def _check_same_topic(spec: ExportSpec, last: ExportBatch, admin: Admin) -> None:
@@ -273,7 +273,7 @@ def _check_free(spec: ExportSpec, batch: ExportBatch, spark: Any) -> None:
     except AnalysisException:  # there is no such directory
         return
     if found:
-        message = f"Export {spec.id} has not written {directory} yet, but it has files: {found[0]}"
+        message = f"Export {spec.id} has not written to {directory} yet, but it contains files: {found[0]}"
         raise ConfigError(message, hint="Give each export its own target.")
 
 
@@ -374,5 +374,5 @@ def _raise_refusal(spec: ExportSpec, batch: ExportBatch, error: Exception) -> No
     refused = refusal(error)
     if refused is not None:
         message = f"The database refuses batch {batch.number} of {spec.topic} for table {spec.target}: {refused}"
-        hint = "Alter the table, or choose other columns (--schema). Nothing of the batch is in it; export it again."
+        hint = "Alter the table, or choose other columns (--schema). No row was written: export it again afterwards."
         raise ConfigError(message, hint=hint) from error

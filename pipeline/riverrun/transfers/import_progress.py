@@ -151,7 +151,7 @@ class Progress:
                 ranges |= RunRange.parse(_part(found.get(name, b"{}")).range).ranges
             except (UnreadableError, RangeError) as error:
                 message = f"Record {name} of topic {IMPORTS_TOPIC} cannot be read: {error}"
-                hint = "Was it written by a newer version of Riverrun? If not, look at who may write to that topic."
+                hint = "If a newer version of Riverrun wrote it, use that version. Otherwise, check who writes to that topic."
                 raise RangeError(message, hint=hint) from error
         return RunRange(ranges)
 
@@ -188,7 +188,9 @@ class Progress:
             return Batch() if last is None else _batch(last)
         except UnreadableError as error:
             message = f"The progress of import {self._name} cannot be read from topic {IMPORTS_TOPIC}: {error}"
-            hint = "Was it written by a newer version of Riverrun? If not, look at who may write to that topic."
+            hint = (
+                "If a newer version of Riverrun wrote it, use that version. Otherwise, check who writes to that topic."
+            )
             raise RangeError(message, hint=hint) from error
 
     def _check(self, expected: Batch) -> None:

@@ -212,10 +212,10 @@ def run_import(
         BrokerError: If brokers do not answer.
     """
     if spec.missing_timestamp not in {"fail", "now"}:
-        message = f"{spec.missing_timestamp!r} is not a treatment of rows without a time"
+        message = f"{spec.missing_timestamp!r} is not a way to treat rows without a time"
         raise ConfigError(message, hint="Allowed: fail, now")
     if spec.not_a_number not in {"fail", "null"}:
-        message = f"{spec.not_a_number!r} is not a treatment of NaN and infinity"
+        message = f"{spec.not_a_number!r} is not a way to treat NaN and infinity"
         raise ConfigError(message, hint="Allowed: fail, null")
     progress = Progress(admin, spec.id)
     admin.require([spec.topic], f"import {spec.id} writes to")
@@ -290,7 +290,7 @@ def _check_goes_on(spec: ImportSpec, last: Batch, topic_id: str) -> None:
     """
     if last.number and last.topic_id != topic_id:
         message = f"Topic {spec.topic} was recreated after batch {last.number} of import {spec.id} had begun"
-        raise RangeError(message, hint="It lacks the imported records. Import under another name (--name).")
+        raise RangeError(message, hint="The new topic lacks the imported records. Import under another name (--name).")
     if not (last.number if last.is_done else last.number - 1):
         return
     if last.terms.incremental != spec.incremental:
@@ -299,5 +299,5 @@ def _check_goes_on(spec: ImportSpec, last: Batch, topic_id: str) -> None:
         raise ConfigError(message, hint="Import it under another name (--name): that imports everything.")
     if spec.incremental is not None and last.terms.source != spec.source and not spec.name:
         message = f"Import {spec.id} has read {last.terms.source} so far, up to {last.upto}, not {spec.source}"
-        hint = f"Give this one its own name (--name). If it is the same table: --name {spec.id}."
+        hint = f"Give this import its own name (--name). If both are one table: --name {spec.id}."
         raise ConfigError(message, hint=hint)

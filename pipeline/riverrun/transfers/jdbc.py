@@ -65,7 +65,7 @@ class JdbcTarget:
             ConfigError: If there is no URL, or rows are to be replaced in a database other than PostgreSQL.
         """
         if not self._url:
-            message = f"There is no URL for table {self.table}"
+            message = f"No URL is set for table {self.table}"
             raise ConfigError(message, hint="Add --option url=jdbc:postgresql://host/database.")
         if self.key and not self._url.startswith(_POSTGRESQL):
             message = f"Only PostgreSQL can replace rows by key, not {shown(self._url)}"
@@ -103,7 +103,7 @@ class JdbcTarget:
         prefix = f"riverrun_{hashlib.sha256(export.encode()).hexdigest()[:8]}_"
         staging = f"{prefix}{uuid.uuid4().hex[:8]}"
         with self._connected(spark) as database:
-            _drop_tables(database, prefix)
+            _drop_tables(database, prefix)  # what attempts that died have left
             if not database.can_read(self.table):
                 self._save(spark.createDataFrame([], frame.drop(TOMBSTONE).schema), self.table)
                 if self.key:
@@ -125,9 +125,8 @@ class JdbcTarget:
         nowhere = " OR ".join(f"{_names(database, [column])} IS NULL" for column in self.key)
         place = database.row(f"SELECT {_names(database, _PLACE)} FROM {staging} WHERE {nowhere}")
         if place is not None:
-            message = (
-                f"A record has no {', '.join(self.key)} to replace a row by (partition {place[0]}, offset {place[1]})"
-            )
+            where = f"partition {place[0]}, offset {place[1]}"
+            message = f"A record has no {', '.join(self.key)}, by which rows are replaced ({where})"
             raise ConfigError(message, hint="Deletions have a key but no value: replace rows by _key (--key _key).")
 
     def _count(self, database: Database, staging: str) -> Written:

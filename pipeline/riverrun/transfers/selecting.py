@@ -61,7 +61,7 @@ class MergedTopics:
         self._topics = sorted(topics)
         self._first = frozenset(first)
         self._admin = admin
-        self._admin.require(self._topics, "are to be read")
+        self._admin.require(self._topics, "this command reads")
         tps = [
             TopicPartition(topic, n) for topic, count in self._admin.partitions(topics).items() for n in range(count)
         ]
@@ -111,7 +111,7 @@ def insert(row: InsertedRow, admin: Admin, schema_registry: Mapping[str, Any]) -
         BrokerError: If brokers do not take it.
     """
     topic = row.source.topic
-    admin.require([topic], "are to be written")
+    admin.require([topic], "this command writes to")
     keys, values = (
         placed(serde, SerdePlace(topic, is_key, schema_registry))
         for serde, is_key in zip(row.source.serdes(), (True, False), strict=True)

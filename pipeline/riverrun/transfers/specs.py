@@ -218,7 +218,7 @@ def check_import(spec: ImportSpec, settings: Mapping[str, str], master: str | No
     path = source_here(spec, settings, master)
     if path is not None:
         if not path.exists():
-            message = f"There is no file or directory {spec.source}"
+            message = f"File or directory {spec.source} does not exist"
             raise ConfigError(message)
         if spec.schema is not None and path.is_file():  # names of directories are columns as well
             _check_columns(spec, spec.schema)
@@ -263,7 +263,7 @@ def check_schema(schema: str | None) -> None:
         kind = (found[2] or found[4]).lower() if found else ""
         if kind not in _TYPES:
             near = difflib.get_close_matches(kind, _TYPES, 1)
-            message = f"The schema has {column.strip()!r}, which is not a column with a type of Spark"
+            message = f"The schema has {column.strip()!r}, which is not a column with a Spark type"
             hint = f"Did you mean {near[0]!r}?" if near else 'For example --schema "user string, at timestamp".'
             raise ConfigError(message, hint=hint)
 

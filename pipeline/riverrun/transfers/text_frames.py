@@ -103,13 +103,13 @@ def mode_of(spec: ImportSpec) -> str:
 def _check(spec: ImportSpec) -> None:
     codec_of(spec.options)
     if mode_of(spec) not in _MODES:
-        message = f"{mode_of(spec)} is not a mode of reading"
+        message = f"{mode_of(spec)} is not a read mode"
         raise ConfigError(message, hint=f"Allowed: {', '.join(_MODES)}")
     is_typed = spec.schema is not None or _is(spec, "inferSchema")
     unused = sorted(name for name in spec.options if name.lower() not in _OF_LINES)
     if not is_typed and (unused or (mode_of(spec) == "PERMISSIVE" and spec.format.lower() == "json")):
         what = f"Option {unused[0]}" if unused else "Mode PERMISSIVE"
-        message = f"{what} is about columns with types, which a {spec.format} import has with a schema alone"
+        message = f"{what} needs columns with types, which a {spec.format} import has only with a schema"
         raise ConfigError(
             message, hint="Add --schema, or leave the option out: values are imported as they are written."
         )
@@ -437,7 +437,7 @@ def _with_rising(spec: ImportSpec, frame: Any) -> Any:
         return frame
     kinds = {row[0] for row in frame.select(RISING_KIND).distinct().collect()} - {None, "null"}
     if "other" in kinds or ("text" in kinds and len(kinds) > 1):
-        message = f"Values of column {spec.incremental} have no order: {', '.join(sorted(kinds))}"
+        message = f"Values of column {spec.incremental} cannot be ordered: {', '.join(sorted(kinds))}"
         raise RangeError(message, hint="Import by a column of numbers, or of texts that rise.")
     kind = "string" if kinds <= {"text"} and kinds else ("double" if "fraction" in kinds else "bigint")
     return frame.withColumn(spec.incremental, f.col(RISING).cast(kind))

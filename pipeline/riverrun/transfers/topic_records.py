@@ -134,7 +134,7 @@ class TopicReader:
 
     def _bounds(self, text: str) -> Mapping[TopicPartition, int]:
         admin = self.admin
-        admin.require([self.topic], "are to be read")
+        admin.require([self.topic], "this command reads")
         tps = [TopicPartition(self.topic, n) for n in range(admin.partitions([self.topic])[self.topic])]
         match text:
             case "earliest":
@@ -227,7 +227,7 @@ class LineFormat:
             return None, line
         key, found, value = line.partition(self.separator)
         if not found:
-            message = f"there is no {self.separator!r} in it"
+            message = f"it has no separator {self.separator!r}"
             raise ValueError(message)
         return key, value
 
@@ -249,9 +249,9 @@ def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineForm
     """
     form.check()
     if topic.startswith("__"):
-        message = f"{topic} is a topic of the brokers' own: what they keep there would be damaged"
+        message = f"{topic} is an internal topic of the brokers: writing to it would damage their data"
         raise ConfigError(message)
-    admin.require([topic], "are to be written")
+    admin.require([topic], "this command writes to")
     producer, clock = IdempotentProducer(admin.kafka), SystemClock()
     try:
         for number, line in enumerate(lines, 1):
@@ -264,7 +264,7 @@ def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineForm
                 producer.flush()
                 written = counted(producer.sent().get(topic, 0), "record")
                 message = f"Line {number} cannot be written: {error}: {raw[:100].decode(errors='replace')!r}"
-                hint = f"{written} before it are written. Correct the line, and continue with it."
+                hint = f"{written} before it were written. Correct the line, and continue from there."
                 raise SerializationError(message, hint=hint) from error
             producer.send(topic, key, value, at_ms, (), None)
         producer.flush()
@@ -310,5 +310,5 @@ def _time(value: Any) -> int:
         raise ValueError(error.message) from error
     if type(found) is int and found >= 0:  # a bool is not a number here
         return found
-    message = f"{value!r} is neither ms since 1970 nor a time since then"
+    message = f"{value!r} is neither a number of ms since 1970 nor a time from then on"
     raise ValueError(message)

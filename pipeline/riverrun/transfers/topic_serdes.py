@@ -82,7 +82,7 @@ def size_ms(window: str | None) -> int:
         return _NO_SIZE
     found = _SIZE.fullmatch(window)
     if found is None or not int(found[1]):
-        message = f"{window!r} is not a size of windows"
+        message = f"{window!r} is not a window size"
         raise ConfigError(message, hint="Write a number and ms, s, m, h or d, as in 5m.")
     return millis(int(found[1]) * _UNITS[found[2]], "window size")
 

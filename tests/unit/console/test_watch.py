@@ -57,4 +57,4 @@ def test_a_look_that_fails_is_told_and_not_the_last(caplog: pytest.LogCaptureFix
         until(lambda: watch.latest.get("error") == "RuntimeError: out of order", "told the error")
         look.fails = False
         until(lambda: watch.latest["at"] is not None and watch.latest.get("error") is None, "went on")
-    assert "the project cannot be looked at" in caplog.text
+    assert "cannot inspect the project" in caplog.text

@@ -79,9 +79,9 @@ def test_what_is_written_after_the_topology_was_built_is_refused() -> None:
     stream = a_stream(builder, "in")
     stream.to("out")
     before = builder.build().describe()
-    with pytest.raises(TopologyError, match="The topology is built already"):
+    with pytest.raises(TopologyError, match="The topology is already built"):
         stream.to("elsewhere")
-    with pytest.raises(TopologyError, match="The topology is built already"):
+    with pytest.raises(TopologyError, match="The topology is already built"):
         builder.table("other", TEXTS)
     assert builder.build().describe() == before
 

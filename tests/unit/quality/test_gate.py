@@ -75,7 +75,7 @@ def test_a_cluster_that_cannot_read_the_files_leaves_large_frames_to_this_proces
     frame = write_frame(tmp_path / "frame", ROWS)
     expectation = gxe.ExpectColumnValuesToNotBeNull(column="_key", severity="critical")
     assert not judge("delays", frame, [expectation], lambda: session).critical
-    assert "they are judged in memory" in caplog.text
+    assert "judging them in memory" in caplog.text
 
 
 def test_no_rows_fail_unless_they_may_be_missing(tmp_path: Path) -> None:
@@ -85,11 +85,11 @@ def test_no_rows_fail_unless_they_may_be_missing(tmp_path: Path) -> None:
     assert verdict == Verdict({"delays: it has rows": "noted: it is empty"})
 
 
-class Told(ValidationAction):
-    """Tells a file what was found, or fails."""
+class ResultFile(ValidationAction):
+    """Writes the result to a file, or fails."""
 
-    type: Literal["told"] = "told"
-    name: str = "told"
+    type: Literal["file"] = "file"
+    name: str = "file"
     path: str
 
     def run(self, checkpoint_result: Any, action_context: Any = None) -> dict[str, Any]:  # noqa: ARG002 - as theirs
@@ -101,7 +101,7 @@ def test_data_docs_have_a_page_of_each_check_and_actions_are_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     docs = tmp_path / "docs"
-    actions = [Told(path=str(tmp_path / "gone" / "told")), Told(path=str(tmp_path / "told"))]
+    actions = [ResultFile(path=str(tmp_path / "gone" / "result")), ResultFile(path=str(tmp_path / "result"))]
     expectation = gxe.ExpectColumnValuesToBeBetween(column="flights", max_value=200, severity="warning")
     misspelt = gxe.ExpectColumnValuesToNotBeNull(column="flihgts", severity="warning")
     pages = list[str]()
@@ -118,5 +118,5 @@ def test_data_docs_have_a_page_of_each_check_and_actions_are_taken(
     index = (docs / "site" / "index.html").read_text()
     assert all(f"validations/delays/{check}" in index for check in ("c1", "c2"))
     assert list((docs / "results").rglob("*.json"))
-    assert (tmp_path / "told").read_text() == "False"
-    assert "the action told of a check has failed" in caplog.text
+    assert (tmp_path / "result").read_text() == "False"
+    assert "the action file of a check failed" in caplog.text

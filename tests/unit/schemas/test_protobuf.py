@@ -185,17 +185,17 @@ def test_dicts_may_be_written_in_other_ways(url: str, value: dict[str, Any], wri
         ({"cash": 1.0, "free": {}}, "only one of the fields cash and free may have a value"),
         ({"spare": [{"row": 3}]}, "spare: row: "),
         ({"spare": [{"raw": "3"}]}, "spare: riverrun.test.Ticket.Seat has no field named raw"),
-        ({"traded": 3}, "traded: 3 is no riverrun.test.Ticket.Seat"),
+        ({"traded": 3}, "traded: 3 is not a riverrun.test.Ticket.Seat"),
         ({"cabin": "THIRD"}, "cabin: .*THIRD"),
         ({"at": 3}, "at: "),
-        ({"took": 3}, "took: 3 is no google.protobuf.Duration"),
+        ({"took": 3}, "took: 3 is not a google.protobuf.Duration"),
         ({"by_number": {"x": 1}}, "by_number: "),
         ({"by_flag": {"x": "1"}}, "by_flag: 'x' is not a bool"),
         ({"spare": 3}, "spare: "),
-        ({"seats": []}, "seats: .* is no map"),
+        ({"seats": []}, "seats: .* is not a map"),
         ({"miles": "3"}, "miles: "),
         ({"more": [3]}, "more: "),
-        ([], r"\[\] is no riverrun.test.Ticket"),
+        ([], r"\[\] is not a riverrun.test.Ticket"),
     ],
 )
 def test_dicts_that_do_not_fit_are_refused_by_the_field(url: str, value: Any, problem: str) -> None:
@@ -238,7 +238,7 @@ def test_the_latest_version_decides_the_place_of_a_message(url: str) -> None:
         (('import "a.proto"; message A {}', "PROTOBUF"), "cannot be read: .*a.proto"),
         (('import "google/protobuf/unknown.proto"; message A {}', "PROTOBUF"), "cannot be read: .*unknown.proto"),
         (('edition = "2023"; message A {}', "PROTOBUF"), "cannot be read: 'edition' stands"),
-        (('"string"', "AVRO"), "a schema of AVRO, and the serde is Protobuf's"),
+        (('"string"', "AVRO"), "a schema of AVRO, but the serde reads Protobuf"),
     ],
 )
 def test_a_schema_that_cannot_be_read_is_described(url: str, schema: tuple[str, str], why: str) -> None:

@@ -174,7 +174,7 @@ def test_instances_show_each_other_that_they_know_the_token_and_never_the_token(
 def test_a_signature_holds_for_one_instance_for_some_minutes_and_for_questions(
     asked: Access, now_ms: int, path: str
 ) -> None:
-    with pytest.raises(NoAnswerError, match="status 401, and does not show that it knows the token"):
+    with pytest.raises(NoAnswerError, match="status 401, and does not prove that it knows the token"):
         between(asked, now_ms=now_ms).get("there:1", path, {})
 
 
@@ -206,7 +206,7 @@ def test_answers_of_members_without_the_token_are_not_believed_or_repeated() -> 
         return httpx.Response(200, json={"rows": ["false"], "next": None}, headers={POSITION: "", ROLE: "active"})
 
     peers = Peers(SIGNED, Clock(), transport=httpx.MockTransport(thief))
-    with pytest.raises(NoAnswerError, match="does not show that it knows") as refused:
+    with pytest.raises(NoAnswerError, match="does not prove that it knows") as refused:
         peers.get("thief:1", "/stores/counts", {})
     assert "false" not in str(refused.value)
     assert "Authorization" not in seen[0].headers
@@ -229,7 +229,7 @@ def test_an_answer_that_was_changed_on_the_way_is_not_believed(change: dict[str,
         given: dict[str, Any] = {"status_code": answer.status_code, "content": answer.content, **change}
         return httpx.Response(**{**given, "headers": {**answer.headers, **change.get("headers", {})}})
 
-    with pytest.raises(NoAnswerError, match="does not show"):
+    with pytest.raises(NoAnswerError, match="does not prove"):
         Peers(SIGNED, Clock(), transport=httpx.MockTransport(carry)).get("there:1", "/stores/counts", {})
 
 

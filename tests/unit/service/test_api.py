@@ -77,7 +77,7 @@ class FakeInstance:
     assignment: AssignmentInfo | None = None
     answers: dict[TaskId, list[Page | Refusal]] = field(default_factory=dict)
     asked: list[Question] = field(default_factory=list)
-    told: list[Any] = field(default_factory=list)
+    commands: list[Any] = field(default_factory=list)
     measured: tuple[Measurement, ...] = ()
     waiting: Waiting | None = None
     id: str = "i1"
@@ -129,10 +129,10 @@ class FakeInstance:
         return self.answers[question.task].pop(0) if question.task in self.answers else Page(())
 
     def scale(self, threads: int) -> None:
-        self.told.append(threads)
+        self.commands.append(threads)
 
     def pause(self, *, paused: bool = True) -> None:
-        self.told.append(paused)
+        self.commands.append(paused)
 
 
 def client(instance: FakeInstance, token: str = "") -> TestClient:
@@ -341,7 +341,7 @@ def test_a_caller_without_a_token_learns_the_scheme() -> None:
 
 
 def test_without_a_token_only_the_loopback_is_served() -> None:
-    with pytest.raises(ConfigError, match="asks for no token"):
+    with pytest.raises(ConfigError, match="requires no token"):
         bound("0.0.0.0:0", wants_token=False)
     for host in ("127.0.0.1", "localhost"):
         bound(f"{host}:0", wants_token=False).close()
@@ -408,24 +408,24 @@ def test_an_instance_can_be_scaled_paused_and_resumed() -> None:
     assert asked.post("/scale", params={"threads": 0}).status_code == 422
     asked.post("/pause")
     asked.post("/resume")
-    assert instance.told == [3, True, False]
+    assert instance.commands == [3, True, False]
 
 
 def test_an_application_has_no_work_for_more_threads_than_tasks() -> None:
     instance = FakeInstance()
     asked = client(instance)
     statuses = [asked.post("/scale", params={"threads": n}).status_code for n in ("3", "4", "9" * 23, "0", "-1")]
-    assert (statuses, instance.told) == ([200, 422, 422, 422, 422], [3])
+    assert (statuses, instance.commands) == ([200, 422, 422, 422, 422], [3])
 
 
 def test_operations_on_an_instance_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     asked = client(FakeInstance())
-    for told in ("/pause", "/resume", "/scale?threads=2"):
-        asked.post(told)
+    for command in ("/pause", "/resume", "/scale?threads=2"):
+        asked.post(command)
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "paused, as testclient:50000 asks",
-        "resumed, as testclient:50000 asks",
-        "scaled to 2 stream threads, as testclient:50000 asks",
+        "paused at the request of testclient:50000",
+        "resumed at the request of testclient:50000",
+        "scaled to 2 stream threads at the request of testclient:50000",
     ]
 
 
@@ -475,7 +475,7 @@ def test_a_partitioner_that_leaves_a_key_to_the_default_is_understood() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "complaint"), [({0, 1}, "must name one partition"), ((), "must name one"), (3, "are 3")]
+    ("chosen", "complaint"), [({0, 1}, "must return one partition"), ((), "must return one"), (3, "has 3")]
 )
 def test_a_partitioner_that_names_no_one_partition_cannot_say_where_a_key_is(chosen: Any, complaint: str) -> None:
     answer = client(partitioned_by(lambda _topic, _key, _value, _partitions: chosen)).get("/metadata/counts/k")
@@ -503,7 +503,7 @@ def test_an_instance_on_all_addresses_is_found_at_that_towards_the_brokers() -> 
         port = listener.getsockname()[1]
         assert name_of(listener, "0.0.0.0:0", "PLAINTEXT://127.0.0.1:9092,other:9092") == f"127.0.0.1:{port}"
         assert name_of(listener, "node-a:0", "127.0.0.1:9092") == f"node-a:{port}"
-        with pytest.raises(ConfigError, match=r"no way to nowhere\.invalid:9092"):
+        with pytest.raises(ConfigError, match=r"as nowhere\.invalid:9092 cannot be reached"):
             name_of(listener, "0.0.0.0:0", "nowhere.invalid:9092")
 
 
@@ -519,35 +519,35 @@ def all_kinds() -> Application:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "message"),
     [
         (
             "counts/k?time=0",
-            "One key of store counts (timestamped-key-value) cannot be asked with time; it takes: none",
+            "One key of store counts (timestamped-key-value) does not take time; it takes: none",
         ),
-        ("counts/k?as_of=5", "cannot be asked with as_of"),
-        ("counts/k?from=a&prefix=b", "cannot be asked with from, prefix"),
+        ("counts/k?as_of=5", "does not take as_of"),
+        ("counts/k?from=a&prefix=b", "does not take from, prefix"),
         (
             "counts?time=5",
-            "A range of store counts (timestamped-key-value) cannot be asked with time; it takes: from, prefix",
+            "A range of store counts (timestamped-key-value) does not take time; it takes: from, prefix",
         ),
-        ("counts?prefix=w&from=a", "cannot be asked with from and prefix at a time"),
-        ("counts?prefix=w&reverse=true", "cannot be asked with prefix and reverse at a time"),
-        ("windows/k?as_of=5", "cannot be asked with as_of; it takes: time, time_from, time_to"),
-        ("windows/k?time=5&time_from=1", "cannot be asked with time and time_from at a time"),
-        ("windows?prefix=w", "cannot be asked with prefix"),
-        ("windows?reverse=true", "cannot be asked with reverse"),
-        ("sessions?from=a", "cannot be asked with from; it takes: time_from, time_to"),
-        ("sessions/k?time=0", "cannot be asked with time"),
-        ("versions/k?time_from=5", "cannot be asked with time_from; it takes: as_of"),
+        ("counts?prefix=w&from=a", "takes only one of from and prefix"),
+        ("counts?prefix=w&reverse=true", "takes only one of prefix and reverse"),
+        ("windows/k?as_of=5", "does not take as_of; it takes: time, time_from, time_to"),
+        ("windows/k?time=5&time_from=1", "takes only one of time and time_from"),
+        ("windows?prefix=w", "does not take prefix"),
+        ("windows?reverse=true", "does not take reverse"),
+        ("sessions?from=a", "does not take from; it takes: time_from, time_to"),
+        ("sessions/k?time=0", "does not take time"),
+        ("versions/k?time_from=5", "does not take time_from; it takes: as_of"),
         ("versions", "cannot be queried"),
     ],
 )
-def test_what_a_store_would_ignore_is_refused(path: str, told: str) -> None:
+def test_what_a_store_would_ignore_is_refused(path: str, message: str) -> None:
     instance = FakeInstance(application=all_kinds())
     answer = client(instance).get(f"/stores/{path}")
     assert (answer.status_code, answer.json()["error"]) == (400, "unknown-query")
-    assert told in answer.json()["message"]
+    assert message in answer.json()["message"]
     assert instance.asked == []
 
 
@@ -577,19 +577,19 @@ def test_parameters_that_make_no_sense_are_named_in_the_same_form_as_other_refus
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "message"),
     [
         ("counts/w3?format=base64", "'w3' is not the base64url of a key of serde string"),
         ("counts?from=w3&format=base64", "'w3' is not the base64url of a key of serde string"),
-        (f"counts?page={Bookmark(9)}", "The page is of partition 9, which is not asked"),
-        (f"counts?partition=1&page={Bookmark(2)}", "The page is of partition 2, which is not asked"),
+        (f"counts?page={Bookmark(9)}", "The page is of partition 9, which the request leaves out"),
+        (f"counts?partition=1&page={Bookmark(2)}", "The page is of partition 2, which the request leaves out"),
     ],
 )
-def test_keys_and_pages_that_cannot_be_are_the_callers_fault(path: str, told: str) -> None:
+def test_keys_and_pages_that_cannot_be_are_the_callers_fault(path: str, message: str) -> None:
     instance = FakeInstance()
     answer = client(instance).get(f"/stores/{path}")
     assert (answer.status_code, answer.json()["error"]) == (400, "bad-request")
-    assert told in answer.json()["message"]
+    assert message in answer.json()["message"]
     assert instance.asked == []
 
 
@@ -608,7 +608,7 @@ def test_an_instance_of_a_version_that_is_not_live_sends_questions_away(monkeypa
         assert sent_away.status_code == 421
         assert sent_away.json() == {
             "error": "not-live",
-            "message": "v2 of app is live, and this is an instance of v1",
+            "message": "v2 of app is live, but this is an instance of v1",
             "server": "app-v2:1",
         }
         assert asking.get(path, params={"version": "v1"}).status_code in {200, 404}

@@ -246,7 +246,7 @@ def test_a_store_is_asked_with_what_its_kind_takes(page: Chrome) -> None:
         console.type("prefix", "a")
         console.type("from", "a")
         console.look_up()
-        console.wait_for("store-error", "from and prefix at a time")
+        console.wait_for("store-error", "takes only one of from and prefix")
 
 
 def test_ten_thousand_tasks_leave_the_page_usable(page: Chrome) -> None:

@@ -39,8 +39,8 @@ def test_an_instance_that_is_not_live_names_one_that_is() -> None:
         return ["there:1"]
 
     live = LiveVersion(instance("v1", "v2"), find)
-    assert refused(live) == ("v2 of clicks is live, and this is an instance of v1", "there:1")
-    assert refused(live, "v3") == ("v3 of clicks is wanted, and this is an instance of v1", "there:1")
+    assert refused(live) == ("v2 of clicks is live, but this is an instance of v1", "there:1")
+    assert refused(live, "v3") == ("v3 of clicks was requested, but this is an instance of v1", "there:1")
     assert groups == ["clicks-v2", "clicks-v3"]
 
 
@@ -68,7 +68,7 @@ def test_the_live_version_is_told_if_no_instance_of_it_is_known() -> None:
 
     for find in (fail, nobody):
         assert refused(LiveVersion(instance("v1", "v2"), find)) == (
-            "v2 of clicks is live, and this is an instance of v1",
+            "v2 of clicks is live, but this is an instance of v1",
             None,
         )
 

@@ -53,7 +53,7 @@ def find_java(java_home: Path | None = None) -> str:
     """
     java = (shutil.which(java_home / "bin" / "java") if java_home is not None else None) or shutil.which("java")
     if java is None:
-        message = "There is no java in JAVA_HOME, nor on the PATH"
+        message = "Java was not found in JAVA_HOME or on the PATH"
         raise EmbeddedBrokerError(message, hint=f"Install a Java {MINIMUM_JAVA} runtime; Spark needs one as well.")
     try:
         shown = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False).stderr
@@ -132,7 +132,7 @@ def _check(jars: Path, checksums: str) -> None:
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in jars.iterdir()}
     others = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     if others:
-        message = f"Downloaded libraries are not those of this release: {', '.join(others)}"
+        message = f"Downloaded libraries differ from those of this release: {', '.join(others)}"
         hint = "The repository or a proxy delivers other files. They were deleted; try another repository."
         raise EmbeddedBrokerError(message, hint=hint)
 
@@ -165,7 +165,7 @@ def _ivy_jar() -> Path:
     roots = spec.submodule_search_locations if spec is not None else None
     jars = sorted(Path(next(iter(roots))).glob("jars/ivy-*.jar")) if roots else []
     if not jars:
-        message = "pyspark is not installed, which contains the Ivy that downloads Kafka"
+        message = "pyspark is not installed; its Ivy library downloads Kafka"
         raise EmbeddedBrokerError(message)
     return jars[0]
 
@@ -191,7 +191,7 @@ def using(archive: Path) -> tuple[str, ...]:
 
 
 def recording(unfinished: Path) -> tuple[str, ...]:
-    """Return Java's options that write an archive when the process ends by itself, or is asked to end."""
+    """Return Java's options that write an archive when the process ends, or is asked to end."""
     return (f"-XX:ArchiveClassesAtExit={unfinished}", *_SILENT)
 
 

@@ -58,7 +58,7 @@ _CLUSTER_ID = "bWlsbHJhY2UtZW1iZWRkZQ"  # 16 bytes in base64, as StorageTool req
 _START_SECONDS = 120
 _STOP_SECONDS = 60
 _SESSION_MS = 60_000
-"""A lone broker goes on leading if its machine stands still for a while and it misses heartbeats (see `_fence`)."""
+"""A lone broker keeps leading even if its machine stops for a while and it misses heartbeats (see `_fence`)."""
 _CLUSTER_SESSION_MS = 5_000
 """In a cluster, other brokers take over soon."""
 _ACTIVE = b"Performing controller activation"
@@ -193,15 +193,19 @@ class EmbeddedBroker:
         with self._locked():
             status = self.status()
             if status.is_running and status.bootstrap_servers != self.bootstrap_servers:
-                message = f"The broker in {self._directory} already runs, at {status.bootstrap_servers}"
+                message = f"The broker in {self._directory} is already running at {status.bootstrap_servers}"
                 raise EmbeddedBrokerError(message, hint="Use that port, or stop it first: `riverrun broker stop`.")
             if status.is_running:
                 self._wait_for(lambda: self._answers() or self._live_pid() is None, _START_SECONDS)
             if self._live_pid() is None:
                 self._launch(on_step)
             elif not self._answers():
-                message = f"The broker (process {status.pid}) runs, but does not answer at {self.bootstrap_servers}"
-                raise EmbeddedBrokerError(message, hint=f"Stop it with `riverrun broker stop`, see {self.log_file}.")
+                message = (
+                    f"The broker (process {status.pid}) is running, but does not answer at {self.bootstrap_servers}"
+                )
+                raise EmbeddedBrokerError(
+                    message, hint=f"Stop it with `riverrun broker stop`. Its log is {self.log_file}."
+                )
             return self.status()
 
     def stop(self) -> None:
@@ -337,7 +341,8 @@ class EmbeddedBroker:
 
         is_fenced = self._wait_for(has_fenced, _START_SECONDS)
         written = self._metadata_bytes()
-        is_fenced = is_fenced and self._wait_for(has_written, _START_SECONDS)  # this record, or one that comes later
+        # Once the log has grown, the record of the fencing is on disk, before or with the new bytes.
+        is_fenced = is_fenced and self._wait_for(has_written, _START_SECONDS)
         self._terminate()
         if not is_fenced:
             message = f"The controller did not end the killed broker's session within {_START_SECONDS} s"

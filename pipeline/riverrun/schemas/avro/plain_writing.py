@@ -129,7 +129,7 @@ class _Writer:
             if not isinstance(value, Mapping):
                 raise _no(value, schema["name"])
             if names_it and key in value and value[key] != tag:
-                message = f"a {value[key]} is no {schema['name']}"
+                message = f"a {value[key]} is not a {schema['name']}"
                 raise _MisfitError(message)
             if depth > DEEPEST:
                 raise _MisfitError(str(too_deep()))
@@ -239,12 +239,12 @@ def _has(branch: Branch, name: str) -> bool:
 def _none(branches: tuple[Branch, ...], value: Any) -> _MisfitError:
     names = ", ".join(each.name for each in branches)
     return _MisfitError(
-        f"{value if isinstance(value, str) and value[:4] == 'the ' else _short(value)} is none of {names}"
+        f"{value if isinstance(value, str) and value[:4] == 'the ' else _short(value)} fits none of {names}"
     )
 
 
 def _no(value: Any, name: str) -> _MisfitError:
-    return _MisfitError(f"{_short(value)} is no {name}")
+    return _MisfitError(f"{_short(value)} is not of type {name}")
 
 
 def _short(value: Any) -> str:
@@ -332,7 +332,7 @@ def _write_null(_out: bytearray, value: Any, _depth: int) -> None:
 def _fixed_writer(size: int, name: str) -> Writing:
     def write(out: bytearray, value: Any, _depth: int) -> None:
         if not isinstance(value, bytes | bytearray | memoryview) or len(value) != size:
-            message = f"{_short(value)} is no {name} of {size} bytes"
+            message = f"{_short(value)} is not a {name} of {size} bytes"
             raise _MisfitError(message)
         out.extend(value)
 

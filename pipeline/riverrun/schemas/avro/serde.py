@@ -212,7 +212,7 @@ def _same(value: Any) -> Any:
 
 def _parsed(schema: Any, registry: Registry) -> Any:
     if schema.schema_type not in {None, "AVRO"}:
-        message = f"A record has a schema of {schema.schema_type}, and the serde is Avro's"
+        message = f"A record has a schema of {schema.schema_type}, but the serde reads Avro"
         raise SchemaError(message)
     return parsed(schema, registry)
 

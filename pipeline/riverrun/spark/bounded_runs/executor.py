@@ -45,9 +45,7 @@ _ELSEWHERE = (
     "If --from was not given, another run or a worker has gone on with the task meanwhile: riverrun runs and riverrun status"
     f" show it. Wait for its end, or stop it, and start again without --from. {AGAIN}"
 )
-_DONE_BEFORE = (
-    "an attempt that died after its commit has processed a part of the range: what it has counted is in no figure"
-)
+_DONE_BEFORE = "an attempt died after its commit: figures leave out the part of the range that it processed"
 
 
 def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
@@ -283,6 +281,6 @@ def _is_done(work: TaskWork, active: ActiveTask, admin: Admin) -> bool:
     elsewhere = [tp for tp in elsewhere if not starts[tp] < work.ranges[tp].start <= first[tp]]
     if elsewhere:
         tp = elsewhere[0]
-        message = f"Task {work.task_id} stands at offset {starts[tp]} of {tp}; the run is to process {work.ranges[tp]}"
+        message = f"Task {work.task_id} is at offset {starts[tp]} of {tp}, but this run would process {work.ranges[tp]}"
         raise RangeError(message, hint=_ELSEWHERE)
     return False

@@ -199,8 +199,8 @@ def run(
 def _require_finished(advance_to_ms: int | None) -> None:
     """Refuse to move event time on: earlier records of an interrupted run are still to come."""
     if advance_to_ms is not None:
-        message = "Event time cannot be moved on before a run that was interrupted is finished"
-        raise RangeError(message, hint="Finish that first: ask for an end such as latest.")
+        message = "Cannot advance event time while an interrupted run is unfinished"
+        raise RangeError(message, hint="Finish that run first, for example with the end latest.")
 
 
 class _Run:
@@ -235,7 +235,7 @@ class _Run:
         try:
             check()
             results = self._process(advance_to_ms)
-        except BaseException as error:
+        except BaseException as error:  # Ctrl-C as well: a run without an end counts as unfinished
             self._runs.failed(record, error, self._ends())
             raise
         summary = summary_of(self._plan, results)
@@ -333,7 +333,7 @@ class _Run:
         try:
             return committed_at_end(self._connected, self._plan.range)
         except BrokerError as error:
-            log.warning("no store can be read from the end of this run on: %s", error.message)
+            log.warning("stores as of the end of this run cannot be read later: %s", error.message)
             return {}
 
     def _ends(self) -> dict[str, int]:
@@ -341,7 +341,7 @@ class _Run:
         try:
             return ends_of_outputs(self._connected)
         except BrokerError as error:
-            log.warning("where the outputs of this run end is not recorded: %s", error.message)
+            log.warning("cannot record where the outputs of this run end: %s", error.message)
             return {}
 
     def _outlasting(self, step: Callable[[], T]) -> T:

@@ -58,7 +58,7 @@ def _may_pass(error: StreamsError) -> bool:
 
 
 def _come_back(admin: Admin, deadline: float, missed: str) -> bool:
-    """Wait for a broker to answer, as most steps would be in vain before. Returns False if none does before the deadline."""
+    """Wait until a broker answers, as most steps would fail before. Returns False if none answers before the deadline."""
     while time.monotonic() < deadline:
         log.warning("waiting for brokers: %s", missed)
         time.sleep(_RETRY_SECONDS)
@@ -74,9 +74,9 @@ def check_wall_clock(application: Application, task: Task) -> None:
         UnsupportedByHostError: If there is a processor like this, and no setting.
     """
     if task.schedules_wall_clock and application.config.streams.bounded_wall_clock_punctuation == "refuse":
-        message = f"{application.id} schedules punctuations by the wall clock, which means nothing in a bounded run"
+        message = f"{application.id} schedules punctuations by the wall clock, which has no meaning in a bounded run"
         hint = (
-            "Use PunctuationType.STREAM_TIME; or say --wall-clock-punctuation=once (each is called at the end of a slice) or "
+            "Use PunctuationType.STREAM_TIME; or pass --wall-clock-punctuation=once (each is called at the end of a slice) or "
             "never (bounded.wall.clock.punctuation in streams.toml)."
         )
         raise UnsupportedByHostError(message, hint=hint)

@@ -90,7 +90,7 @@ def connected_here(job: Job, build: Callable[[Job], Topology]) -> ConnectedAppli
     """
     topology = build(job).resolved(job.partitions)
     if topology.code_fingerprint() != job.fingerprint:
-        message = f"The topology of {job.config.name} here is not the driver's"
+        message = f"The topology of {job.config.name} here differs from the driver's"
         raise TopologyError(message, hint="Driver and executors must run the same release of the application.")
     application = Application(
         config=job.config,

@@ -91,7 +91,7 @@ def test_a_history_goes_on_after_the_applications_record_was_lost() -> None:
     kept = {name: value for name, value in notes.read().items() if name != "clicks"}
     del notes.values["clicks"]
     with pytest.raises(
-        ReleaseError, match=r"knows nothing of clicks, although it was released: 2 .*planned -> aborted"
+        ReleaseError, match=r"has no record of clicks, although it was released: 2 .*planned -> aborted"
     ):
         registry(notes).require_no_history("clicks")
     assert registry(notes).write(Release("clicks", "v1")).revision == 3

@@ -37,5 +37,5 @@ def test_user_code_that_ends_the_process_is_the_first_suspect() -> None:
         "Job aborted\nCaused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n\tat x"
     )
     error = translated(text, "process tasks 0_1")
-    assert error.message == "A Python process of Spark has ended while it was to process tasks 0_1"
+    assert error.message == "A Python process of Spark ended before it could process tasks 0_1"
     assert "os._exit" in str(error.hint)

@@ -127,7 +127,7 @@ def test_a_range_is_over_if_it_was_done_before_what_is_begun(
 
 
 def test_a_range_that_ends_within_what_was_begun_is_refused() -> None:
-    with pytest.raises(BegunRangeError, match=r"in-1: another run has begun everything up to offset 20"):
+    with pytest.raises(BegunRangeError, match=r"in-1: an unfinished run covers everything up to offset 20"):
         left_of_begun(part((0, 7), (0, 3)), part((5, 10), (3, 20)), {A: 10, B: 3})
-    with pytest.raises(BegunRangeError, match=r"in-1: another run has begun everything up to offset 20"):
+    with pytest.raises(BegunRangeError, match=r"in-1: an unfinished run covers everything up to offset 20"):
         left_of_begun(part((10, 40), (0, 15)), BEGUN, {A: 10})

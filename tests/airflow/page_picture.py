@@ -25,8 +25,10 @@ SHOP = "shop"
 
 def pay(broker: Broker, first: int, number: int) -> None:
     """Write payments of seven users, each later than the one before."""
-    made = [(f"user{n % 7}/{n}".encode(), LONG.serialize(n % 40 - 5), 1_000 * n) for n in range(first, first + number)]
-    broker.write(f"{SHOP}.payments", made)
+    records = [
+        (f"user{n % 7}/{n}".encode(), LONG.serialize(n % 40 - 5), 1_000 * n) for n in range(first, first + number)
+    ]
+    broker.write(f"{SHOP}.payments", records)
 
 
 def prepare(broker: Broker, home: Path) -> Path:

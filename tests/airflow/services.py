@@ -92,14 +92,14 @@ class Services:
 
     def ask(self, user: str, method: str, path: str, content: Any = None) -> tuple[int, Any]:
         """Ask as a user; nobody is anonymous."""
-        asked = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method)
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method)
         if user:
-            asked.add_header("Authorization", f"Bearer {self.token(user)}")
+            request.add_header("Authorization", f"Bearer {self.token(user)}")
         if content is not None:
-            asked.add_header("Content-Type", "application/json")
-            asked.data = json.dumps(content).encode()
+            request.add_header("Content-Type", "application/json")
+            request.data = json.dumps(content).encode()
         try:
-            with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310 - here
+            with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - here
                 code, text = answer.status, answer.read()
         except urllib.error.HTTPError as error:
             code, text = error.code, error.read()
@@ -120,10 +120,10 @@ class Services:
     def done(self, path: str, method: str = "GET", content: Any = None) -> Any:
         """Ask the API with the rights of an administrator."""
         code, found = self.ask("cy", method, f"/api/v2{path}", content)
-        said = f"{method} {path}: {code} {found}"
+        failure = f"{method} {path}: {code} {found}"
         if code >= 500:
-            raise OSError(said)
-        assert code < 300, said
+            raise OSError(failure)
+        assert code < 300, failure
         return found
 
     def unpause(self, dag: str) -> None:

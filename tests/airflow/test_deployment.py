@@ -152,8 +152,8 @@ class Container:
         """Whether the check of a service's health says so."""
         _, *command = SERVICES[service]["healthcheck"]["test"]
         assert command[0] == "python"
-        asked = subprocess.run([sys.executable, *map(self.placed, command[1:])], capture_output=True, check=False)
-        return asked.returncode == 0
+        probe = subprocess.run([sys.executable, *map(self.placed, command[1:])], capture_output=True, check=False)
+        return probe.returncode == 0
 
 
 def container(directory: Path, broker: Broker, port: int) -> Container:
@@ -227,8 +227,8 @@ def airflow_environment(directory: Path, postgres: int, port: int) -> dict[str, 
     kept = directory / "secrets"
     kept.mkdir()
     for name in COMPOSE["secrets"]:
-        made = subprocess.run(["sh", "-c", SECRET], check=True, capture_output=True, text=True).stdout
-        (kept / name).write_text(PASSWORD if name == "airflow-db-password" else made)
+        secret = subprocess.run(["sh", "-c", SECRET], check=True, capture_output=True, text=True).stdout
+        (kept / name).write_text(PASSWORD if name == "airflow-db-password" else secret)
     (directory / "logs").mkdir()
     settings: dict[str, str] = {}
     for name, value in SERVICES["airflow-scheduler"]["environment"].items():

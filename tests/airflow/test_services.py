@@ -152,9 +152,9 @@ def test_a_backfill_of_what_is_processed_does_nothing(services: Services, broker
     days = {"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-01T06:00:00Z"}
     services.done("/backfills", "POST", {"dag_id": dag, **days})
     services.until(lambda: len(services.runs(dag)) > len(before), "the backfill begins")
-    made = [run["dag_run_id"] for run in services.runs(dag) if run["dag_run_id"] not in before]
-    assert {services.await_run(dag, run) for run in made} == {"success"}
-    for run in made:
+    new_runs = [run["dag_run_id"] for run in services.runs(dag) if run["dag_run_id"] not in before]
+    assert {services.await_run(dag, run) for run in new_runs} == {"success"}
+    for run in new_runs:
         assert "Nothing was processed: there are no new records" in services.log(dag, run, "run")
     assert {run.records_in for run in RunLog(broker.admin()).runs(SHOP) if run.id not in known} == {0}
     assert receipts(broker) == PAYMENTS

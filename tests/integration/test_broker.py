@@ -155,10 +155,10 @@ def test_a_broker_that_stands_still_for_a_while_goes_on_leading(running: Embedde
     kafka = {"bootstrap.servers": running.start().bootstrap_servers}
     Admin(kafka).create_topics([TopicSpec("still", 1)])
 
-    asked, epochs = AdminClient(kafka), list[int]()
+    client, epochs = AdminClient(kafka), list[int]()
 
     def has_told() -> bool:
-        (found,) = asked.list_offsets({ClientTopicPartition("still", 0): OffsetSpec.latest()}).values()
+        (found,) = client.list_offsets({ClientTopicPartition("still", 0): OffsetSpec.latest()}).values()
         with suppress(KafkaException):  # a broker does not know at once that it leads a new topic
             epochs.append(found.result(120).leader_epoch)
         return bool(epochs)

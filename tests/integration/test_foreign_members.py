@@ -107,9 +107,9 @@ def app(broker: Broker, unique: str, tmp_path: Path) -> App:
 
 @pytest.fixture
 def rogue(broker: Broker, app: App) -> Iterator[Rogue]:
-    made = Rogue(broker, f"{app.name}-v1")
-    yield made
-    made.leave()
+    rogue = Rogue(broker, f"{app.name}-v1")
+    yield rogue
+    rogue.leave()
 
 
 def processes(broker: Broker, app: App, count: int) -> None:

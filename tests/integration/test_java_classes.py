@@ -33,8 +33,8 @@ def test_sessions_use_the_archive_of_classes_that_a_command_has_made(tmp_path: P
     archive = classes_archive(os.environ, tmp_path)
     assert archive_options(archive) == "", "Java ends if it is told of one that is not there"
     command = [sys.executable, "-m", "riverrun.cli", "--home", str(tmp_path), "prepare-spark"]
-    made = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert str(archive) in made.stdout
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert str(archive) in done.stdout
     assert "The archive already exists" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
     used = subprocess.run([sys.executable, "-c", SESSION, str(tmp_path)], capture_output=True, text=True, check=True)
     assert f"-XX:SharedArchiveFile={archive}" in used.stdout

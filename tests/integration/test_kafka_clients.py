@@ -142,9 +142,9 @@ def test_committed_offsets_are_not_read_from_below_an_open_transaction(broker: B
     client, group = producer._client.producer, ClientTopicPartition(unique, 0, 200)
     client.send_offsets_to_transaction([group], group_metadata(unique), 10)
     with ThreadPoolExecutor() as threads:
-        asked = threads.submit(broker.admin().committed, unique, [tp])
+        answer = threads.submit(broker.admin().committed, unique, [tp])
         client.commit_transaction(10)
-        assert asked.result(DEADLINE_S)[tp].offset == 200
+        assert answer.result(DEADLINE_S)[tp].offset == 200
 
 
 def test_a_record_the_broker_refuses_is_named_and_aborts_its_transaction(broker: Broker, unique: str) -> None:
@@ -265,10 +265,10 @@ def test_an_offset_that_is_gone_is_refused_and_not_jumped_over(broker: Broker, u
     tp = new_topic(broker, unique)
     broker.write(unique, [(b"k", b"v", n) for n in range(1, 11)])
     broker.admin().delete_records({tp: 4})
-    for asked in (2, 99):
+    for offset in (2, 99):
         consumer = RecordConsumer(broker.kafka)
-        consumer.assign({tp: asked})
-        with pytest.raises(RangeError, match=f"{unique}-0 has offsets 4 to 10; offset {asked} "):
+        consumer.assign({tp: offset})
+        with pytest.raises(RangeError, match=f"{unique}-0 has offsets 4 to 10; offset {offset} "):
             until_end(consumer, tp)
         consumer.close()
 
@@ -552,8 +552,8 @@ def test_brokers_that_cannot_be_reached_are_named_by_every_request(monkeypatch: 
         monkeypatch.setattr(module, "REQUEST_SECONDS", 2.0)
     calls = list(unreachable_calls())
     with ThreadPoolExecutor(len(calls)) as threads:
-        for asked in [threads.submit(call) for call in calls]:
-            error = asked.exception(60)
+        for answer in [threads.submit(call) for call in calls]:
+            error = answer.exception(60)
             assert isinstance(error, BrokerError), repr(error)
             assert error.retriable
             assert "127.0.0.1:1" in error.message

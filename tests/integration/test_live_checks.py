@@ -53,9 +53,9 @@ def app(broker: Broker, unique: str, tmp_path: Path) -> App:
     broker.create(1, *(f"{unique}.{name}" for name in ("in", "log", "sums")))
     project = Riverrun(kafka=broker.kafka, directory=tmp_path, by="ann@desk")
     kinds = {f"{unique}.log": "log", f"{unique}.sums": "table"}
-    made = project.app(unique, spent(unique), quality=lambda: demands(unique), data_docs="docs", outputs=kinds)
-    pay(broker, made, ("ann", 5, 1_000), ("bob", 7, 5_000))
-    return made
+    app = project.app(unique, spent(unique), quality=lambda: demands(unique), data_docs="docs", outputs=kinds)
+    pay(broker, app, ("ann", 5, 1_000), ("bob", 7, 5_000))
+    return app
 
 
 def pay(broker: Broker, app: App, *payments: tuple[str, int, int]) -> None:
@@ -106,8 +106,8 @@ def test_drops_and_lateness_of_running_workers_are_judged_since_the_last_check(
     no_null = gxe.ExpectColumnValuesToBeBetween(column="null_key_or_value", max_value=0, severity="critical")
     on_time = gxe.ExpectColumnValuesToBeBetween(column="lateness_max_ms", max_value=1000, severity="warning")
     project = Riverrun(kafka=broker.kafka, directory=tmp_path)
-    asked, token = Checks(workers=[no_null, on_time]), {"server.token": "open-sesame-said-ali"}
-    app = project.app(unique, spent(unique), quality=lambda: asked, config=token)
+    checks, token = Checks(workers=[no_null, on_time]), {"server.token": "open-sesame-said-ali"}
+    app = project.app(unique, spent(unique), quality=lambda: checks, config=token)
     assert app.checks.run().verdict.warnings == ("workers: instances answer",), "there are none"
 
     with app.worker(server="127.0.0.1:0") as worker:

@@ -69,9 +69,9 @@ class Case:
 
 @pytest.fixture
 def case(broker: Broker, unique: str, tmp_path: Path) -> Iterator[Case]:
-    made = Case(broker, unique, tmp_path)
-    yield made
-    made.tasks.close()
+    case = Case(broker, unique, tmp_path)
+    yield case
+    case.tasks.close()
 
 
 def test_a_task_goes_on_while_another_one_is_restored(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

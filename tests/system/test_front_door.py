@@ -197,18 +197,18 @@ def test_an_error_of_a_worker_is_raised_where_somebody_waits(broker: Broker, app
         worker.wait_for(WorkerState.NOT_RUNNING, _SECONDS)
     assert worker.state is WorkerState.ERROR
     assert worker.close()
-    heard: list[StreamsError] = []
+    errors: list[StreamsError] = []
 
     def handler(error: StreamsError) -> str:
-        heard.append(error)
-        return "replace_thread" if len(heard) < 3 else "shutdown_client"
+        errors.append(error)
+        return "replace_thread" if len(errors) < 3 else "shutdown_client"
 
     again = app.worker()
     again.set_uncaught_exception_handler(handler)
     again.start()
     with pytest.raises(ProcessingError, match="no word"):
         again.wait(_SECONDS)
-    assert [type(error) for error in heard] == [ProcessingError] * 3
+    assert [type(error) for error in errors] == [ProcessingError] * 3
 
 
 def test_what_is_wrong_is_said_when_it_is_asked_for(broker: Broker, app: App, tmp_path: Path) -> None:

@@ -123,11 +123,11 @@ class Pod:
         assert self.process is not None
         assert self.process.poll() is None, self.log()
         (container,) = POD["containers"]
-        asked = container[probe]["httpGet"]
+        request = container[probe]["httpGet"]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-        address = {"Host": f"10.1.2.3:{ports[asked['port']]}"}
+        address = {"Host": f"10.1.2.3:{ports[request['port']]}"}
         try:
-            answer = httpx.get(f"http://127.0.0.1:{self.port}{asked['path']}", headers=address, timeout=DEADLINE_S)
+            answer = httpx.get(f"http://127.0.0.1:{self.port}{request['path']}", headers=address, timeout=DEADLINE_S)
         except httpx.TransportError:
             return False
         return 200 <= answer.status_code < 400
@@ -148,10 +148,10 @@ class Pod:
 
 @pytest.fixture
 def pods(broker: Broker, unique: str, new_port: Callable[[], int], tmp_path: Path) -> Iterator[list[Pod]]:
-    made = [pod(number, unique, broker, new_port(), tmp_path / str(number)) for number in range(2)]
-    made[0].riverrun("topic", "create", "flights", "planes", "airlines", "delays", "--partitions", "4").wait()
-    yield made
-    for each in made:
+    pods = [pod(number, unique, broker, new_port(), tmp_path / str(number)) for number in range(2)]
+    pods[0].riverrun("topic", "create", "flights", "planes", "airlines", "delays", "--partitions", "4").wait()
+    yield pods
+    for each in pods:
         if each.process is not None and each.process.poll() is None:
             each.process.kill()
             each.process.wait()
@@ -166,13 +166,13 @@ def pod(number: int, app: str, broker: Broker, port: int, directory: Path) -> Po
     for secret in SECRETS:
         (directory / "secrets" / secret).write_text(f"the {secret} of all pods\n")
     places = {there: str(directory / here) for there, here in mounted.items()}
-    made = Pod(f"worker-{number}", app, port, directory, places)
+    pod = Pod(f"worker-{number}", app, port, directory, places)
     own = {"[apps.delays": f"[apps.{app}", "kafka:9092": broker.bootstrap_servers, ":8090": f":{port}"}
-    text = made.placed(PROJECT.read_text())
+    text = pod.placed(PROJECT.read_text())
     for there, here in own.items():
         text = text.replace(there, here)
     (directory / "project" / "streams.toml").write_text(text)
-    return made
+    return pod
 
 
 def logs(pods: list[Pod]) -> str:

@@ -83,8 +83,8 @@ def test_dashboards_and_alerts_ask_for_what_a_worker_serves(
         f"{url}/metrics", headers={"Authorization": "Bearer only look, do not touch"}, timeout=DEADLINE_S
     ).text
     served = set(re.findall(r"^# TYPE (\w+)", shown, re.MULTILINE)) | LATER
-    asked = {name for each in (*TARGETS, *RULES) for name in METRIC.findall(each["expr"])}
-    assert asked <= served
+    names = {name for each in (*TARGETS, *RULES) for name in METRIC.findall(each["expr"])}
+    assert names <= served
     if shutil.which("prometheus"):
         with prometheus(url.removeprefix("http://"), "only look, do not touch", new_port(), tmp_path) as answers:
             group.until(lambda: values(answers("query", query="up")) == [1], "was read by Prometheus")

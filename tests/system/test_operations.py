@@ -60,10 +60,10 @@ def test_an_application_is_looked_at_scaled_and_begins_anew_once_nobody_is_at_wo
     assert state.exists()
     on_spark = group.directory / "state-0" / "instance-7" / state.name
     shutil.copytree(state, on_spark)
-    asked = f"{group.name}-v1-KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0000000007-topic"
-    group.broker.create(1, asked)
+    topic = f"{group.name}-v1-KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0000000007-topic"
+    group.broker.create(1, topic)
     planned = group.command("reset", group.name, "--dry-run").stdout
-    assert f"delete topic {asked}" in planned
+    assert f"delete topic {topic}" in planned
     assert f"delete topic {group.name}-v1-counts-changelog" in planned
     assert f"delete local state {state}\ndelete local state {on_spark}" in planned
     assert state.exists()
@@ -165,9 +165,9 @@ def test_an_instance_that_waits_for_brokers_to_start_ends_when_it_is_told_to(gro
         instance.send_signal(signal.SIGTERM)
         assert instance.wait(DEADLINE_S) == 0
         asks.close()
-    said = group.log(0).strip().splitlines()
-    assert said[-1] == "Told to stop before it ran: nothing was processed"
-    assert all(line.startswith("Waiting for brokers at") for line in said[:-1])
+    lines = group.log(0).strip().splitlines()
+    assert lines[-1] == "Told to stop before it ran: nothing was processed"
+    assert all(line.startswith("Waiting for brokers at") for line in lines[:-1])
 
 
 @pytest.mark.parametrize("options", [(), ("--until-caught-up",)], ids=["in a group", "alone"])

@@ -35,9 +35,9 @@ def started(project: Path, group: Group) -> tuple[subprocess.Popen[str], str]:
     command = [sys.executable, "-m", "riverrun.cli", "--config", str(project), "console", "--server", "127.0.0.1:0"]
     console = subprocess.Popen(command, cwd=group.directory, env=group.environ, stdout=subprocess.PIPE, text=True)
     assert console.stdout is not None
-    said = console.stdout.readline()
-    assert said.startswith("Answers at http://127.0.0.1:")
-    return console, said.split()[-1]
+    line = console.stdout.readline()
+    assert line.startswith("Answers at http://127.0.0.1:")
+    return console, line.split()[-1]
 
 
 def test_one_page_shows_workers_lag_runs_and_releases_of_a_project(group: Group) -> None:

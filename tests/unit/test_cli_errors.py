@@ -57,17 +57,17 @@ def test_a_full_disk_is_said_and_ends_with_an_error(
     monkeypatch.setattr(cli, "app", lambda: Path("/dev/full").write_text("x"))
     with pytest.raises(SystemExit) as ended:
         cli.main()
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert ended.value.code == 1
-    assert "There is no space left on the disk" in said
-    assert "Hint:" in said
-    assert "Traceback" not in said
+    assert "There is no space left on the disk" in output
+    assert "Hint:" in output
+    assert "Traceback" not in output
 
 
 def test_with_json_logs_the_last_word_is_json_as_well(riverrun: Riverrun, tmp_path: Path) -> None:
-    code, said = riverrun("--log-json", "--config", str(tmp_path / "none.toml"), "worker", "delays")
+    code, output = riverrun("--log-json", "--config", str(tmp_path / "none.toml"), "worker", "delays")
     assert code == 1
-    (line,) = map(json.loads, said.splitlines())
+    (line,) = map(json.loads, output.splitlines())
     assert line["level"] == "ERROR"
     assert "none.toml does not exist" in line["message"]
     assert "Hint: Name another file" in line["message"]
@@ -84,10 +84,10 @@ topology = "clicks:build"
 [apps.clicks.config]
 {setting}
 """)
-    code, said = riverrun("--config", str(config), "scale", "clicks", "2")
+    code, output = riverrun("--config", str(config), "scale", "clicks", "2")
     assert code == 1
-    assert "No address of an instance of clicks is known" in said
-    assert "--server host:port" in said
+    assert "No address of an instance of clicks is known" in output
+    assert "--server host:port" in output
 
 
 CLICKS = """
@@ -102,23 +102,23 @@ topology = "clicks:build"
 def test_where_an_instance_is_asked_is_a_host_and_a_port(riverrun: Riverrun, tmp_path: Path, server: str) -> None:
     config = tmp_path / "streams.toml"
     config.write_text(CLICKS)
-    code, said = riverrun("--config", str(config), "scale", "clicks", "2", "--server", server)
+    code, output = riverrun("--config", str(config), "scale", "clicks", "2", "--server", server)
     assert code == 1
-    assert "not host:port" in said
-    assert "For example 127.0.0.1:8080" in said
+    assert "not host:port" in output
+    assert "For example 127.0.0.1:8080" in output
 
 
 @pytest.mark.parametrize("token", ["s3cr\u00e9t", "s3c\nret", "s3cret-of-20-letters\n"])
 def test_no_token_is_shown_in_an_error(riverrun: Riverrun, tmp_path: Path, token: str) -> None:
     config = tmp_path / "streams.toml"
     config.write_text(CLICKS)
-    given = {"RIVERRUN_TOKEN": token, "HTTP_PROXY": "http://127.0.0.1:1"}
-    code, said = riverrun("--config", str(config), "scale", "clicks", "2", "--server", "127.0.0.1:9", **given)
+    environ = {"RIVERRUN_TOKEN": token, "HTTP_PROXY": "http://127.0.0.1:1"}
+    code, output = riverrun("--config", str(config), "scale", "clicks", "2", "--server", "127.0.0.1:9", **environ)
     assert code == 1
     expected = "does not answer" if token.endswith("\n") else "RIVERRUN_TOKEN has characters that a token cannot have"
-    assert expected in said
-    assert "s3c" not in said
-    assert "Traceback" not in said
+    assert expected in output
+    assert "s3c" not in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,11 @@ def test_no_token_is_shown_in_an_error(riverrun: Riverrun, tmp_path: Path, token
 def test_options_of_a_worker_that_would_do_nothing_are_refused(
     riverrun: Riverrun, options: list[str], refused: str
 ) -> None:
-    code, said = riverrun("worker", "clicks", *options)
+    code, output = riverrun("worker", "clicks", *options)
     assert code == 1
-    assert refused in said
-    assert "Hint:" in said
-    assert "Traceback" not in said
+    assert refused in output
+    assert "Hint:" in output
+    assert "Traceback" not in output
 
 
 def test_other_errors_of_the_system_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,13 +195,13 @@ topology = "clicks:build"
         return riverrun("--config", str(config), "clean-up", "clicks", *arguments)
 
     with locked(state):
-        refused, said = clean_up("--version", "v1", "--yes")
+        refused, output = clean_up("--version", "v1", "--yes")
     assert refused == 1
-    assert "Another worker uses the state directory" in said
+    assert "Another worker uses the state directory" in output
     assert (state / "0_0").exists()
-    unasked, said = clean_up("--version", "v1")
+    unasked, output = clean_up("--version", "v1")
     assert unasked == 1
-    assert "Hint: Confirm with --yes." in said
+    assert "Hint: Confirm with --yes." in output
     assert state.exists()
     deleted = f"Deleted local state {state}\nDeleted local state {on_spark}\n"
     assert clean_up("--version", "v1", "--yes") == (0, deleted)

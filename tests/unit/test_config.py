@@ -206,9 +206,9 @@ def test_what_clients_are_not_to_be_told_is_refused_for_all_of_them_as_well(tmp_
 
 
 def test_settings_of_topics_are_those_of_kafka_and_of_other_makers_brokers(tmp_path: Path) -> None:
-    given = {"segment.ms": "5", "confluent.tier.enable": "true"}
-    settings = "\n".join(f'"topic.{name}" = "{value}"' for name, value in given.items())
-    assert load(tmp_path, GOOD + settings).app("delays").streams.topic == given
+    properties = {"segment.ms": "5", "confluent.tier.enable": "true"}
+    settings = "\n".join(f'"topic.{name}" = "{value}"' for name, value in properties.items())
+    assert load(tmp_path, GOOD + settings).app("delays").streams.topic == properties
 
 
 def test_settings_of_the_topology_reach_its_builder(tmp_path: Path) -> None:
@@ -353,8 +353,8 @@ def test_a_reference_that_leads_nowhere_is_refused(reference: str, complaint: st
 
 
 def test_the_http_token_comes_from_the_environment_and_is_never_shown(tmp_path: Path) -> None:
-    given = '"application.server" = "worker-1:8080"\n"server.token" = "${SECRET}${SECRET}${SECRET}"\n'
-    project = load(tmp_path, GOOD + given)
+    text = '"application.server" = "worker-1:8080"\n"server.token" = "${SECRET}${SECRET}${SECRET}"\n'
+    project = load(tmp_path, GOOD + text)
     streams = project.app("delays").streams
     assert (streams.application_server, streams.server_token) == ("worker-1:8080", "hidden" * 3)
     assert "hidden" not in repr(project)

@@ -22,13 +22,13 @@ def read(**settings: Any) -> ProjectConfig:
 
 
 def test_settings_are_spelled_as_those_of_an_instance() -> None:
-    given = {
+    table = {
         "application.server": "0.0.0.0:8091",
         "server.token": "${CONSOLE_TOKEN}",
         "server.allowed.hosts": ["console.example.org"],
         "server.ssl.certificate.location": "tls/console.pem",
     }
-    found = read(**given)
+    found = read(**table)
     assert found.console.application_server == "0.0.0.0:8091"
     assert found.console.server_token == ENVIRON["CONSOLE_TOKEN"]
     assert found.console.server_allowed_hosts == ("console.example.org",)

@@ -31,10 +31,10 @@ def test_a_broker_that_sleeps_is_asked_in_one_attempt_of_three_only(round_: int)
         for listener in asleep:
             listener.setblocking(False)
         servers = ",".join(f"127.0.0.1:{listener.getsockname()[1]}" for listener in asleep)
-        asked = []
+        requests = []
         for attempt in range(_BROKERS):
             question = Question({"bootstrap.servers": servers}, "test", f"group-{round_}", 0.2, attempt)
             with pytest.raises(KafkaException, match=r"_TIMED_OUT|_TRANSPORT"):
                 describe_group(question)
-            asked.append([callers(listener) > 0 for listener in asleep])
-    assert sorted(asked) == [[number == place for place in range(_BROKERS)] for number in reversed(range(_BROKERS))]
+            requests.append([callers(listener) > 0 for listener in asleep])
+    assert sorted(requests) == [[number == place for place in range(_BROKERS)] for number in reversed(range(_BROKERS))]

@@ -58,6 +58,6 @@ def test_threads_may_make_decoders_of_one_class_together(kind: str) -> None:
 def test_all_decoders_of_types_are_made_in_one_module() -> None:
     """Those made elsewhere would not wait for the ones made there."""
     modules = [path for folder in ("pipeline", "plugins") for path in (ROOT / folder).rglob("*.py")]
-    made = re.compile(r"msgspec\.(json|msgpack)\.Decoder\(|\bdecode\([^\n]*\btype=|msgspec\.convert\b")
-    found = {str(path.relative_to(ROOT)) for path in modules if made.search(path.read_text())}
+    pattern = re.compile(r"msgspec\.(json|msgpack)\.Decoder\(|\bdecode\([^\n]*\btype=|msgspec\.convert\b")
+    found = {str(path.relative_to(ROOT)) for path in modules if pattern.search(path.read_text())}
     assert found == {"pipeline/riverrun/decoders.py"}

@@ -140,8 +140,8 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_places_in_docker_that_a_page_names_exist(page: Path) -> None:
     named = {name.rstrip("./") for name in re.findall(r"\bdocker/[\w./-]+", page.read_text())}
-    made = {name for name in named if name.startswith("docker/secrets")}
-    assert [name for name in sorted(named - made) if not (ROOT / name).exists()] == []
+    secrets = {name for name in named if name.startswith("docker/secrets")}
+    assert [name for name in sorted(named - secrets) if not (ROOT / name).exists()] == []
 
 
 def test_the_readme_leads_to_every_page() -> None:
@@ -154,10 +154,10 @@ def test_the_readme_leads_to_every_page() -> None:
 def test_the_metrics_that_a_page_names_exist(page: Path) -> None:
     source = (ROOT / "pipeline/riverrun/service/metrics.py").read_text()
     prefixes = re.findall(r'^_[A-Z]+ = "(kafka_streams_\w+_)"$', source, re.MULTILINE)
-    made = {f"{prefix}{name}" for prefix in prefixes for name in re.findall(r'f"\{_[A-Z]+\}(\w+)"', source)}
+    names = {f"{prefix}{name}" for prefix in prefixes for name in re.findall(r'f"\{_[A-Z]+\}(\w+)"', source)}
     named = set(re.findall(r"kafka_streams_\w+_metrics_\w+[a-z]", page.read_text()))
     own = {name for name in named if name.startswith(tuple(prefixes))}
-    assert {name.removesuffix("_total") for name in own} <= made
+    assert {name.removesuffix("_total") for name in own} <= names
 
 
 def test_every_key_of_an_application_is_documented_with_its_default() -> None:

@@ -105,17 +105,17 @@ def test_merge_takes_the_records_of_both_streams_as_they_come() -> None:
 
 def test_to_chooses_a_topic_and_a_partitioner_per_record() -> None:
     builder = StreamsBuilder()
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     def partitioner(topic: str, key: str, value: str, partitions: int) -> int:
-        asked.append((topic, key, value, partitions))
+        calls.append((topic, key, value, partitions))
         return 0
 
     builder.stream("in", STRINGS).to(lambda _k, v, at: f"{v}-{at}", Produced(STRING, STRING, partitioner))
     with TopologyTestDriver(builder.build()) as driver:
         driver.input_topic("in", STRING, STRING).pipe_input("a", "x", timestamp=4)
         assert driver.produced_topic_names() == {"x-4"}
-    assert asked == [("x-4", "a", "x", 1)]
+    assert calls == [("x-4", "a", "x", 1)]
 
 
 # Aggregations
@@ -141,8 +141,8 @@ def test_aggregate_begins_with_its_initializer_and_none_deletes() -> None:
             lambda: ":", lambda k, v, agg: None if v.endswith("!") else agg + k + v, stored
         ).to_stream()
 
-    given = [("k", "x1", 1), ("k", "x!", 2), ("k", "x2", 3)]
-    assert results(operate, given) == [("x", ":xx1", 1), ("x", None, 2), ("x", ":xx2", 3)]
+    records = [("k", "x1", 1), ("k", "x!", 2), ("k", "x2", 3)]
+    assert results(operate, records) == [("x", ":xx1", 1), ("x", None, 2), ("x", ":xx2", 3)]
 
 
 def test_tumbling_windows_count_null_values_and_drop_what_is_behind_grace() -> None:

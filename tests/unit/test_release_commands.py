@@ -105,30 +105,30 @@ class Shell:
         self.monkeypatch.setattr(sys, "argv", ["riverrun", "--config", str(self.path), "release", *arguments])
         with pytest.raises(SystemExit) as ended:
             cli.main()
-        said = self.capsys.readouterr()
+        output = self.capsys.readouterr()
         code = ended.value.code
-        return code if isinstance(code, int) else 0, said.out, said.err
+        return code if isinstance(code, int) else 0, output.out, output.err
 
 
 @pytest.fixture
 def shell(
     tmp_path: Path, unique_name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Shell:
-    made = Shell(tmp_path / f"{unique_name}.toml", MemoryNotes(), capsys, monkeypatch)
+    shell = Shell(tmp_path / f"{unique_name}.toml", MemoryNotes(), capsys, monkeypatch)
     (tmp_path / f"{unique_name}_shop.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(cli, "interrupt_on_sigterm", lambda: None)
     monkeypatch.setattr(cli, "start_logging", lambda _style: None)
-    monkeypatch.setattr(commands, "_releaser", made.releaser)
+    monkeypatch.setattr(commands, "_releaser", shell.releaser)
     # These ask brokers whether anybody is at work.
     for looking in ("step_checks.require_nobody", "switch.Switch.check"):
         monkeypatch.setattr(f"riverrun.releases.{looking}", lambda *_: None)
     monkeypatch.setattr(Versions, "staged", lambda _versions, _version: SimpleNamespace(application=None))
-    monkeypatch.setattr("riverrun.releases.versions.release_of", lambda *_: made.registry().read("clicks", "v1"))
+    monkeypatch.setattr("riverrun.releases.versions.release_of", lambda *_: shell.registry().read("clicks", "v1"))
     monkeypatch.setattr(Admin, "group", lambda *_: GroupState("Dead", ()))
-    made.declare("v2", "v3")
-    return made
+    shell.declare("v2", "v3")
+    return shell
 
 
 @pytest.fixture
@@ -410,13 +410,13 @@ def test_of_two_operators_at_once_the_second_is_told_and_changes_nothing(shell: 
 
 def test_a_plan_names_statements_that_change_instead_of_nodes_with_other_numbers(shell: Shell) -> None:
     changed = {"KSTREAM-FILTER-0000000002": "added", "KSTREAM-SINK-0000000003": "changed"}
-    said = {"CREATE STREAM LARGE": "changed"}
-    plan = ReleasePlan("clicks", "v1", "v2", changed, RunRange({}), statements=said)
+    statements = {"CREATE STREAM LARGE": "changed"}
+    plan = ReleasePlan("clicks", "v1", "v2", changed, RunRange({}), statements=statements)
     shell.monkeypatch.setattr(Releaser, "plan", lambda _releaser, _to: plan)
     code, out, _ = shell("plan", "clicks", "--to", "v2")
     assert (code, "  changed: CREATE STREAM LARGE\n" in out, "KSTREAM" in out) == (DONE, True, False)
     document = json.loads(shell("plan", "clicks", "--to", "v2", "--json")[1])
-    assert (document["changed"], document["statements"]) == (changed, said)
+    assert (document["changed"], document["statements"]) == (changed, statements)
 
 
 def test_versions_of_statements_have_digests_and_others_none(shell: Shell, tmp_path: Path) -> None:

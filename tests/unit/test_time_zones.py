@@ -29,8 +29,8 @@ def printed(zone: str) -> list[str]:
 def test_no_place_asks_for_the_zone_of_the_machine() -> None:
     with ThreadPoolExecutor() as threads:
         first, *others = threads.map(printed, ZONES)
-    made = [line for line in first if "Error: " not in line]
-    assert len(made) > 400
+    results = [line for line in first if "Error: " not in line]
+    assert len(results) > 400
     assert not any(wrong in line for wrong in ("AttributeError", "NameError", "() ") for line in first)
     for zone, lines in zip(ZONES[1:], others, strict=True):
         assert lines == first, zone

@@ -85,8 +85,8 @@ def points(path: str) -> Iterator[tuple[float, float]]:
     """Points along a path as it is drawn: corners, and curves in steps."""
     here = (0.0, 0.0)
     for letter, numbers in re.findall(r"([MLVCQ])([^MLVCQ]*)", path):
-        given = [float(number) for number in numbers.split()]
-        ends = [(here[0], given[0])] if letter == "V" else list(zip(given[::2], given[1::2], strict=True))
+        values = [float(number) for number in numbers.split()]
+        ends = [(here[0], values[0])] if letter == "V" else list(zip(values[::2], values[1::2], strict=True))
         course = [here, *ends] if letter != "M" else ends
         for step in range(51):
             at = course

@@ -79,14 +79,14 @@ def test_a_master_that_is_none_is_told_without_java(master: str) -> None:
 
 
 def test_a_session_is_made_once_and_only_when_it_is_needed() -> None:
-    made: list[object] = []
+    sessions: list[object] = []
 
     def make() -> object:
-        made.append(object())
-        return made[-1]
+        sessions.append(object())
+        return sessions[-1]
 
     session = lazily(make)
-    assert made == []
-    assert session() is session() is made[0]
+    assert sessions == []
+    assert session() is session() is sessions[0]
     given = object()
     assert lazily(given)() is given

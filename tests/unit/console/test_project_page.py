@@ -152,8 +152,8 @@ class Page:
             summary.click()
 
     def complaints(self) -> list[str]:
-        said = [each["message"] for each in self.page.get_log("browser")]
-        return [each for each in said if not re.search("favicon|401|409", each)]
+        messages = [each["message"] for each in self.page.get_log("browser")]
+        return [each for each in messages if not re.search("favicon|401|409", each)]
 
 
 @pytest.fixture

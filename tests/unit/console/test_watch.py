@@ -36,9 +36,9 @@ def test_nothing_is_looked_at_before_somebody_asks() -> None:
         assert look.looks == 0
         assert watch.latest == {"at": None}
         until(lambda: watch.latest["at"] is not None, "looked")
-        said = asyncio.run(watch.event()).decode()
-    assert said.startswith("event: state\ndata: ")
-    assert msgspec.json.decode(said.split("data: ")[1])["at"] >= 1
+        event = asyncio.run(watch.event()).decode()
+    assert event.startswith("event: state\ndata: ")
+    assert msgspec.json.decode(event.split("data: ")[1])["at"] >= 1
 
 
 def test_looks_end_when_nobody_asks_any_more_and_go_on_when_somebody_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,10 +41,10 @@ def nested(levels: int, make: Any, inner: Any = "int") -> Any:
 
 
 def laughing(levels: int) -> Any:
-    made: Any = record("R0", "null")
+    schema: Any = record("R0", "null")
     for level in range(1, levels):
-        made = record(f"R{level}", made, f"R{level - 1}")
-    return made
+        schema = record(f"R{level}", schema, f"R{level - 1}")
+    return schema
 
 
 LIST = record("List", "string", ["null", "List"])

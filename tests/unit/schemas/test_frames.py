@@ -57,14 +57,16 @@ READERS: dict[str, Serde[Any]] = {
 
 def written(reader: str) -> list[bytes]:
     """Values of some schemas, and bytes that look like such values."""
-    made: Any = {"Avro": Avro, "JSON Schema": JsonSchema}.get(reader.partition(",")[0])
-    if made is None:
+    serde_type: Any = {"Avro": Avro, "JSON Schema": JsonSchema}.get(reader.partition(",")[0])
+    if serde_type is None:
         messages = (Airport(code="JFK"), Passenger(name="Ada"))  # which have fields alike
         values = [placed(Protobuf(type(each)), place(each.DESCRIPTOR.name)).serialize(each) for each in messages]
         values += [values[0][:5] + b"\x02\x00" + values[0][6:]]  # the indexes of the first message, written in full
     else:
         types: tuple[Any, Any] = (Gate("JFK", 3), LATER(5, "snow", "LGA"))
-        values = [placed(made(type(each)), place(f"{reader}-{n}")).serialize(each) for n, each in enumerate(types)]
+        values = [
+            placed(serde_type(type(each)), place(f"{reader}-{n}")).serialize(each) for n, each in enumerate(types)
+        ]
     first = values[0]
     broken = [
         b"",

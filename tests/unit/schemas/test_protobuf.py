@@ -256,7 +256,7 @@ def test_negative_indexes_are_refused(url: str, indexes: bytes) -> None:
 
 def _versions() -> tuple[Any, Any]:
     """Two versions of a message of many kinds of fields: the later one has more of them, in each message within it too."""
-    made = []
+    messages = []
     for name, more in (
         ("old", ""),
         ("new", "string x = 10; fixed64 y = 11; repeated sint32 z = 12; Event other = 13;"),
@@ -269,8 +269,8 @@ def _versions() -> tuple[Any, Any]:
             f"optional bytes raw = 9; {more} }}"
         )
         file = file_of(text, f"riverrun/{name}.proto")
-        made.append(GetMessageClass(add_file(DescriptorPool(), file).message_types_by_name["Event"]))
-    return made[0], made[1]
+        messages.append(GetMessageClass(add_file(DescriptorPool(), file).message_types_by_name["Event"]))
+    return messages[0], messages[1]
 
 
 OLD, NEW = _versions()
@@ -278,27 +278,27 @@ OLD, NEW = _versions()
 
 def events(draw: Any, depth: int = 2) -> Any:
     """A random message of the later version."""
-    made = NEW(
+    message = NEW(
         a=draw(st.text(max_size=3)), kind=draw(st.integers(0, 3)), z=draw(st.lists(st.integers(-5, 5), max_size=2))
     )
     if draw(st.booleans()):
-        made.at.seconds, made.at.nanos = draw(st.integers(-(2**35), 2**35)), draw(st.integers(0, 999_999_999))
+        message.at.seconds, message.at.nanos = draw(st.integers(-(2**35), 2**35)), draw(st.integers(0, 999_999_999))
     if draw(st.booleans()):
-        made.at.nanos = made.at.nanos // 1000 * 1000
+        message.at.nanos = message.at.nanos // 1000 * 1000
     for name, values in (("x", st.text(max_size=2)), ("y", st.integers(0, 2**64 - 1)), ("raw", st.binary(max_size=2))):
         if draw(st.booleans()):
-            setattr(made, name, draw(values))
+            setattr(message, name, draw(values))
     if draw(st.booleans()):
-        made.wrapped.value = draw(st.integers(-5, 5))
+        message.wrapped.value = draw(st.integers(-5, 5))
     if depth:
-        made.many.extend(events(draw, depth - 1) for _ in range(draw(st.integers(0, 2))))
+        message.many.extend(events(draw, depth - 1) for _ in range(draw(st.integers(0, 2))))
         for key in draw(st.lists(st.text(max_size=2), max_size=2, unique=True)):
-            made.by[key].CopyFrom(events(draw, depth - 1))
+            message.by[key].CopyFrom(events(draw, depth - 1))
         if draw(st.booleans()):
-            made.other.CopyFrom(events(draw, depth - 1))
+            message.other.CopyFrom(events(draw, depth - 1))
         if draw(st.booleans()):
-            made.one.CopyFrom(events(draw, depth - 1))
-    return made
+            message.one.CopyFrom(events(draw, depth - 1))
+    return message
 
 
 @settings(max_examples=60, deadline=None)

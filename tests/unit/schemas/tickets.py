@@ -135,7 +135,7 @@ AS_DICT: dict[str, Any] = {
 def ticket() -> Any:
     """The message of `AS_DICT`, made without the code that is tested."""
     seat = Seat(row="1A", tray=Tray(folded=True))
-    made = Ticket(
+    ticket = Ticket(
         gate=0,
         traded=seat,
         cabin=1,
@@ -156,8 +156,8 @@ def ticket() -> Any:
         weight=float("inf"),
         code=b"\xff",
     )
-    made.at.FromDatetime(AT)
-    made.more.update({"a": [1.5, None, {"b": True}]})
-    made.free_text.string_value = "x"
-    made.list.extend(["a", 2.5])
-    return made
+    ticket.at.FromDatetime(AT)
+    ticket.more.update({"a": [1.5, None, {"b": True}]})
+    ticket.free_text.string_value = "x"
+    ticket.list.extend(["a", 2.5])
+    return ticket

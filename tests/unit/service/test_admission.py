@@ -84,15 +84,15 @@ def test_pages_of_other_sites_cannot_tell_an_instance_anything(path: str, header
     ],
 )
 def test_an_instance_without_a_token_answers_to_its_own_names_only(host: str, status: int) -> None:
-    asked = client(Access(server="worker-1:8080", hosts=frozenset({"streams.example"})))
-    assert asked.get("/stores/counts/k", headers={"Host": host}).status_code == status
+    caller = client(Access(server="worker-1:8080", hosts=frozenset({"streams.example"})))
+    assert caller.get("/stores/counts/k", headers={"Host": host}).status_code == status
 
 
 def test_a_caller_with_a_token_may_use_any_host_name() -> None:
-    asked = client(Access("secret"), "anything.example")
-    assert asked.get("/status", headers={"Authorization": "Bearer secret"}).status_code == 200
-    assert asked.get("/health").status_code == 200
-    assert asked.get("/status").status_code == 401
+    caller = client(Access("secret"), "anything.example")
+    assert caller.get("/status", headers={"Authorization": "Bearer secret"}).status_code == 200
+    assert caller.get("/health").status_code == 200
+    assert caller.get("/status").status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -109,13 +109,15 @@ def test_a_caller_with_a_token_may_use_any_host_name() -> None:
     ],
 )
 def test_the_token_for_reading_controls_nothing(method: str, path: str, token: str, status: int) -> None:
-    asked = client(Access("controls", "reads"))
-    assert asked.request(method, path, headers={"Authorization": f"Bearer {token}"}).status_code == status
+    caller = client(Access("controls", "reads"))
+    assert caller.request(method, path, headers={"Authorization": f"Bearer {token}"}).status_code == status
 
 
 def test_nobody_controls_an_instance_that_has_a_token_for_reading_alone() -> None:
-    asked = client(Access("", "reads"))
-    assert [asked.post("/pause", headers={"Authorization": f"Bearer{t}"}).status_code for t in ("", " ", " reads")] == [
+    caller = client(Access("", "reads"))
+    assert [
+        caller.post("/pause", headers={"Authorization": f"Bearer{t}"}).status_code for t in ("", " ", " reads")
+    ] == [
         401,
         401,
         403,

@@ -164,10 +164,10 @@ def test_a_page_goes_on_where_the_last_one_ended_through_all_tasks() -> None:
         TaskId(0, 1): [Page((row("d", 4),))],
         TaskId(0, 2): [Page(())],
     }
-    asked = client(instance)
-    first = asked.get("/stores/counts", params={"limit": 2}).json()
-    second = asked.get("/stores/counts", params={"limit": 2, "page": first["next"]}).json()
-    third = asked.get("/stores/counts", params={"limit": 2, "page": second["next"]}).json()
+    caller = client(instance)
+    first = caller.get("/stores/counts", params={"limit": 2}).json()
+    second = caller.get("/stores/counts", params={"limit": 2, "page": first["next"]}).json()
+    third = caller.get("/stores/counts", params={"limit": 2, "page": second["next"]}).json()
     assert [[r["key"] for r in page["rows"]] for page in (first, second, third)] == [["a", "b"], ["c", "d"], []]
     assert third["next"] is None
     assert [(q.task, q.after, q.limit) for q in instance.asked if q.task] == [
@@ -243,12 +243,12 @@ def test_while_a_task_restores_its_standby_answers_askers_of_any_age(
     *, stale: bool, forwarded: bool, status: int
 ) -> None:
     page = {"rows": [{"key": "k", "value": 3}], "next": None}
-    said = {"X-Riverrun-Position": "c-0@5", "X-Riverrun-Role": "standby"}
-    asked: list[str] = []
+    headers = {"X-Riverrun-Position": "c-0@5", "X-Riverrun-Role": "standby"}
+    hosts: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.host)
-        return httpx.Response(200, json=page, headers=said)
+        hosts.append(request.url.host)
+        return httpx.Response(200, json=page, headers=headers)
 
     assignment = AssignmentInfo(servers={"0_0": "here:1"}, standby_servers={"0_0": ["here:1", "127.0.0.2:1"]})
     restoring = Refusal(Reason.RESTORING, "m", missing=9)
@@ -258,11 +258,11 @@ def test_while_a_task_restores_its_standby_answers_askers_of_any_age(
     wanted = Wanted(store, KeyQuery(b"k"), "/stores/counts/k", {}, 10, allows_standby=stale, is_forwarded=forwarded)
     if status == 200:
         found = reader.read(wanted, [0], None)
-        assert (found.rows, found.position, found.role, asked) == (page["rows"], "c-0@5", "standby", ["127.0.0.2"])
+        assert (found.rows, found.position, found.role, hosts) == (page["rows"], "c-0@5", "standby", ["127.0.0.2"])
         return
     with pytest.raises(RefusedError) as refused:
         reader.read(wanted, [0], None)
-    assert (refused.value.refusal, asked) == (restoring, [])
+    assert (refused.value.refusal, hosts) == (restoring, [])
 
 
 def test_an_instance_alone_and_every_one_for_global_stores_answers_itself() -> None:
@@ -283,22 +283,22 @@ def test_an_instance_alone_and_every_one_for_global_stores_answers_itself() -> N
 def test_an_instance_is_ready_when_all_its_tasks_run(
     state: WorkerState, restoring: dict[TaskId, int | None], status: int
 ) -> None:
-    asked = client(FakeInstance(state=state, restoring=restoring))
-    assert asked.get("/ready").status_code == status
-    assert asked.get("/health").status_code == 200
+    caller = client(FakeInstance(state=state, restoring=restoring))
+    assert caller.get("/ready").status_code == status
+    assert caller.get("/health").status_code == 200
 
 
 def test_a_token_opens_everything_and_health_is_open_without() -> None:
-    asked = client(FakeInstance(), "secret")
-    assert [asked.get(path).status_code for path in ("/health", "/ready", "/metrics", "/status", "/stores")] == [
+    caller = client(FakeInstance(), "secret")
+    assert [caller.get(path).status_code for path in ("/health", "/ready", "/metrics", "/status", "/stores")] == [
         200,
         200,
         401,
         401,
         401,
     ]
-    assert asked.post("/scale", params={"threads": 2}).status_code == 401
-    assert asked.get("/status", headers={"Authorization": "Bearer secret"}).status_code == 200
+    assert caller.post("/scale", params={"threads": 2}).status_code == 401
+    assert caller.get("/status", headers={"Authorization": "Bearer secret"}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -376,8 +376,8 @@ def test_tasks_are_shown_with_their_records_drops_and_lateness() -> None:
 
 def test_a_task_that_waits_is_shown_with_what_it_waits_for_and_since_when() -> None:
     instance = FakeInstance(waiting=Waiting(1_500, (TopicPartition("in", 0),), (TaskId(0, 2),)))
-    said = client(instance).get("/status").json()["waiting"]
-    assert said == {"0_1": {"since": 1_500, "inputs": ["in-0"], "tasks": ["0_2"]}}
+    waiting = client(instance).get("/status").json()["waiting"]
+    assert waiting == {"0_1": {"since": 1_500, "inputs": ["in-0"], "tasks": ["0_2"]}}
     shown = client(instance).get("/metrics").text
     thread, family = 'thread_id="app-v1-i1-StreamThread-1"', "kafka_streams_stream_task_metrics_waiting_since_seconds"
     for waited_for in ("in-0", "0_2"):
@@ -403,25 +403,25 @@ def test_what_processors_measure_is_shown_beside_with_thread_and_task() -> None:
 
 def test_an_instance_can_be_scaled_paused_and_resumed() -> None:
     instance = FakeInstance()
-    asked = client(instance)
-    assert asked.post("/scale", params={"threads": 3}).json() == {"threads": 3}
-    assert asked.post("/scale", params={"threads": 0}).status_code == 422
-    asked.post("/pause")
-    asked.post("/resume")
+    caller = client(instance)
+    assert caller.post("/scale", params={"threads": 3}).json() == {"threads": 3}
+    assert caller.post("/scale", params={"threads": 0}).status_code == 422
+    caller.post("/pause")
+    caller.post("/resume")
     assert instance.commands == [3, True, False]
 
 
 def test_an_application_has_no_work_for_more_threads_than_tasks() -> None:
     instance = FakeInstance()
-    asked = client(instance)
-    statuses = [asked.post("/scale", params={"threads": n}).status_code for n in ("3", "4", "9" * 23, "0", "-1")]
+    caller = client(instance)
+    statuses = [caller.post("/scale", params={"threads": n}).status_code for n in ("3", "4", "9" * 23, "0", "-1")]
     assert (statuses, instance.commands) == ([200, 422, 422, 422, 422], [3])
 
 
 def test_operations_on_an_instance_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    asked = client(FakeInstance())
+    caller = client(FakeInstance())
     for command in ("/pause", "/resume", "/scale?threads=2"):
-        asked.post(command)
+        caller.post(command)
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
         "paused at the request of testclient:50000",
         "resumed at the request of testclient:50000",

@@ -57,20 +57,20 @@ def served(limits: Limits, slow: Slow | None = None) -> Iterator[int]:
 
 
 def connected(port: int, data: bytes = b"") -> socket.socket:
-    made = socket.create_connection(("127.0.0.1", port), timeout=30)
-    made.sendall(data)
-    return made
+    connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+    connection.sendall(data)
+    return connection
 
 
 def answer(connection: socket.socket) -> bytes:
     """All that comes until the other side closes."""
-    said = b""
+    received = b""
     try:
         while part := connection.recv(65536):
-            said += part
+            received += part
     except ConnectionResetError:
         pass
-    return said
+    return received
 
 
 def test_complete_requests_are_answered_among_many_partial_ones() -> None:
@@ -176,12 +176,12 @@ def test_a_connection_that_asks_again_and_again_is_kept() -> None:
             while time.monotonic() < end:
                 try:
                     asking.sendall(WHOLE)
-                    said = b""
-                    while not said.endswith(b"ready"):
+                    received = b""
+                    while not received.endswith(b"ready"):
                         part = asking.recv(4096)
                         if not part:
                             return False
-                        said += part
+                        received += part
                 except OSError:
                     return False
         return True

@@ -85,10 +85,10 @@ def test_a_link_from_elsewhere_leads_to_the_page_alone(
 
 
 def test_stores_and_the_topology_are_told_as_the_page_shows_them() -> None:
-    asked = client(FakeInstance())
-    (store,) = asked.get("/stores").json()
+    caller = client(FakeInstance())
+    (store,) = caller.get("/stores").json()
     assert (store["store"], store["key_serde"], store["value_serde"]) == ("counts", "string", "long")
-    topology = asked.get("/topology").json()
+    topology = caller.get("/topology").json()
     assert topology["description"].startswith("Topolog")
     assert "<svg" in topology["picture"]
     assert client(FakeInstance(), "secret").get("/topology").status_code == 401
@@ -170,8 +170,8 @@ class Shown:
 
     def complaints(self) -> list[str]:
         """The browser's log, without lines about the favicon and about requests without a token."""
-        said = [each["message"] for each in self.page.get_log("browser")]
-        return [each for each in said if not re.search("favicon|401", each)]
+        messages = [each["message"] for each in self.page.get_log("browser")]
+        return [each for each in messages if not re.search("favicon|401", each)]
 
 
 def test_a_browser_shows_figures_as_they_change_and_names_as_text(page: Chrome) -> None:

@@ -252,8 +252,8 @@ class Large:
 
 def test_a_page_of_large_values_ends_early() -> None:
     (builder,) = [each for sub in FakeInstance().application.topology.sub_topologies() for each in sub.stores]
-    made = replace(builder, kind=StoreKind.KEY_VALUE, value_serde=BYTES)
-    page = look_up(Large(), made, RangeQuery(None, None), 1000, None)
+    table = replace(builder, kind=StoreKind.KEY_VALUE, value_serde=BYTES)
+    page = look_up(Large(), table, RangeQuery(None, None), 1000, None)
     assert isinstance(page, Page)
     assert 1 <= len(page.rows) <= 5
     assert page.after is not None

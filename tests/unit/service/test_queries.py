@@ -117,22 +117,22 @@ class _Always(list[Any]):
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    made = Asked(
+    instance = Asked(
         tmp_path_factory.mktemp("statements"),
         server_query_timeout_ms=3000,
         server_query_max_memory_bytes=300_000_000,
         server_query_max_bytes=10_000,
     )
-    yield made.ready()
-    made.queries.close()
+    yield instance.ready()
+    instance.queries.close()
 
 
 @pytest.fixture
 def patient(tmp_path: Path) -> Iterator[Asked]:
     """An instance that waits for a query however slow the machine is."""
-    made = Asked(tmp_path, server_query_timeout_ms=200_000, server_query_max_memory_bytes=300_000_000)
-    yield made.ready()
-    made.queries.close()
+    instance = Asked(tmp_path, server_query_timeout_ms=200_000, server_query_max_memory_bytes=300_000_000)
+    yield instance.ready()
+    instance.queries.close()
 
 
 def test_a_query_is_answered(asked: Asked) -> None:
@@ -266,32 +266,32 @@ def test_a_process_that_dies_is_replaced(asked: Asked) -> None:
 
 
 def test_queries_that_wait_have_a_number_and_others_are_answered_meanwhile(tmp_path: Path) -> None:
-    made = Asked(tmp_path, server_query_timeout_ms=2000, server_query_processes=1)
-    made.queries.start()
-    made.ready()
+    instance = Asked(tmp_path, server_query_timeout_ms=2000, server_query_processes=1)
+    instance.queries.start()
+    instance.ready()
     answers: list[Any] = []
-    posting = [threading.Thread(target=lambda: answers.append(made.post(SLOW["a projection"]))) for _ in range(12)]
+    posting = [threading.Thread(target=lambda: answers.append(instance.post(SLOW["a projection"]))) for _ in range(12)]
     for each in posting:
         each.start()
-    assert made.client.get("/status").status_code == 200
+    assert instance.client.get("/status").status_code == 200
     for each in posting:
         each.join()
     errors = [each.json()["error"] for each in answers]
     assert set(errors) <= {"too-many-queries", "query-too-long"}
     assert errors.count("query-too-long") >= 1
     assert errors.count("too-many-queries") >= 8
-    made.queries.close()
-    assert not any(each.is_alive for each in made.queries._all)
+    instance.queries.close()
+    assert not any(each.is_alive for each in instance.queries._all)
 
 
 def test_the_end_of_an_instance_ends_its_queries(tmp_path: Path) -> None:
-    made = Asked(tmp_path, server_query_timeout_ms=600_000)
-    made.ready()
+    instance = Asked(tmp_path, server_query_timeout_ms=600_000)
+    instance.ready()
     answers: list[Any] = []
-    posting = threading.Thread(target=lambda: answers.append(made.post(SLOW["a projection"])))
+    posting = threading.Thread(target=lambda: answers.append(instance.post(SLOW["a projection"])))
     posting.start()
-    until(lambda: made.queries._callers == 1, "ran")
-    made.queries.close()
+    until(lambda: instance.queries._callers == 1, "ran")
+    instance.queries.close()
     posting.join()
     assert [each.status_code for each in answers] == [503]
-    assert made.post("SELECT n FROM counts;").status_code == 503
+    assert instance.post("SELECT n FROM counts;").status_code == 503

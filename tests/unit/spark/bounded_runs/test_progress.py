@@ -26,8 +26,8 @@ JOB = Job(
 )
 
 
-class Said:
-    """Counts that tasks have told, by the place and the turn."""
+class Reports:
+    """Counts that tasks have reported, by the place and the turn."""
 
     def __init__(self) -> None:
         self.counts: dict[tuple[TopicPartition, int], int] = {}
@@ -41,12 +41,12 @@ def work(sub: int, tp: TopicPartition, start: int, end: int) -> TaskWork:
 
 
 def test_records_of_tasks_at_work_count_before_their_transaction_ends() -> None:
-    said: Any = Said()
-    progress = RunProgress(said, 300, done=100)
+    reports: Any = Reports()
+    progress = RunProgress(reports, 300, done=100)
     assert progress.look() == (100, 300)
     (first,) = progress.begin([work(0, IN, 100, 200)])
     assert progress.look() == (100, 300)
-    said.counts[IN, first.turn] = 70
+    reports.counts[IN, first.turn] = 70
     assert progress.look() == (170, 300)
     done = [TaskResult("0_0", 95, 0, {}, read=95)]  # five offsets are ends of transactions
     progress.end([first], done, frozenset({"in"}))
@@ -56,14 +56,14 @@ def test_records_of_tasks_at_work_count_before_their_transaction_ends() -> None:
 
 
 def test_records_that_are_handed_over_are_counted_once_they_are_written() -> None:
-    said: Any = Said()
-    progress = RunProgress(said, 100)
+    reports: Any = Reports()
+    progress = RunProgress(reports, 100)
     works = progress.begin([work(0, IN, 0, 100)])
     written = [TaskResult("0_0", 100, 0, {}, read=100, written=60, published=20)]
     progress.end(works, written, frozenset({"in"}))
     assert progress.look() == (100, 140)
     works = progress.begin([work(1, BETWEEN, 0, 2)])
-    said.counts[BETWEEN, works[0].turn] = 30
+    reports.counts[BETWEEN, works[0].turn] = 30
     assert progress.look() == (130, 140)
     progress.end(works, [TaskResult("1_0", 40, 0, {})], frozenset({"in"}))
     assert progress.look() == (140, 140)

@@ -247,7 +247,7 @@ def refused(place: Place, name: str, error: ConfigError) -> DAG:
 
 
 def lag(place: Place, app: AppConfig) -> DAG:
-    """Return the DAG that measures how far versions are behind, and notifies others if one falls further and further behind."""
+    """Return the DAG that measures how far versions are behind, and notifies if one falls further and further behind."""
     notices = place.notices
     times = CronDataIntervalTimetable(notices.look_schedule or "", timezone="UTC")
     told: dict[str, Any] = {"on_failure_callback": list(notices.behind)} if notices.behind else {}

@@ -153,7 +153,7 @@ class BoundedRunOperator(BaseOperator):
                 raise
             self.log.info("%s", first.said)
         self.defer(trigger=LookTrigger(wanted, self.config, self.riverrun_conn_id), method_name="resume")
-        raise AssertionError
+        raise AssertionError  # `defer` leaves by an exception, which its type does not say
 
     def _run(self, context: Context) -> str:
         is_dry = truth("dry", self.dry)

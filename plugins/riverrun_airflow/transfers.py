@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _RANGES = "ranges"
-"""Key of a task's state: what it has transferred, and no event has told of."""
+"""Key of a task's state: what it has transferred, and is in no event yet."""
 
 
 class ImportOperator(BaseOperator):
@@ -280,7 +280,7 @@ def transferred(task: ImportOperator | ExportOperator, context: Context, wish: T
 
 
 def transferred_apart(task: ImportOperator | ExportOperator, context: Context, event: dict[str, Any]) -> str:
-    """Return what a driver has found, and tell others what it has transferred; if it has failed, with the next attempt."""
+    """Return a driver's result, and report its transfers; if it has failed, the next attempt reports them."""
     keep(context, note_of(event).ranges)
 
     def conclude(note: Note) -> str:
@@ -298,7 +298,7 @@ def keep(context: Context, ranges: Iterable[str]) -> None:
 
 
 def tell(task: ImportOperator | ExportOperator, context: Context, project: ProjectConfig) -> None:
-    """Tell OpenLineage, and make an event of each batch that this task has finished and no event has told of."""
+    """Report to OpenLineage, and make an event for each batch that this task has finished and that has none yet."""
     store: Any = context["task_state_store"]
     try:
         told, kept = task.told(project), store.get(_RANGES) or []

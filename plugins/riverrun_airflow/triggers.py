@@ -55,7 +55,7 @@ class LookTrigger(BaseTrigger):
         while True:
             try:
                 found = await asyncio.to_thread(self._look)
-            except BrokerError as error:
+            except BrokerError as error:  # they may answer the next look: a failed trigger would fail the task
                 self.log.warning("Polling failed: %s", error.message)
             except StreamsError as error:
                 yield _event({"status": FAILED, "said": str(error)})

@@ -180,4 +180,4 @@ def waited(task: AwaitOperator | WatchOperator | ProcessedSensor, wanted: dict[s
         return first.found
     trigger = LookTrigger(wanted, task.config, task.riverrun_conn_id, every_s)
     task.defer(trigger=trigger, method_name="resume")
-    raise AssertionError
+    raise AssertionError  # `defer` leaves by an exception, which its type does not say

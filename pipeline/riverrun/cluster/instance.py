@@ -256,7 +256,7 @@ def _with_directory(application: Application, number: int) -> Application:
             found = numbered(other)
             log.warning("another instance uses %s/instance-%d: state is in instance-%d", root, number, other)
             return found
-    raise AssertionError
+    raise AssertionError  # the loop has no end, which the type checker does not know
 
 
 def _run(application: Application, work: InstanceWork, build: Callable[[StreamJob], Topology]) -> InstanceEnd:

@@ -75,7 +75,7 @@ class RecordTimes:
         self._ahead_ms = min((known.after_ms for known in self._limits.values()), default=USUALLY_AHEAD_MS)
 
     def unsuspicious(self, topic: str, partition: int | None, timestamp: int) -> int:
-        """Return the time, ms, up to which records of the topics so far currently need no check.
+        """Return the time (ms) up to which records of all topics known so far need no check at present.
 
         A topic is looked up with its first record, unless its limits are known.
 

@@ -140,7 +140,7 @@ class KeyColumns:
 
     @classmethod
     def of_table(cls, sink: SinkNode) -> KeyColumns:
-        """Return those of a frame whose values have columns with names of their own."""
+        """Return the key columns of a frame whose values have columns with names of their own."""
         names = _names_of_key(sink)
         fields = field_names(sink.value_serde.value_type)
         taken = names if fields is None or sink.value_serde.value_type is None else (*fields, *_OWN, "value")
@@ -148,7 +148,7 @@ class KeyColumns:
 
     @classmethod
     def of_difference(cls, sink: SinkNode) -> KeyColumns:
-        """Return those of a difference, whose values have columns with prefixes."""
+        """Return the key columns of a difference, whose values have columns with prefixes."""
         return cls(_key_reader(sink), "", {name: f"key_{name}" for name in _names_of_key(sink)})
 
     def read(self, place: TopicPartition, key: bytes) -> tuple[Any, Window | None]:

@@ -132,7 +132,7 @@ def is_planned_code(release: Release, version: ConnectedApplication) -> bool:
 
 
 def hint_of_other_code(release: Release, version: ConnectedApplication) -> str:
-    """Return what to do about a version whose code has changed since the release was planned."""
+    """Return the hint for a version whose code has changed since the release was planned."""
     again = f"riverrun release start {release.app} --to {version.version}"
     if version.version == release.candidate and release.step is not Step.ROLLED_BACK:
         return f"{again} begins it again."

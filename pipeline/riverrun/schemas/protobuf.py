@@ -83,7 +83,7 @@ def Protobuf(  # noqa: N802 - as JSON
 
 
 def _typed(descriptor: Any, *, is_plain: bool) -> Callable[[Any], Any]:
-    """Return the function that makes a value for columns, of a dict or of a message."""
+    """Return the function that turns a dict or a message into a value for columns."""
     typed, plain = typed_of(descriptor), plain_of(descriptor)
     return typed if is_plain else lambda message: typed(plain(message))
 

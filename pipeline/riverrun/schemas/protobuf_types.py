@@ -68,7 +68,7 @@ def filler_of(descriptor: Any) -> Fill:
 
 
 def reader_of_json(descriptor: Any) -> Plain:
-    """Return the function that makes a value as `plain_of` returns it from its JSON, in which bytes are base64.
+    """Return the function that turns JSON, in which bytes are base64, into a value as `plain_of` returns it.
 
     Args:
         descriptor: Of the messages.
@@ -81,7 +81,7 @@ def reader_of_json(descriptor: Any) -> Plain:
 
 
 def typed_of(descriptor: Any) -> Plain:
-    """Return the function that makes a value of `type_of` of a value of `plain_of`: numbers of unknown enums become text.
+    """Return the function that turns a value of `plain_of` into one of `type_of`: numbers of unknown enums become text.
 
     Args:
         descriptor: Of the messages.

@@ -262,7 +262,7 @@ def reading_fields(function: Callable[[bytes], Any], reader: ReadsFields) -> Cal
 
 
 def fields_of(function: Any) -> ReadsFields | None:
-    """Return what reads the tuples of a serde's function as objects; None if it has to be called."""
+    """Return the reader that turns tuples of a serde's function into objects; None if the function has to be called."""
     found: ReadsFields | None = getattr(function, "__dict__", {}).get(FIELDS)
     return found
 
@@ -274,7 +274,7 @@ def writing_fields(function: Callable[[Any], bytes], writer: WritesFields) -> Ca
 
 
 def written_fields_of(function: Any) -> WritesFields | None:
-    """Return what writes the tuples of a serde's function as objects; None if it has to be called."""
+    """Return the writer that turns tuples of a serde's function into objects; None if the function has to be called."""
     found: WritesFields | None = getattr(function, "__dict__", {}).get(FIELDS)
     return found
 
@@ -286,7 +286,7 @@ def reading_framed(function: Callable[[bytes], Any], frame: ReadsFramed) -> Call
 
 
 def frame_of(function: Any) -> ReadsFramed | None:
-    """Return what reads the bytes of a serde's function behind their head; None if it has to be called."""
+    """Return the reader of the bytes behind the head of a serde's function; None if the function has to be called."""
     found: ReadsFramed | None = getattr(function, "__dict__", {}).get(FRAME)
     return found
 

@@ -208,7 +208,7 @@ class Members:
     """
 
     def __init__(self, streams: StreamsConfig, token: str, application_id: str) -> None:
-        """Connect to none yet."""
+        """Open no connection yet: the first request to an instance does."""
         shared = token or streams.server_read_token
         signatures = Signatures.of(shared, application_id) if shared else None
         tls = client_tls(streams) if streams.server_ssl_certificate_location else None

@@ -169,6 +169,7 @@ class _Lines:
             *(f.col(f"`{name}`") for name in self.further),
         )
         tasks = min(_MOST_TASKS, max(1, len(self.raw.inputFiles())))
+        # Spark cuts large files and joins small ones: this brings each file's lines together, in their order.
         of_file = lines.repartition(tasks, FILE).sortWithinPartitions(FILE, _START, _ROW)
         own = pa.schema([(FILE, pa.string()), (LINE, pa.int64()), *columns])
         further = [field for field in self.raw.schema.fields if field.name in self.further]

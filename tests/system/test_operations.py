@@ -152,7 +152,7 @@ def test_an_instance_that_is_told_to_end_while_it_starts_ends_and_says_so(
     for pid in [instance.pid, *group.children(instance)]:  # as Ctrl-C and systemd do
         os.kill(pid, number)
     assert instance.wait(DEADLINE_S) == 0, group.log(0)
-    assert group.log(0).strip().endswith(("Told to stop before it ran: nothing was processed", "dropped: none"))
+    assert group.log(0).strip().endswith(("Stopped before it ran: nothing was processed", "dropped: none"))
     assert "Traceback" not in group.log(0)
     assert "stream thread 1 ended" not in group.log(0)
 
@@ -166,7 +166,7 @@ def test_an_instance_that_waits_for_brokers_to_start_ends_when_it_is_told_to(gro
         assert instance.wait(DEADLINE_S) == 0
         asks.close()
     lines = group.log(0).strip().splitlines()
-    assert lines[-1] == "Told to stop before it ran: nothing was processed"
+    assert lines[-1] == "Stopped before it ran: nothing was processed"
     assert all(line.startswith("Waiting for brokers at") for line in lines[:-1])
 
 

@@ -37,7 +37,7 @@ def test_a_worker_that_hangs_is_asked_by_the_first_signal_and_ended_by_the_secon
         assert shown.readline() == "is told to stop\n"
         hanging.send_signal(signal.SIGINT)
         assert hanging.wait(DEADLINE_S) == INTERRUPTED
-        assert errors.read().startswith("Told to stop twice: ended at once")
+        assert errors.read().startswith("Stopped twice: ended at once")
 
 
 def test_ctrl_c_while_spark_starts_is_an_interrupt_and_no_error_of_sparks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from riverrun.cli.project import INTERRUPTED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_ENDED_EARLY = b"Told to stop before it ran: nothing was processed\n"
-_ENDED_AT_ONCE = b"Told to stop twice: ended at once; what is not committed is processed again\n"
+_ENDED_EARLY = b"Stopped before it ran: nothing was processed\n"
+_ENDED_AT_ONCE = b"Stopped twice: ended at once; uncommitted records will be processed again\n"
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 
 

@@ -44,8 +44,8 @@ def show_figures(done: str, dropped: Mapping[str, int], totals: Mapping[str, flo
 
 _SHOWN_SLICES = 10
 _LOOP = (
-    "per slice, records of its repartition topics come after those of its other inputs, whatever their event times. "
-    "Merges are not affected; joins and windows below may be."
+    "in each slice, records of its repartition topics come after those of its other inputs, regardless of event times. "
+    "This does not affect merges, but may affect joins and windows."
 )
 _LEFT = "records that an interrupted run left in repartition topics"
 

@@ -45,7 +45,7 @@ def test_libraries_with_other_checksums_are_not_kept(
             *GOOD
         ]
         return
-    with pytest.raises(EmbeddedBrokerError, match=f"not those of this release: {named}\n"):
+    with pytest.raises(EmbeddedBrokerError, match=f"differ from those of this release: {named}\n"):
         artifacts.resolve([artifact], target, "java", CHECKSUMS)
     assert list(tmp_path.iterdir()) == []
 

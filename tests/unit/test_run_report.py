@@ -74,5 +74,5 @@ def test_a_plan_says_which_sub_topologies_read_what_they_write() -> None:
     console.print(plan_table(RunPlan(done, (done.ranges,), ((TaskId(0, 0),),), loops=((0,), (1, 2)))))
     assert isinstance(console.file, io.StringIO)
     shown_plan = " ".join(console.file.getvalue().split())
-    assert "Sub-topology 0 reads what it writes: per slice," in shown_plan
-    assert "Sub-topologies 1, 2 read what they write: per slice," in shown_plan
+    assert "Sub-topology 0 reads what it writes: in each slice," in shown_plan
+    assert "Sub-topologies 1, 2 read what they write: in each slice," in shown_plan

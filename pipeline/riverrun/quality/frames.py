@@ -67,9 +67,7 @@ def write_frame(directory: Path, rows: Iterable[Mapping[str, Any]]) -> Frame:
         return _Writer(directory).write(rows)
     except OSError as error:
         message = f"The rows to judge cannot be written to {directory}: {error}"
-        raise StateError(
-            message, hint="Check that the disk has space, and that the directory can be written."
-        ) from error
+        raise StateError(message, hint="Is the disk full, or the directory read-only?") from error
 
 
 class _Writer:

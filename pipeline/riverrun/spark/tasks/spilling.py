@@ -169,9 +169,7 @@ class WriterMerge:
                 self._spill()
             except OSError as error:
                 message = f"Records cannot be spilled to {self._directory}: {error}"
-                raise StateError(
-                    message, hint="Check that the disk has space, and that the directory can be written."
-                ) from error
+                raise StateError(message, hint="Is the disk full, or the directory read-only?") from error
 
     def merged(self) -> Iterator[tuple[TopicPartition, Iterator[list[RawFields]]]]:
         """Yield each partition with its records, in batches; call it when all records have been added.

@@ -111,7 +111,7 @@ def test_on_a_full_disk_an_index_says_so_and_stays_where_it_was(tmp_path: Path) 
             fill()
         except StateError as error:  # kept, it would keep the index open
             hint = error.hint
-    assert hint == "Check that the disk has space, and that the directory can be written."
+    assert hint == "Is the disk full, or the directory read-only?"
     backend.close()
     backend = RocksDbBackend(tmp_path)
     index = DifferenceIndex(backend)

@@ -790,7 +790,7 @@ def test_a_lost_control_topic_is_refused_until_somebody_says_which_version_is_li
     assert releaser.restore("v2").live == "v2"
     project.run("v2")
     assert project.sums() == {"ann": 3, "bob": -3}
-    with pytest.raises(ReleaseError, match="knows that v2 is live"):
+    with pytest.raises(ReleaseError, match="says that v2 is live"):
         releaser.restore("v1")
 
 

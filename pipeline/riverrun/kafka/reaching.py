@@ -79,7 +79,7 @@ def require_answer(requests: Requests, on_wait: Callable[[str], None]) -> None:
         if failure.code() == librdkafka.UNSUPPORTED_FEATURE and waited > _STARTING_SECONDS:
             message = f"The server at {servers} answers, but not as a Kafka broker"
             raise BrokerError(
-                message, hint="Is that the port of a controller? Name the brokers' own in bootstrap.servers."
+                message, hint="If it is the port of a controller, set bootstrap.servers to the brokers' port."
             )
         if waited > REQUEST_SECONDS:
             raise requests.error(failure, "connect to brokers")
@@ -111,7 +111,7 @@ def obstacle_to(server: str, *, tls: bool) -> Obstacle | None:
     except ConnectionRefusedError:
         return Obstacle(f"nothing listens at {server}", _RUNS, is_final=False)
     except TimeoutError:
-        hint = f"{_RUNS} A firewall may keep connections away."
+        hint = f"{_RUNS} A firewall may block connections."
         return Obstacle(f"{server} refuses connections", hint, is_final=False)
     except OSError as error:
         return Obstacle(f"{server} cannot be reached ({error.strerror or error})", _RUNS, is_final=False)
@@ -125,7 +125,7 @@ def _of_another_kind(server: str, address: tuple[str, int], *, tls: bool) -> Obs
         return _no_broker(server)
     if tls and not speaks_tls:
         hint = 'Set "security.protocol" in [kafka] to "PLAINTEXT" or "SASL_PLAINTEXT", or use the port that speaks TLS.'
-        return Obstacle(f"{server} does not speak TLS, which security.protocol asks for", hint, is_final=True)
+        return Obstacle(f"{server} does not speak TLS, which security.protocol requires", hint, is_final=True)
     if speaks_tls and not tls:
         hint = 'Set "security.protocol" in [kafka] to "SSL" or "SASL_SSL".'
         return Obstacle(f"{server} speaks TLS, and security.protocol does not", hint, is_final=True)

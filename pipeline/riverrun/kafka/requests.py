@@ -73,7 +73,7 @@ class Requests:
         self.kafka = kafka
         self._servers = kafka.get("bootstrap.servers", "")
         refusals: list[KafkaError] = []
-        self._refusals = refusals  # not a method as callback: a client in a cycle lives until the collector comes round
+        self._refusals = refusals  # not a method as callback: a client in a cycle would live until garbage collection
 
         def connection_failed(error: KafkaError) -> None:
             if error.code() in REFUSED_LOGIN:
@@ -86,7 +86,7 @@ class Requests:
                 self.client = AdminClient({**CLIENT, **kafka, **own}, logger=quiet)
         except ConfigError as error:
             missing = [f"{name} {path}" for name, path in kafka.items() if _is_missing_file(name, path)]
-            error.hint = f"There is no such file: {', '.join(missing)}" if missing else error.hint
+            error.hint = f"These files do not exist: {', '.join(missing)}" if missing else error.hint
             raise
 
     def consumer(
@@ -184,6 +184,7 @@ class Leaders:
         self._requests = requests
         self._askers: dict[str, Consumer] = {}
         self._making_asker = threading.Lock()
+        # At its end, the process closes connections anyway.
         weakref.finalize(self, _end_all, self._askers).atexit = False
 
     def offsets(
@@ -209,6 +210,7 @@ class Leaders:
         def has_leaders() -> bool:
             asker = self._asker(isolation)
             try:
+                # The admin client's `list_offsets` may answer -1001 without an error while a leader dies.
                 answers = asker.offsets_for_times(request, _ANSWER_SECONDS)
             except KafkaException as error:
                 return self._leader_comes(asker, error.args[0], request[0], missing_at)

@@ -388,7 +388,7 @@ def described(application: Application, form: str) -> str:
             return topology.svg()
         case "html":
             return topology.html(f"{application.config.name} {application.version}")
-    message = f"a topology has no description as {form!r}"
+    message = f"a topology cannot be described as {form!r}"
     raise ConfigError(message, hint=f"Formats are {', '.join(FORMATS)}.")
 
 

@@ -95,7 +95,7 @@ class AppState:
 
         chosen = self._chosen
         if not chosen.config.streams.snapshot_url:
-            message = f"No place for snapshots of {chosen.name} is set"
+            message = f"No place is set for snapshots of {chosen.name}"
             raise ConfigError(message, hint=f'Set "snapshot.url" in [apps.{chosen.name}.config].')
         connected = chosen.connected().resolved()
         connected.prepare()

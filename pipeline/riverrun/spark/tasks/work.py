@@ -86,7 +86,7 @@ def connected_here(job: Job, build: Callable[[Job], Topology]) -> ConnectedAppli
         build: Builds the topology.
 
     Raises:
-        TopologyError: If that topology is not the driver's.
+        TopologyError: If that topology differs from the driver's.
     """
     topology = build(job).resolved(job.partitions)
     if topology.code_fingerprint() != job.fingerprint:

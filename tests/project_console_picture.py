@@ -14,10 +14,9 @@ from riverrun.console.api import new_api
 from riverrun.console.looking import Watch
 from riverrun.console.shown import change_object, instance_object, lag_object, release_object, run_object
 from riverrun.hosting.inputs import InputLag
+from riverrun.hosting.release import Change, GateVerdict, Release, Step
 from riverrun.records import TopicPartition
-from riverrun.releases.registry import Release, Step
 from riverrun.releases.rows import DifferentRow
-from riverrun.releases.verdicts import Change, GateVerdict
 from riverrun.service.admission import Access
 from riverrun.service.instance import bound, serving
 from riverrun.spark.runs import RunRecord

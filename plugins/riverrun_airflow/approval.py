@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from riverrun.releases.registry import Release
+    from riverrun.hosting.release import GateVerdict, Release
     from riverrun.releases.releaser import Releaser
     from riverrun.releases.rows import DifferentRow
-    from riverrun.releases.verdicts import GateVerdict
 
 APPROVE, REJECT = "Approve", "Reject"
 RETIRE, ROLL_BACK, KEEP = "Retire the previous version", "Roll back", "Keep both"

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from riverrun.config import ProjectConfig
+    from riverrun.hosting.release import GateVerdict
     from riverrun.project.runs import BoundedRun
-    from riverrun.releases.verdicts import GateVerdict
     from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange
     from riverrun_airflow.sessions import Check

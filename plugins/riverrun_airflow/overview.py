@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from riverrun.config import ProjectConfig
+    from riverrun.hosting.release import Release
     from riverrun.records import OffsetRange, TopicPartition
     from riverrun.releases.live_quality import CheckRecord
-    from riverrun.releases.registry import Release
     from riverrun.spark.runs import RunRecord
 
 _RUNS, _SHOWN = 50, 10
@@ -94,7 +94,7 @@ def overview(project: ProjectConfig, app: str) -> Overview:
     Raises:
         StreamsError: If brokers do not answer, or it cannot be loaded.
     """
-    from riverrun.releases.registry import release_of  # not the releaser: a page loads no engine
+    from riverrun.hosting.control_topic import release_of  # not the releaser: a page loads no engine
     from riverrun.spark.ranges import RunRange
 
     riverrun = front_door(project)
@@ -115,8 +115,8 @@ def overview(project: ProjectConfig, app: str) -> Overview:
 
 def _judged(release: Release) -> Mapping[TopicPartition, int]:
     """Return the offsets up to which the last gate has judged a candidate that may still be cut."""
+    from riverrun.hosting.release import Step
     from riverrun.records import OffsetVector
-    from riverrun.releases.registry import Step
 
     if release.verdict is None or release.step not in {Step.GATED, Step.CUTTING}:
         return {}

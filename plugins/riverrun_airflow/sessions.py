@@ -355,7 +355,7 @@ def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_
 
     release = releaser_of(project, app, "", "").status()
     if release.live != version:
-        return Look(f"{release.live} is live", is_over=True, found=f"{version} is not live: {release.stands}")
+        return Look(f"{release.live} is live", is_over=True, found=f"{version} is not live: {release.progress}")
     lag = sum(each.lag for each in front_door(project).app(app, version=version).lag())
     found = f"{version} is {lag} offsets behind" if 0 < max_lag < lag else ""
     return Look(f"{version} is live, {lag} offsets behind", SystemClock().now_ms() >= until_ms, found)
@@ -392,7 +392,8 @@ def lags_of(project: ProjectConfig, app: str) -> dict[str, int]:
     Raises:
         StreamsError: If brokers do not answer, or it cannot be loaded.
     """
-    from riverrun.releases.registry import SETTLED, release_of
+    from riverrun.hosting.control_topic import release_of
+    from riverrun.hosting.release import SETTLED
 
     riverrun = front_door(project)
     release = release_of(riverrun.cluster.admin, project.app(app))

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from riverrun.config import AppConfig
+    from riverrun.hosting.release import Release
     from riverrun.releases.live_quality import CheckRecord
-    from riverrun.releases.registry import Release
     from riverrun.spark.runs import RunRecord
     from riverrun_airflow.overview import Overview, Partition, Stretch
 

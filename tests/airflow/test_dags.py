@@ -19,10 +19,10 @@ import pytest
 from riverrun import LONG
 from riverrun.config import ProjectConfig
 from riverrun.errors import EngineError
+from riverrun.hosting.control_topic import Registry
 from riverrun.kafka.admin import Admin
 from riverrun.project.cluster import SparkSessions
 from riverrun.records import TopicPartition
-from riverrun.releases.registry import Registry
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.runs import RunLog
 from riverrun_airflow import sessions

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun import LONG
-from riverrun.releases.registry import Registry, Step
+from riverrun.hosting.control_topic import Registry
+from riverrun.hosting.release import Step
 from riverrun.spark.runs import RunLog
 from tests.airflow.services import ROOT, running_services
 from tests.presence import present

@@ -26,8 +26,8 @@ from riverrun_airflow.approval import ApprovalOperator, SettlementOperator, said
 from riverrun_airflow.sessions import Look
 from riverrun.errors import BrokerError, ReleaseError, UnderWayError
 from riverrun.releases.rows import DifferentRow
-from riverrun.releases.registry import Release
-from riverrun.releases.verdicts import GateVerdict
+from riverrun.hosting.release import Release
+from riverrun.hosting.release import GateVerdict
 
 def tell(value):
     print("=" + json.dumps(value))
@@ -127,7 +127,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 from riverrun_airflow import operators
 from riverrun_airflow import submission
 from riverrun.errors import EngineError
-from riverrun.releases.registry import Release, Step
+from riverrun.hosting.release import Release, Step
 
 def tell(value):
     print("=" + json.dumps(value))

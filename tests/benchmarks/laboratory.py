@@ -23,7 +23,7 @@ from rows import FEW, FEW_GATED, GATED_PER_RECORD, JAVA, JSON, MANY, RIVERRUN, S
 from sides import Run, Side
 
 from riverrun.config import ProjectConfig
-from riverrun.hosting.publication import staging_name
+from riverrun.hosting.release import staging_name
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.releases.releaser import Releaser

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from riverrun import LONG, STRING, windowed
 from riverrun.config import ProjectConfig
 from riverrun.errors import BrokerError, StreamsError
+from riverrun.hosting.release import Step
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.records import OffsetVector
-from riverrun.releases.registry import Step
 from riverrun.releases.releaser import Releaser
 from riverrun.spark.session import spark_session
 from tests.presence import present
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from riverrun.releases.registry import Release
+    from riverrun.hosting.release import Release
     from tests.brokers import Broker
 
 PARTITIONS, WORDS, WINDOW_MS = 2, 7, 10_000

@@ -20,11 +20,10 @@ from riverrun import LONG
 from riverrun.config import ProjectConfig
 from riverrun.errors import ReleaseError, StreamsError
 from riverrun.hosting.barrier_listener import BarrierListener
-from riverrun.hosting.control_topic import ControlTopic
-from riverrun.hosting.publication import CONTROL_TOPIC, SWITCHING
+from riverrun.hosting.control_topic import ControlTopic, Registry
+from riverrun.hosting.release import CONTROL_TOPIC, SWITCHING, Step
 from riverrun.kafka.membership import GroupMember
 from riverrun.records import OffsetVector
-from riverrun.releases.registry import Registry, Step
 from riverrun.releases.releaser import Releaser
 from riverrun.releases.versions import processing_application
 from riverrun.worker.stream_thread.stream_thread import StreamThread, new_stream_thread
@@ -35,9 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from riverrun.hosting.publication import LiveVersion
+    from riverrun.hosting.release import Change, Release
     from riverrun.records import TaskId
-    from riverrun.releases.verdicts import Change
     from tests.brokers import Broker
 
 PARTITIONS = 2
@@ -239,7 +237,7 @@ v2 = "{name}_app:build_v2"
         except BaseException as error:  # noqa: BLE001 - told to the waiting thread
             self.failures.append(error)
 
-    def _turn(self, record: LiveVersion | None) -> None:
+    def _turn(self, record: Release | None) -> None:
         for member in self.members.values():
             member.group.poll(0)
         for host in list(self.hosts):
@@ -417,8 +415,8 @@ v2 = "{name}_app:build_v2"
     def _is_settled(self) -> bool:
         self.recover()
         record = self.releaser().status()
-        if record.step.value in SWITCHING:
-            self.take(SWITCHING[record.step.value])
+        if record.step in SWITCHING:
+            self.take(SWITCHING[record.step])
             return False
         return record.barrier is None and all(self._of(version) for version in WEIGHTS)
 

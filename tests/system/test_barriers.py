@@ -13,10 +13,10 @@ import pytest
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, Repartitioned, StreamsBuilder
 from riverrun.errors import UnderWayError
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.publication import live_version_of, staging_name
+from riverrun.hosting.control_topic import Registry
+from riverrun.hosting.release import Release, Step, staging_name
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TopicPartition
-from riverrun.releases.registry import Registry, Release, Step
 from riverrun.releases.versions import create_staging
 from riverrun.runtime.barrier import Barrier
 from riverrun.runtime.times import OffsetMetadata
@@ -74,7 +74,7 @@ class Case:
             self.written += 1
 
     def turn(self) -> None:
-        record = live_version_of(self.admin, self.name) if self.driven else None
+        record = self.registry.find(self.name) if self.driven else None
         for tasks in self.driven:
             if record is not None and tasks not in self.deaf:
                 tasks.learn(record)

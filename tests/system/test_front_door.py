@@ -36,7 +36,7 @@ from riverrun.errors import (
     TopicError,
     UnderWayError,
 )
-from riverrun.releases.registry import Step
+from riverrun.hosting.release import Step
 from riverrun.spark.session import spark_session
 from riverrun.windows import Window, Windowed
 from riverrun.worker.states import WorkerState

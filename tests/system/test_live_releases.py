@@ -18,7 +18,7 @@ import pytest
 import riverrun.hosting.barrier_listener as listener_module
 from riverrun import Riverrun
 from riverrun.errors import UnderWayError
-from riverrun.releases.registry import Step
+from riverrun.hosting.release import Step
 from riverrun.releases.releaser import Releaser
 from riverrun.worker.group.protocol import servers_of
 from tests.system.groups import tasks_taken
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from riverrun.releases.registry import Release
+    from riverrun.hosting.release import Release
+    from riverrun.runtime.barrier import Barrier
     from tests.brokers import Broker
     from tests.system.platforms import Platform
 
@@ -128,12 +129,13 @@ def test_a_switch_whose_coordinator_died_is_completed_by_a_worker(
                 completed(platform, step, dies)
             held = platform.releaser().status()
             if held.step is at:
-                assert held.held_since_ms > 0
-                assert f"publication pauses since {held_since(held)}, for {held.held_by}" in str(held)
+                assert held.barrier is not None
+                assert held.barrier.since_ms > 0
+                assert f"publication pauses since {since(held.barrier)}, for {held.barrier.by}" in str(held)
             platform.until(partial(is_live, platform, live), f"made {live} live")
             cuts.append(platform.releaser().status())
             assert cuts[-1].pause_ms >= 3_000
-            assert cuts[-1].held_since_ms == 0
+            assert cuts[-1].barrier is None
     platform.rest()
     platform.until_complete("v1")
     platform.check_alerts(cuts)
@@ -230,8 +232,8 @@ def is_live(platform: Platform, version: str) -> bool:
     return platform.releaser().status().live == version
 
 
-def held_since(release: Release) -> str:
-    return datetime.fromtimestamp(release.held_since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+def since(barrier: Barrier) -> str:
+    return datetime.fromtimestamp(barrier.since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
 
 
 def test_workers_that_sleep_or_die_during_a_release_publish_nothing_twice(platform: Platform) -> None:

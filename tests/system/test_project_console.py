@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from riverrun.releases.registry import Registry, Release, Step
+from riverrun.hosting.control_topic import Registry
+from riverrun.hosting.release import Release, Step
 from riverrun.spark.runs import DONE, RunLog, RunRecord
 from tests.waiting import DEADLINE_S
 

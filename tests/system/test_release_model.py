@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from riverrun.releases import marks
+from riverrun.hosting import barrier_coordinator
 from tests.system.release_model import WORDS, World
 
 if TYPE_CHECKING:
@@ -109,9 +109,9 @@ def test_whatever_happens_in_releases_public_topics_are_right_record_by_record(
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     # Silent members are known soon, and holds of dead ones end soon.
-    monkeypatch.setattr(marks, "_ANSWER_SECONDS", 4.0)
-    monkeypatch.setattr(marks, "_HOLD_MS", 8_000)
-    monkeypatch.setattr(marks, "_HOLD_FOR_RUNS_MS", 8_000)
+    monkeypatch.setattr(barrier_coordinator, "_ANSWER_SECONDS", 4.0)
+    monkeypatch.setattr(barrier_coordinator, "_TIMEOUT_MS", 8_000)
+    monkeypatch.setattr(barrier_coordinator, "_TIMEOUT_OF_RUNS_MS", 8_000)
     machine = type("Machine", (Releases,), {"broker": broker, "directory": tmp_path})
     run_state_machine_as_test(
         machine,

@@ -16,10 +16,10 @@ import pytest
 from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
+import riverrun.hosting.barrier_coordinator as coordinator_module
 import riverrun.quality.gate as gate_module
 import riverrun.releases.corrections as corrections_module
 import riverrun.releases.differ as differ_module
-import riverrun.releases.marks as marks_module
 import riverrun.releases.versions as versions_module
 from riverrun import LONG, Riverrun
 from riverrun.config import ProjectConfig
@@ -36,13 +36,14 @@ from riverrun.hosting import barrier_listener
 from riverrun.hosting.active_task import start_task
 from riverrun.hosting.alone import processing_alone
 from riverrun.hosting.claim import Claim
+from riverrun.hosting.control_topic import Registry, release_of, require_no_switch
 from riverrun.hosting.ownership import RUN
 from riverrun.hosting.process import SystemClock
+from riverrun.hosting.release import Release, Step
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.kafka.ranges import read_fields
 from riverrun.releases.chain import Through, take_through
-from riverrun.releases.registry import Registry, Release, Step, live_version, require_no_switch
 from riverrun.releases.releaser import Releaser
 from riverrun.releases.topology import build_topology, load_application
 from riverrun.releases.versions import processing_application
@@ -611,9 +612,9 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
     member.subscribe([f"{project.unique}.payments"])
     member.poll(1)
     with monkeypatch.context() as patched:
-        patched.setattr(marks_module, "_ANSWER_SECONDS", 0.5)
+        patched.setattr(coordinator_module, "_ANSWER_SECONDS", 0.5)
         with pytest.raises(
-            UnderWayError, match=r"-v1 does not hold: .*\.payments-0 has not reached the offset at which it is to stop"
+            UnderWayError, match=r"-v1 does not pause: .*\.payments-0 has not reached the offset of the barrier"
         ):
             cut(releaser)
     member.close()
@@ -781,7 +782,7 @@ def test_a_lost_control_topic_is_refused_until_somebody_says_which_version_is_li
     project.pay(("bob", -3))
     for look in (
         releaser.status,
-        lambda: live_version(project.broker.admin(), project.config.app(project.unique)),
+        lambda: release_of(project.broker.admin(), project.config.app(project.unique)).live,
         lambda: processing_application(project.config, project.broker.admin(), project.unique),
         lambda: project.run("v1"),
     ):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from riverrun.hosting.publication import CONTROL_TOPIC
+from riverrun.hosting.release import CONTROL_TOPIC
 from riverrun.releases.releaser import Releaser
 from tests.brokers import Broker
 from tests.system.platforms import (

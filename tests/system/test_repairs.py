@@ -20,11 +20,11 @@ from riverrun import LONG, STRING, Window, Windowed, windowed
 from riverrun.cli.main import app as cli
 from riverrun.config import ProjectConfig
 from riverrun.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError, UnderWayError
+from riverrun.hosting.barrier_coordinator import BarrierCoordinator
+from riverrun.hosting.control_topic import Registry
 from riverrun.partitioning import partition_for
 from riverrun.records import TopicPartition
 from riverrun.releases.corrections import Corrections
-from riverrun.releases.marks import Marks
-from riverrun.releases.registry import Registry
 from riverrun.releases.repair import Repairer
 from riverrun.releases.scope import Scope
 from riverrun.releases.topology import build_topology, load_application
@@ -267,7 +267,7 @@ def test_a_repair_that_died_while_it_held_is_completed_by_its_command(
 
     with monkeypatch.context() as dead:
         dead.setattr(Corrections, "publish", dies)
-        dead.setattr(Marks, "give_up", lambda *_: None)  # the dead do not
+        dead.setattr(BarrierCoordinator, "give_up", lambda *_: None)  # the dead do not
         with pytest.raises(SystemExit):
             project.repairer().repair(scope(2, 6))
     project.view(("ann", 11))

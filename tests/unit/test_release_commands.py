@@ -27,14 +27,15 @@ from riverrun.errors import (
     UnderWayError,
     VersionConflictError,
 )
+from riverrun.hosting.control_topic import Registry
+from riverrun.hosting.release import GateVerdict, Release, Step
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.groups import GroupState
-from riverrun.releases.registry import Registry, Release, Step
 from riverrun.releases.release_plan import ReleasePlan, statement_digests_of
 from riverrun.releases.releaser import Releaser
 from riverrun.releases.step_checks import Readiness
 from riverrun.releases.topology import load_application
-from riverrun.releases.verdicts import GateVerdict, suite_digest
+from riverrun.releases.verdicts import suite_digest
 from riverrun.releases.versions import Versions, processing_application
 from riverrun.spark.bounded_runs.job import RunSummary
 from riverrun.spark.ranges import RunRange

@@ -17,8 +17,8 @@ from riverrun.errors import StreamsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from riverrun.hosting.release import Release
     from riverrun.project.release import AppRelease
-    from riverrun.releases.registry import Release
     from riverrun.releases.release_plan import ReleasePlan
     from riverrun.releases.releaser import Releaser
 

@@ -21,11 +21,10 @@ from riverrun.config.secrets import redacted
 from riverrun.console.shown import change_object, instance_object, lag_object, release_object, run_object
 from riverrun.errors import ReleaseError, StreamsError
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.control_topic import ControlTopic
+from riverrun.hosting.control_topic import ControlTopic, Registry, known_release
 from riverrun.hosting.inputs import input_lags
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.publication import CONTROL_TOPIC
-from riverrun.releases.registry import Registry, Step, known_release
+from riverrun.hosting.release import CONTROL_TOPIC, Step
 from riverrun.releases.topology import load_application
 from riverrun.service.peers import Members, NoAnswerError
 from riverrun.spark.runs import RunLog
@@ -37,10 +36,10 @@ if TYPE_CHECKING:
 
     from riverrun.config import AppConfig
     from riverrun.hosting.application import Application
+    from riverrun.hosting.release import Release
     from riverrun.kafka.admin import Admin
     from riverrun.project.app import App
     from riverrun.project.riverrun import Riverrun
-    from riverrun.releases.registry import Release
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from riverrun.hosting.inputs import InputLag
-    from riverrun.releases.registry import Release
+    from riverrun.hosting.release import Change, GateVerdict, Release
     from riverrun.releases.rows import DifferentRow
-    from riverrun.releases.verdicts import Change, GateVerdict
     from riverrun.spark.runs import RunRecord
 
 _MOST_PARTITIONS = 200

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.apps.delays import AIRLINES, FLIGHTS, HOUR, LATE_MINUTES, OUTPUT, PLANES, Flight, Plane, Stats
 from riverrun.errors import ConfigError
+from riverrun.hosting.control_topic import Registry
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.kafka.ranges import read_range
 from riverrun.records import OffsetRange, TopicPartition
-from riverrun.releases.registry import Registry
 from riverrun.serde.serdes import JSON, STRING
 from riverrun.serde.windowed import windowed
 

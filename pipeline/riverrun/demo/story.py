@@ -24,9 +24,9 @@ from rich.table import Table
 from riverrun.apps.delays import FLIGHTS
 from riverrun.demo.data import compare, expected, load, published, reset
 from riverrun.errors import ProcessingError
+from riverrun.hosting.control_topic import Registry
 from riverrun.kafka.admin import Admin
 from riverrun.records import TopicPartition
-from riverrun.releases.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

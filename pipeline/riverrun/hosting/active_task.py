@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from riverrun.hosting.claim import Claim, ClaimedTask
-    from riverrun.hosting.publication import Publication
+    from riverrun.hosting.connected import Publication
     from riverrun.hosting.restoring import Missing, OnRestore
     from riverrun.hosting.task_start import OpenedTask
     from riverrun.processor.metrics import Measurement

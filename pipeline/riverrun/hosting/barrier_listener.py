@@ -7,15 +7,13 @@ import math
 import random
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from riverrun.decoders import UnreadableError, foreign_decoder
 from riverrun.errors import StreamsError, TaskMigratedError, UnknownOutcomeError, VersionConflictError
-from riverrun.hosting.control_topic import ControlTopic
-from riverrun.hosting.process import SystemClock
-from riverrun.hosting.publication import CONTROL_TOPIC, SWITCHING, Publication, decoded, unreadable
+from riverrun.hosting.connected import Publication
+from riverrun.hosting.control_topic import Registry
+from riverrun.hosting.release import CONTROL_TOPIC, SWITCHING, release_in
 from riverrun.kafka.consumer import RecordConsumer
 from riverrun.records import TopicPartition
 
@@ -24,14 +22,13 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.active_task import ActiveTask
     from riverrun.hosting.application import Application
-    from riverrun.hosting.publication import LiveVersion
+    from riverrun.hosting.release import Release
     from riverrun.kafka.admin import Admin
     from riverrun.runtime.barrier import Barrier, Limits
 
 log = logging.getLogger(__name__)
 
 _TP = TopicPartition(CONTROL_TOPIC, 0)
-_fields = foreign_decoder(dict[str, Any])
 _RETRY_SECONDS = 1.0
 """How often to look for a control topic, and to try again after a failure."""
 _POLL_SECONDS = 0.2
@@ -59,7 +56,7 @@ class Pauses:
         self.last_s: float | None = None
         """Duration of the last pause, s; None before its end."""
 
-    def note(self, record: LiveVersion) -> None:
+    def note(self, record: Release) -> None:
         """Take note of a record of the control topic."""
         barrier = record.barrier
         wanted = barrier.id if barrier is not None and self._version in barrier.limits else None
@@ -93,7 +90,7 @@ class BarrierListener:
         admin: Admin,
         app: str,
         version: str,
-        on_change: Callable[[LiveVersion], None],
+        on_change: Callable[[Release], None],
         complete: Callable[[], None] | None = None,
     ) -> None:
         self._admin = admin
@@ -108,7 +105,7 @@ class BarrierListener:
         self._deadline: tuple[str, float] = ("", 0.0)
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="barrier-listener", daemon=True)
-        self.latest: LiveVersion | None = None
+        self.latest: Release | None = None
         """The last record of the topic; None if there is none."""
         self.pauses = Pauses(version)
         """The pauses of the version that runs."""
@@ -174,33 +171,33 @@ class BarrierListener:
             return
         self._told = self._newest
         self._complete_at = _orphaned_at()
-        self.latest = record = decoded(self._newest, self._app)
+        self.latest = record = release_in({self._app: self._newest}, self._app)
+        assert record is not None, "it was just put there"  # noqa: S101 - for types
         barrier = record.barrier
         if barrier is not None and barrier.id != self._deadline[0]:
             self._deadline = barrier.id, time.monotonic() + barrier.timeout_ms / 1000
         self.pauses.note(record)
         self._on_change(record)
 
-    def _give_up_if_due(self, record: LiveVersion, barrier: Barrier) -> None:
+    def _give_up_if_due(self, record: Release, barrier: Barrier) -> None:
         if record.step in SWITCHING or time.monotonic() < self._deadline[1]:
             return
         log.warning("barrier %s was not completed within %d ms: it is given up", barrier.id, barrier.timeout_ms)
         try:
-            remove_barrier(self._admin, self._app, record)
+            Registry.at(self._admin, "a worker, which gave a barrier up").write(replace(record, barrier=None))
         except (VersionConflictError, TaskMigratedError, UnknownOutcomeError) as error:
             log.info("another process has written to the control topic, which is read again: %s", error)
         # Checked again then, unless the topic says meanwhile that the barrier is gone.
         self._deadline = barrier.id, time.monotonic() + _RETRY_SECONDS
 
-    def _complete_if_due(self, record: LiveVersion) -> None:
+    def _complete_if_due(self, record: Release) -> None:
         """Complete a switch on which no process has shown work for long: its versions pause, so nothing is published."""
         if record.step not in SWITCHING or self._complete is None or time.monotonic() < self._complete_at:
             return
         if self._completing is not None and self._completing.is_alive():
             return
-        log.warning(
-            "the release of %s is %s, but no process works on it: this instance completes it", self._app, record.step
-        )
+        message = "the release of %s is %s, but no process works on it: this instance completes it"
+        log.warning(message, self._app, record.step.value)
         self._complete_at = _orphaned_at()
         self._completing = threading.Thread(target=self._completed, args=(self._complete,), name="switch", daemon=True)
         self._completing.start()
@@ -237,7 +234,7 @@ class ReleaseFollower:
         """Return whether tasks have to pause at a barrier."""
         return self._newest is not None and self._newest.limits is not None
 
-    def learn(self, record: LiveVersion) -> None:
+    def learn(self, record: Release) -> None:
         """Take note of a record; ignores older records."""
         if self._newest is None or record.revision > self._newest.revision:
             self._newest = Publication.by(self._application(), record)
@@ -256,39 +253,3 @@ class ReleaseFollower:
             log.info("task %s writes to %s topics from now on", active.id, where, extra={"task": str(active.id)})
         active.follow(newest)
         return True
-
-
-def remove_barrier(admin: Admin, app: str, record: LiveVersion) -> None:
-    """Remove the barrier from an application's record, unless the record has changed since; the rest stays as it is.
-
-    Raises:
-        VersionConflictError: If the record has changed.
-        TaskMigratedError: If another writer is active at this moment. Nothing was written.
-        UnknownOutcomeError: If it is unknown whether the record was written.
-        ReleaseError: If the record has become unreadable.
-        BrokerError: If brokers refuse or do not answer.
-    """
-    topic = ControlTopic(admin, CONTROL_TOPIC)
-    found = topic.read().get(app)
-    try:
-        known: dict[str, Any] = {} if found is None else _fields(found)
-    except UnreadableError as error:
-        raise unreadable(app, error) from error
-
-    def check() -> None:
-        if known.get("revision") != record.revision or topic.read().get(app) != found:
-            message = f"{app}: revision {known.get('revision')} was written meanwhile, {record.revision} expected"
-            raise VersionConflictError(message)
-
-    now_ms, since_ms = SystemClock().now_ms(), known.get("held_since_ms", 0)
-    written = {
-        "barrier": None,
-        "held_since_ms": 0,
-        "held_by": "",
-        "held_ms": known.get("held_ms", 0) + (max(0, now_ms - since_ms) if since_ms else 0),
-        "revision": record.revision + 1,
-        "operation": "",
-        "changed_by": "a worker, which gave a barrier up",
-    }
-    value = msgspec.json.encode(known | written | {"changed_ms": now_ms})
-    topic.write(app, {app: value}, check)

@@ -13,7 +13,7 @@ from riverrun.config import EXACTLY_ONCE_V2
 from riverrun.errors import StreamsError, TaskMigratedError
 from riverrun.hosting.inputs import found_ids, require_same
 from riverrun.hosting.ownership import transactional_id
-from riverrun.hosting.publication import Publication
+from riverrun.hosting.connected import Publication
 from riverrun.hosting.task_start import open_task, read_committed
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.kafka.record_times import time_limits
@@ -173,7 +173,7 @@ class Claim:
             owner = self._new_owner()
             opened.callback(owner.close)
             owner.init()
-            publication = self._publication()  # after the predecessor is fenced: see `hosting.publication`
+            publication = self._publication()  # after the predecessor is fenced: see `Publication`
             producer = StreamsProducer(self.connected.application, owner)
             opened.callback(producer.close)
             producer.publish(publication.topics)
@@ -223,7 +223,7 @@ class Claim:
         )
 
     def _publication(self) -> Publication:
-        """Read where to publish: see `hosting.publication`."""
+        """Read where to publish: see `Publication`."""
         if self._follows_releases:
             return self.connected.publication()
         self.connected.require_publishing()

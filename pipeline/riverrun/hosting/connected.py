@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from riverrun.errors import TopicError
-from riverrun.hosting.publication import Publication, live_version_of, not_live, require_never_released
+from riverrun.hosting.control_topic import Registry, require_never_released
+from riverrun.hosting.release import staging_name
 from riverrun.kafka.admin import TopicSpec
-from riverrun.processor.handlers import error_handlers
+from riverrun.processor.handlers import error_handlers, may_keep_letters
 from riverrun.processor.timestamps import timestamp_extractor
 from riverrun.runtime.layout import changelog_name, internal_name, is_internal_topic, plan_layout
 from riverrun.state.snapshots import check_url
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from riverrun.hosting.application import Application
-    from riverrun.hosting.publication import LiveVersion
+    from riverrun.hosting.release import Release
     from riverrun.kafka.admin import Admin, CommittedOffset
     from riverrun.records import TopicPartition
+    from riverrun.runtime.barrier import Limits
     from riverrun.runtime.layout import Layout
     from riverrun.topology.topology import Topology
 
@@ -29,6 +31,48 @@ _LOST_HINT = (
     "Start again if brokers were just restarted: one may not know all topics yet. If this is another topology than the one that"
     " has worked, make it a new version. If the topics were deleted, what was in them is lost: a new version computes it again."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The topics to which the tasks of a version publish, and the offsets at which they pause.
+
+    Only the live version writes to public topics. A switch writes the control topic first, and then fences the tasks of the
+    version that was live. A task that starts fences its previous owner first, and then reads the control topic. So a switch
+    fences every owner from before it, and every later owner knows of the switch.
+
+    A running task receives each later record. A task that has acknowledged a barrier pauses until it reads a record without it;
+    one that is taken over later reads it then.
+
+    Args:
+        topics: Staging topics by the name that the topology uses; empty if it publishes.
+        dead_letters: Topic of all its dead letters; None if the handlers decide.
+        limits: Where its tasks pause at a barrier; None if they run freely.
+        revision: Revision of the record that says so; 0 if there is none.
+    """
+
+    topics: Mapping[str, str]
+    dead_letters: str | None
+    limits: Limits | None = None
+    revision: int = 0
+
+    @classmethod
+    def at_start(cls, application: Application) -> Publication:
+        """Return that of an application that was never released: it does what it was started for."""
+        return cls(application.published or {}, application.dead_letters)
+
+    @classmethod
+    def by(cls, application: Application, release: Release) -> Publication:
+        """Return that by a release: the live version publishes, and any other version writes to its staging topics."""
+        limits = None if release.barrier is None else release.barrier.limits_of(application.version)
+        if release.live == application.version:
+            return cls({}, None, limits, release.revision)
+        topics = {topic: staging_name(application.id, topic) for topic in application.topology.sink_topics}
+        streams = application.config.streams
+        letters = None
+        if may_keep_letters(streams):
+            letters = staging_name(application.id, streams.errors_dead_letter_queue_topic_name or "dead-letters")
+        return cls(topics, letters, limits, release.revision)
 
 
 @dataclass(frozen=True)
@@ -204,14 +248,14 @@ class ConnectedApplication:
 
     # Publication
 
-    def live_version(self) -> LiveVersion | None:
+    def release(self) -> Release | None:
         """Return the application's record in the control topic; None if it was never released.
 
         Raises:
             ReleaseError: If the record cannot be read, or is lost although this version would publish.
             BrokerError: If brokers do not answer.
         """
-        found = live_version_of(self.admin, self.application.config.name)
+        found = Registry.at(self.admin).find(self.application.config.name)
         if found is None and self.application.published is None:
             require_never_released(self.admin, self.application.config)
         return found
@@ -225,17 +269,17 @@ class ConnectedApplication:
             BrokerError: If brokers do not answer.
             ReleaseError: If the control topic's record of the application cannot be read, or is lost.
         """
-        application, record = self.application, self.live_version()
-        if record is None:
+        application, release = self.application, self.release()
+        if release is None:
             return Publication.at_start(application)
-        found = Publication.by(application, record)
+        found = Publication.by(application, release)
         if found.limits is None:
-            record.require_no_switch()
-        if record.live != application.version:
+            release.require_no_switch()
+        if release.live != application.version:
             # Releases create staging topics.
             wanted = {*found.topics.values(), *filter(None, [found.dead_letters])}
             if application.topology.choosing_sinks or wanted - self.admin.partitions(wanted).keys():
-                raise not_live(application.config.name, application.version, record)
+                raise release.not_live(application.version)
         return found
 
     def require_publishing(self) -> None:
@@ -249,7 +293,7 @@ class ConnectedApplication:
             ReleaseError: If the control topic's record cannot be read, or is lost.
             BrokerError: If brokers do not answer.
         """
-        application, found = self.application, self.live_version()
+        application, found = self.application, self.release()
         if found is None:
             return
         found.require_no_barrier(application.version)
@@ -257,4 +301,4 @@ class ConnectedApplication:
             return
         found.require_no_switch()
         if found.live != application.version:
-            raise not_live(application.config.name, application.version, found)
+            raise found.not_live(application.version)

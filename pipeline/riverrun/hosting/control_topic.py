@@ -1,21 +1,53 @@
-"""Stores values by name in a compacted topic of one partition; the latest value of a name is valid."""
+"""Control topics store values by name, in one compacted partition; the latest value of a name is valid.
+
+The one of releases says which version of each application is live, how far its release has come, and at which barrier versions
+pause.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeVar
+import random
+import threading
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from riverrun.decoders import UnreadableError
-from riverrun.hosting.process import SystemClock
+from riverrun.errors import (
+    ReleaseError,
+    StreamsError,
+    TaskMigratedError,
+    UnderWayError,
+    UnknownOutcomeError,
+    VersionConflictError,
+)
+from riverrun.hosting.process import SystemClock, this_user
+from riverrun.hosting.release import (
+    CONTROL_TOPIC,
+    SWITCHING,
+    Change,
+    Release,
+    changes_in,
+    encoded,
+    history_in,
+    last_revision_in,
+    release_in,
+    staging_name,
+)
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.kafka.ranges import read_range
 from riverrun.records import OffsetRange, TopicPartition, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from riverrun.config import AppConfig
     from riverrun.kafka.admin import Admin
+    from riverrun.runtime.ports import Clock
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -24,6 +56,11 @@ _LONGEST_NAME = 10_000
 _CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
 _TRANSACTION_MS = 10_000
 """A writer that dies within a transaction hides later records of all names from readers for this time, ms."""
+_ATTEMPTS = 12
+_APART_SECONDS = 0.1
+BEAT_SECONDS = 15.0
+"""How often a switch shows that it is at work."""
+_CONFLICT_HINT = "Look at `riverrun release status`, then decide again."
 
 
 class ControlTopic:
@@ -132,3 +169,237 @@ def _name_in(key: bytes | None) -> str | None:
 def lock_name(topic: str, lock: str) -> str:
     """Return the transactional id of the writers that exclude each other."""
     return f"{topic}-{lock}"
+
+
+class Notes(Protocol):
+    """Stores the records of releases: in the control topic, or in a test's memory."""
+
+    def read(self) -> dict[str, bytes]:
+        """Return all stored values by name."""
+
+    def write(self, lock: str, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:
+        """Store values, all or nothing, if `check` does not raise under the lock of this name."""
+
+
+class Registry:
+    """Reads and writes releases.
+
+    All writers of an application use one transactional id, so writing is a compare-and-set. Take the lock (which fences the
+    previous holder), read under it, compare, write, commit. A writer that was fenced tries again while the revision is the one
+    that it knows.
+
+    Args:
+        notes: Where they are recorded.
+        by: The user who writes; by default, this user on this machine.
+        clock: Returns the time of a write.
+    """
+
+    def __init__(self, notes: Notes, by: str = "", *, clock: Clock | None = None) -> None:
+        self._notes = notes
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self.by = by or this_user()
+
+    @classmethod
+    def at(cls, admin: Admin, by: str = "") -> Registry:
+        """Return the registry of a cluster: its control topic, which is created by the first write.
+
+        Args:
+            admin: Asks the brokers.
+            by: The user who writes; by default, this user on this machine.
+        """
+        return cls(ControlTopic(admin, CONTROL_TOPIC), by)
+
+    def now_ms(self) -> int:
+        """Return the present time, ms since the epoch."""
+        return self._clock.now_ms()
+
+    def find(self, app: str) -> Release | None:
+        """Return the release of an application; None if it was never released.
+
+        Raises:
+            ReleaseError: If it cannot be read.
+            BrokerError: If brokers do not answer.
+        """
+        return release_in(self._notes.read(), app)
+
+    def read(self, app: str, default_version: str) -> Release:
+        """Return the release of an application; one that was never released is live in its configured version."""
+        return self.find(app) or Release(app, default_version)
+
+    def history(self, app: str) -> list[Change]:
+        """Return all changes of an application's release, first to last.
+
+        Raises:
+            ReleaseError: If one of them cannot be read.
+            BrokerError: If brokers do not answer.
+        """
+        return history_in(self._notes.read(), app)
+
+    def write(self, release: Release) -> Release:
+        """Write a release that was read before, unless another process has written it since. Returns the written release.
+
+        A record of the change is written with it, or neither is.
+
+        Raises:
+            VersionConflictError: If another process has written since. Nothing was written.
+            UnknownOutcomeError: If brokers left it unknown, time and again, whether it was written.
+        """
+        notes, now_ms = self._notes.read(), self.now_ms()
+        before = release_in(notes, release.app)
+        written = replace(
+            _timed(before, release, self.by, now_ms),
+            revision=max(release.revision, last_revision_in(notes, release.app)) + 1,
+            operation=uuid.uuid4().hex,
+            changed_by=self.by,
+            changed_ms=now_ms,
+        )
+        values = encoded(written, Change.between(before, written))
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._notes.write(release.app, values, lambda: self.require(release))
+                break
+            except (TaskMigratedError, UnknownOutcomeError, VersionConflictError) as error:
+                now = self.read(release.app, release.live)
+                if now.operation == written.operation:  # the attempt that failed, or one before it, has written it
+                    break
+                if attempt == _ATTEMPTS or now.revision != release.revision:
+                    raise _conflict(release, now, error) from error
+            time.sleep(random.uniform(0, _APART_SECONDS * attempt))  # noqa: S311 - two writers must not fence each other for ever
+        return written
+
+    @contextmanager
+    def working_on(self, release: Release) -> Iterator[None]:
+        """Show in the record, now and then, that a process works on a switch. Without a sign, a worker completes it.
+
+        Ends by itself if another process has written the record meanwhile.
+
+        Args:
+            release: The release, as it was written last.
+        """
+        ends = threading.Event()
+        beating = threading.Thread(target=self._beat, args=(release, ends), name="working-on-switch", daemon=True)
+        beating.start()
+        try:
+            yield
+        finally:
+            ends.set()
+            beating.join()
+
+    def _beat(self, release: Release, ends: threading.Event) -> None:
+        while not ends.wait(BEAT_SECONDS):
+            at_work = encoded(replace(release, changed_ms=self.now_ms()))
+            try:
+                self._notes.write(release.app, at_work, lambda: self.require(release))
+            except VersionConflictError:
+                return
+            except StreamsError as error:
+                log.warning("brokers are not told that the switch of %s goes on: %s", release.app, error.message)
+
+    def paused_ms(self, release: Release) -> int:
+        """Return how long publication has paused for a switch that is under way, in all its attempts, ms."""
+        barrier = release.barrier
+        return release.failed_pause_ms + (0 if barrier is None else max(0, self.now_ms() - barrier.since_ms))
+
+    def require(self, release: Release) -> None:
+        """Make sure that a release is still as it was read or written.
+
+        Raises:
+            VersionConflictError: If another process has written since.
+        """
+        found = self.read(release.app, release.live)
+        if found.revision != release.revision:
+            message = f"{release.app}: {_other_revision(found, release)}"
+            raise VersionConflictError(message, hint=_CONFLICT_HINT)
+
+    def forget(self, app: str) -> None:
+        """Delete the record and the history of an application, as if it had never been released."""
+        self._notes.write(app, dict.fromkeys([app, *changes_in(self._notes.read(), app)]), lambda: None)
+
+
+def release_of(admin: Admin, app: AppConfig) -> Release:
+    """Return the release of an application; one that was never released is live in its configured version.
+
+    Raises:
+        ReleaseError: If it was released, and the control topic has lost it.
+        BrokerError: If brokers do not answer.
+    """
+    return known_release(Registry.at(admin), app, admin)
+
+
+def known_release(registry: Registry, app: AppConfig, admin: Admin) -> Release:
+    """Return the release that a registry knows; an application that was never released is live in its configured version.
+
+    Raises:
+        ReleaseError: If it was released, and its record is lost.
+        BrokerError: If brokers do not answer.
+    """
+    release = registry.read(app.name, app.version)
+    if not release.revision:
+        if done := registry.history(app.name):
+            raise _lost(app.name, str(done[-1]))
+        require_never_released(admin, app)
+    return release
+
+
+def require_never_released(admin: Admin, app: AppConfig) -> None:
+    """Make sure that an application without a record in the control topic has no staging topics.
+
+    Releases make staging topics, so these prove that a record is lost.
+
+    Raises:
+        ReleaseError: If it has staging topics: it is unknown which version is live.
+        BrokerError: If brokers do not answer.
+    """
+    prefixes = tuple(staging_name(app.application_id(version), "") for version in {app.version, *app.versions})
+    if found := [topic for topic in admin.list_topics() if topic.startswith(prefixes)]:
+        raise _lost(app.name, f"{found[0]} exists")
+
+
+def _lost(app: str, proof: str) -> ReleaseError:
+    message = f"The control topic {CONTROL_TOPIC} knows nothing of {app}, although it was released: {proof}"
+    hint = f"Restore the topic, or say which version is live: riverrun release restore {app} --live VERSION"
+    return ReleaseError(message, hint=hint)
+
+
+def require_no_switch(admin: Admin, app: AppConfig, live: str | None = None) -> None:
+    """Make sure that a version may process. The other version would not get what this one commits in the middle of a switch.
+
+    Args:
+        admin: Asks the brokers.
+        app: The application.
+        live: The version that is to process because it was live when last looked up; None if it was named.
+
+    Raises:
+        UnderWayError: If a switch is under way, or has taken place since.
+    """
+    release = release_of(admin, app)
+    release.require_no_switch()
+    if live is not None and release.live != live:
+        message = f"{app.name}: {release.live} has taken the place of {live} just now"
+        raise UnderWayError(message, hint="Try again.")
+
+
+def _timed(before: Release | None, release: Release, by: str, now_ms: int) -> Release:
+    """Return a release with the times of its pauses as they are once it is written."""
+    barrier, last = release.barrier, None if before is None else before.barrier
+    if barrier is not None:
+        first = last or replace(barrier, since_ms=now_ms, by=by)
+        return replace(release, barrier=replace(barrier, since_ms=first.since_ms, by=first.by))
+    if before is None or last is None:
+        return release
+    is_done = before.step in SWITCHING and release.step not in SWITCHING
+    failed_ms = 0 if is_done else release.failed_pause_ms + max(0, now_ms - last.since_ms)
+    return replace(release, failed_pause_ms=failed_ms)
+
+
+def _conflict(release: Release, now: Release, error: StreamsError) -> StreamsError:
+    """Return the error for a release that could not be written."""
+    is_same = now.revision == release.revision
+    if is_same and not isinstance(error, TaskMigratedError):
+        return error
+    told = "somebody else is writing its release" if is_same else _other_revision(now, release)
+    return VersionConflictError(f"{release.app}: {told}", hint=_CONFLICT_HINT)
+
+
+def _other_revision(now: Release, release: Release) -> str:
+    return f"revision {now.revision} was written meanwhile, {release.revision} expected"

@@ -45,9 +45,9 @@ class ChosenVersion:
         """
         if self.named is not None:
             return self.named
-        from riverrun.releases.registry import live_version
+        from riverrun.hosting.control_topic import release_of
 
-        return live_version(self.cluster.admin, self.config)
+        return release_of(self.cluster.admin, self.config).live
 
     @property
     def application_id(self) -> str:
@@ -87,7 +87,7 @@ class ChosenVersion:
         Raises:
             UnderWayError: If one is, or has.
         """
-        from riverrun.releases.registry import require_no_switch
+        from riverrun.hosting.control_topic import require_no_switch
 
         live = application.version if self.named is None else None
         require_no_switch(self.cluster.admin, application.config, live)

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from riverrun.cluster.instance import InstanceReport
     from riverrun.config import AppConfig
     from riverrun.hosting.application import Application
+    from riverrun.hosting.release import Release
     from riverrun.kafka.admin import Admin
     from riverrun.project.chosen_version import ChosenVersion
     from riverrun.project.worker import AppWorker
     from riverrun.records import TopicPartition
-    from riverrun.releases.registry import Release
     from riverrun.releases.worker_quality import Answers
     from riverrun.worker.states import WorkerState
     from riverrun.worker.worker import Worker
@@ -298,15 +298,15 @@ def wait_for_switch(admin: Admin, app: AppConfig, complete: Callable[[], None]) 
         BrokerError: If brokers do not answer.
     """
     from riverrun.hosting import barrier_listener
-    from riverrun.hosting.publication import SWITCHING
-    from riverrun.releases.registry import release_of
+    from riverrun.hosting.control_topic import release_of
+    from riverrun.hosting.release import SWITCHING
 
     def patience_s() -> float:
         return barrier_listener.ORPHANED_SECONDS * random.uniform(1, 1.5)  # noqa: S311 - instances differ
 
     seen: Release | None = None
     complete_at = 0.0
-    while (release := release_of(admin, app)).step.value in SWITCHING:
+    while (release := release_of(admin, app)).step in SWITCHING:
         if release != seen:
             if seen is None:
                 message = "the release of %s is %s, by %s: this instance starts when that is completed"

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from riverrun.config import ProjectConfig
+    from riverrun.hosting.release import Release
     from riverrun.project.cluster import Cluster
     from riverrun.releases.chain import Through
-    from riverrun.releases.registry import Release
     from riverrun.releases.release_plan import ReleasePlan
     from riverrun.releases.repair import Repair
 
@@ -198,7 +198,7 @@ class AppRelease:
         return self
 
     def _is_new(self) -> bool:
-        from riverrun.releases.registry import Step
+        from riverrun.hosting.release import Step
 
         release = self.status
         begun = {Step.PLANNED, Step.REPROCESSED, Step.GATED}

@@ -9,12 +9,12 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from riverrun.errors import ApprovalNeededError
-from riverrun.releases.registry import Step
+from riverrun.hosting.release import Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from riverrun.releases.registry import Release
+    from riverrun.hosting.release import Release
     from riverrun.releases.releaser import Releaser
 
 _WOULD: Mapping[str, str] = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from riverrun.errors import TaskMigratedError, VersionConflictError
 from riverrun.hosting.progress import tell
-from riverrun.hosting.publication import staging_name
+from riverrun.hosting.release import staging_name
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import RAW_OFFSET, OffsetRange, TopicPartition
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.hosting.control_topic import Registry
+    from riverrun.hosting.release import Release
     from riverrun.kafka.admin import Admin
     from riverrun.records import Send
-    from riverrun.releases.registry import Registry, Release
     from riverrun.releases.scope import Scope
 
 _TRANSACTION_RECORDS = 50_000

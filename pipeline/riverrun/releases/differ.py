@@ -15,7 +15,7 @@ from riverrun.config.secrets import make_directory
 from riverrun.errors import CorruptStateError, RangeError, StateInUseError
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.progress import counted_batches, counted_rows
-from riverrun.hosting.publication import staging_name
+from riverrun.hosting.release import staging_name
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import RAW_OFFSET, OffsetRange, TopicPartition, whole_number

@@ -15,7 +15,7 @@ from riverrun.config import OutputKind
 from riverrun.errors import UnderWayError
 from riverrun.hosting.inputs import input_lags
 from riverrun.hosting.progress import counted_rows
-from riverrun.hosting.publication import staging_name
+from riverrun.hosting.release import staging_name
 from riverrun.kafka.ranges import read_fields
 from riverrun.processor.handlers import DropReason
 from riverrun.quality.expectations import RUNS, STORE, by_topic, checks_of, declared

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from riverrun.config.checks import read_text
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.publication import staging_name
+from riverrun.hosting.release import staging_name
 from riverrun.records import OffsetRange, TopicPartition, counted
 from riverrun.releases.topology import outputs
 from riverrun.spark.ranges import RunRange

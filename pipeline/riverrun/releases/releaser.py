@@ -12,15 +12,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import GateFailedError
+from riverrun.hosting.control_topic import Registry
 from riverrun.hosting.inputs import dropped_so_far
 from riverrun.hosting.process import SystemClock
+from riverrun.hosting.release import GateVerdict, Release, Step
 from riverrun.releases.gating import Gate, Point
-from riverrun.releases.registry import Registry, Release, Step
 from riverrun.releases.release_plan import ReleasePlan, plan_release
 from riverrun.releases.rows import DifferentRow, different_rows
 from riverrun.releases.step_checks import BEGUN, StepChecks, candidate_of, looking, readiness, retired_of
 from riverrun.releases.switch import Switch
-from riverrun.releases.verdicts import GateVerdict, compare_dropped, dropped_of, new_id
+from riverrun.releases.verdicts import approve, compare_dropped, dropped_of, new_id
 from riverrun.releases.versions import Versions
 from riverrun.spark.runs import RunLog
 
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
     from riverrun.config import ProjectConfig
     from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.hosting.release import Change
     from riverrun.kafka.admin import Admin
     from riverrun.releases.step_checks import Readiness
-    from riverrun.releases.verdicts import Change
     from riverrun.spark.bounded_runs.job import RunSummary
 
     Dropped = tuple[Mapping[str, int], Mapping[str, int]]
@@ -169,7 +170,7 @@ class Releaser:
                 candidate=candidate.version,
                 verdict=None,
                 corrections=0,
-                held_ms=0,
+                failed_pause_ms=0,
                 digests=release.digests | digests,
                 computing_since_ms=(is_kept and release.computing_since_ms) or SystemClock().now_ms(),
             )
@@ -185,7 +186,7 @@ class Releaser:
         """
         release = self.check("reprocess")
         candidate = self._versions.staged(candidate_of(release))
-        if self._switch.marks.is_running(candidate):
+        if self._switch.barriers.is_running(candidate):
             summary = self._versions.standing(candidate)
         else:
             summary = self._versions.follow(candidate, self._versions.releasable(release.live))
@@ -226,7 +227,7 @@ class Releaser:
             warnings=(*found.warnings, *warnings),
             pages=dict(found.pages),
         )
-        release = replace(release, cut=verdict.at, held_ms=0)  # its own hold is none of a switch
+        release = replace(release, cut=verdict.at, failed_pause_ms=0)  # its own pause is none of a switch
         if verdict.critical:
             self._registry.write(release.to(Step.REPROCESSED, verdict=verdict))
             failures = "; ".join(f"{name}: {verdict.outcomes[name]}" for name in verdict.critical)
@@ -242,7 +243,7 @@ class Releaser:
             ReleaseError: If it is not the verdict of the last gate, or blocks the release.
             VersionConflictError: If another process has changed the release meanwhile.
         """
-        return self._registry.approve(self.check("approve", verdict_id), verdict_id)
+        return approve(self._registry, self.check("approve", verdict_id), verdict_id)
 
     def diff(self, limit: int) -> list[DifferentRow]:
         """Return rows of tables that differ between the live version and the candidate in what both have written so far.
@@ -302,7 +303,7 @@ class Releaser:
             ReleaseError: If nothing is being released.
             BrokerError: If brokers do not answer.
         """
-        return self._switch.marks.is_running(self._versions.application(candidate_of(self._checks.at(*BEGUN))))
+        return self._switch.barriers.is_running(self._versions.application(candidate_of(self._checks.at(*BEGUN))))
 
     def wait_ready(
         self, *, max_lag: int = 1000, looks: int = 3, every_s: float = 1.0, timeout_s: float | None = None
@@ -358,18 +359,18 @@ class Releaser:
     def _point(
         self, release: Release, live: ConnectedApplication, candidate: ConnectedApplication
     ) -> tuple[Release, Point, Dropped]:
-        """Find the point at which two versions are compared, and what they had dropped. Running workers hold for a moment."""
-        marks = self._switch.marks
-        if not (marks.is_running(live) or marks.is_running(candidate)):
+        """Find the point at which two versions are compared, and what they had dropped. Running workers pause for a moment."""
+        barriers = self._switch.barriers
+        if not (barriers.is_running(live) or barriers.is_running(candidate)):
             point = self._gate.point(live, candidate)
             return release, point, _dropped_by(live, candidate)
-        marked = marks.take(release, [live, candidate])
+        completed = barriers.pause(release, [live, candidate])
         try:
             ends, dropped = self._gate.ends(candidate), _dropped_by(live, candidate)
         except BaseException:
-            marks.give_up(marked.release)
+            barriers.give_up(completed.release)
             raise
-        return marks.end(marked.release), Point(marked.vector, ends), dropped
+        return barriers.resume(completed.release), Point(completed.vector, ends), dropped
 
     def _dropped(self, release: Release) -> dict[str, str]:
         """Count the records that the candidate's bounded runs have read and dropped; empty if workers have computed it."""

@@ -13,19 +13,19 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError
-from riverrun.hosting.publication import staging_name
+from riverrun.hosting.control_topic import Registry, known_release
+from riverrun.hosting.release import SETTLED, GateVerdict, Release, staging_name
 from riverrun.kafka.ranges import offsets_at_time
 from riverrun.quality.expectations import declared
 from riverrun.records import OffsetRange, TopicPartition, counted
 from riverrun.releases.corrections import Corrections
 from riverrun.releases.differ import Differ
 from riverrun.releases.gating import Gate, Point
-from riverrun.releases.registry import SETTLED, Registry, Release, known_release
 from riverrun.releases.rows import DifferentRow, difference_rows, row_of
 from riverrun.releases.scope import require_repairable
 from riverrun.releases.switch import Switch
 from riverrun.releases.topology import build_topology
-from riverrun.releases.verdicts import GateVerdict, suite_digest
+from riverrun.releases.verdicts import suite_digest
 from riverrun.releases.versions import Versions, require_declared
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import COMMITTED, RunRange, resolve
@@ -190,15 +190,15 @@ class Repairer:
         run(repaired, wanted, self._spark, build_topology)
         self._corrections.read_ahead(repaired)
         switch = Switch(self._config.name, versions, self._registry)
-        marked = switch.marks.take(release, [live, repaired])
+        completed = switch.barriers.pause(release, [live, repaired])
         try:
-            point = Point(marked.vector, self._gate(versions).ends(repaired))
-            done = self._publish(plan, scope, (live, repaired, versions), (marked.release, point), approved)
+            point = Point(completed.vector, self._gate(versions).ends(repaired))
+            done = self._publish(plan, scope, (live, repaired, versions), (completed.release, point), approved)
         except BaseException:
-            switch.marks.give_up(marked.release)
+            switch.barriers.give_up(completed.release)
             raise
-        ended = self._registry.write(replace(marked.release, barrier=None, repaired=done.note))
-        self._registry.write(replace(ended, held_ms=0)) if ended.held_ms else None
+        ended = self._registry.write(replace(completed.release, barrier=None, repaired=done.note))
+        self._registry.write(replace(ended, failed_pause_ms=0)) if ended.failed_pause_ms else None
         versions.discard(repaired)
         return done
 
@@ -322,7 +322,7 @@ class Repairer:
     def _settled(self) -> Release:
         release = known_release(self._registry, self._config, self._admin)
         if release.step not in SETTLED:
-            message = f"{release.app}: {release.candidate} is being released; {release.stands}"
+            message = f"{release.app}: {release.candidate} is being released; {release.progress}"
             raise ReleaseError(message, hint="Complete the release, or give it up: riverrun release abort.")
         require_declared(self._config, release.live, "live")
         return release

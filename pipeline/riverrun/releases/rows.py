@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 import msgspec
 
 from riverrun.errors import DeserializationError, ReleaseError
-from riverrun.hosting.publication import staging_name
+from riverrun.hosting.release import staging_name
 from riverrun.records import TopicPartition
 from riverrun.releases.differ import Differ
 from riverrun.releases.topology import tables

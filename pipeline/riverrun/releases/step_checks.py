@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from riverrun.errors import ApprovalNeededError, NotReadyError, ReleaseError
+from riverrun.hosting.control_topic import known_release
 from riverrun.hosting.inputs import input_lags
 from riverrun.hosting.ownership import require_nobody
+from riverrun.hosting.release import SETTLED, Release, Step
 from riverrun.quality.expectations import declared
 from riverrun.records import OffsetVector
-from riverrun.releases.registry import SETTLED, Release, Step, known_release
 from riverrun.releases.topology import require_known, require_same_keys, require_same_kinds
 from riverrun.releases.verdicts import Now, inputs_since, require_approvable, require_valid, suite_digest
 from riverrun.releases.versions import hint_of_other_code, is_planned_code, require_declared
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
     from riverrun.config import AppConfig
     from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.hosting.control_topic import Registry
     from riverrun.hosting.inputs import InputLag
     from riverrun.kafka.admin import Admin
-    from riverrun.releases.registry import Registry
     from riverrun.releases.switch import Switch
     from riverrun.releases.versions import Versions
 
@@ -168,7 +169,7 @@ class StepChecks:
         release = self.status()
         if release.step not in steps:
             wanted = " or ".join(step.value for step in steps)
-            message = f"{self._config.name}: {release.stands}; this needs {wanted}"
+            message = f"{self._config.name}: {release.progress}; this needs {wanted}"
             raise ReleaseError(message, hint="`riverrun release status` says what may come next.")
         return release
 
@@ -252,7 +253,7 @@ class StepChecks:
         release = self.status()
         self.pair(release, candidate)
         if release.step in BEGUN and release.candidate != candidate:
-            message = f"{release.app}: {release.candidate} is being released; {release.stands}"
+            message = f"{release.app}: {release.candidate} is being released; {release.progress}"
             raise ReleaseError(message, hint=f"Give it up first: riverrun release abort {release.app}")
         if release.step is not Step.PLANNED:
             release.to(Step.PLANNED)
@@ -278,7 +279,7 @@ class StepChecks:
         release = self.status()
         chosen = retired_of(release, version)
         if chosen == release.live or (release.step not in SETTLED and chosen in {release.candidate, release.previous}):
-            message = f"{release.app}: {chosen} cannot be retired: {release.live} is live, and {release.stands}"
+            message = f"{release.app}: {chosen} cannot be retired: {release.live} is live, and {release.progress}"
             raise ReleaseError(message, hint="Retire the previous version once the release is complete.")
         require_nobody(self._versions.application(chosen))
         return release

@@ -1,6 +1,6 @@
 """Switches from one version to another, at an offset vector both have processed, and corrects the public tables.
 
-Switches between running versions: both hold at one vector, public tables are corrected, and the other version publishes.
+Switches between running versions: both pause at one vector, public tables are corrected, and the other version publishes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING
 
 from riverrun.config import EXACTLY_ONCE_V2
 from riverrun.errors import ReleaseError, UnderWayError
+from riverrun.hosting.barrier_coordinator import BarrierCoordinator
 from riverrun.hosting.ownership import fence_owners, require_nobody
 from riverrun.releases.corrections import Corrections
-from riverrun.releases.marks import Marks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.hosting.control_topic import Registry
+    from riverrun.hosting.release import Release, Step
     from riverrun.records import TopicPartition
-    from riverrun.releases.registry import Registry, Release, Step
     from riverrun.releases.versions import Versions
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ class LiveSwitch:
     Args:
         versions: The application's versions.
         registry: Where the release is recorded.
-        marks: Makes the versions hold.
+        barriers: Makes the versions pause.
         corrections: Makes the public tables equal to the new version's.
         on_step: Called with what was done, after each step that a crash may follow.
     """
@@ -46,21 +47,21 @@ class LiveSwitch:
         self,
         versions: Versions,
         registry: Registry,
-        marks: Marks,
+        barriers: BarrierCoordinator,
         corrections: Corrections,
         on_step: Callable[[str], None] = lambda _done: None,
     ) -> None:
         self._versions = versions
         self._registry = registry
-        self._marks = marks
+        self._barriers = barriers
         self._corrections = corrections
         self._on_step = on_step
 
     def is_wanted(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> bool:
-        """Return whether workers run or, if a switch has begun, whether it began with workers that hold."""
+        """Return whether workers run or, if a switch has begun, whether it began with workers that pause."""
         if release.step is during:
             return release.barrier is not None
-        return self._marks.is_running(old) or self._marks.is_running(new)
+        return self._barriers.is_running(old) or self._barriers.is_running(new)
 
     def check(self, old: ConnectedApplication) -> None:
         """Make sure that the live version may be replaced while it runs.
@@ -68,7 +69,7 @@ class LiveSwitch:
         Raises:
             ReleaseError: If it runs and commits at least once: nothing can fence the records it has sent.
         """
-        if self._marks.is_running(old):
+        if self._barriers.is_running(old):
             _require_transactions(old)
 
     def to(
@@ -94,7 +95,7 @@ class LiveSwitch:
         if release.step is not during:
             self.check(old)
             release = self._prepared(release, old, new)
-            release = self._held(release, old, new, during)
+            release = self._paused(release, old, new, during)
         else:
             release = self._registry.write(release)  # takes over from a process that has died, or sleeps
         published_at = time.monotonic()
@@ -120,7 +121,7 @@ class LiveSwitch:
     def _prepared(self, release: Release, old: ConnectedApplication, new: ConnectedApplication) -> Release:
         """Do everything that is possible while both versions run, to shorten the pause."""
         self._versions.staged(old.version)  # it writes there from the switch on
-        if not self._marks.is_running(new) and not self._versions.is_ahead(new, old):
+        if not self._barriers.is_running(new) and not self._versions.is_ahead(new, old):
             self._versions.follow(new, old)
         mine = self._registry.write(replace(release, barrier=None))  # the coordinator of an old barrier has died
         self._corrections.keep(old, mine, is_settled=False)
@@ -128,19 +129,19 @@ class LiveSwitch:
         self._on_step("prepared")
         return mine
 
-    def _held(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> Release:
-        """Make both versions hold at one vector, and record that the switch is under way."""
-        marked = self._marks.take(release, [old, new])
+    def _paused(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> Release:
+        """Make both versions pause at one vector, and record that the switch is under way."""
+        completed = self._barriers.pause(release, [old, new])
         self._on_step("marked")
         try:
             # Not later: the public tables are the old version's only until corrections are published.
-            self._corrections.keep(old, marked.release)
+            self._corrections.keep(old, completed.release)
             self._on_step("kept")
             cut = self._registry.write(
-                replace(marked.release.to(during, cut=str(marked.vector)), switch=uuid.uuid4().hex)
+                replace(completed.release.to(during, cut=str(completed.vector)), switch=uuid.uuid4().hex)
             )
         except BaseException:
-            self._marks.give_up(marked.release)
+            self._barriers.give_up(completed.release)
             raise
         self._on_step("cutting")
         return cut
@@ -173,8 +174,8 @@ class Switch:
         self._versions = versions
         self._registry = registry
         self._corrections = Corrections(app, registry)
-        self.marks = Marks(registry, self._bring)
-        self._live = LiveSwitch(versions, registry, self.marks, self._corrections, on_step)
+        self.barriers = BarrierCoordinator(registry, self._bring)
+        self._live = LiveSwitch(versions, registry, self.barriers, self._corrections, on_step)
 
     def check(self, release: Release, new: str, during: Step) -> None:
         """Make sure that a switch may begin, as far as can be told before anything has changed.

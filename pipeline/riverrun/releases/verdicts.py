@@ -1,10 +1,4 @@
-"""The verdict of a gate: its findings, the code, offsets and expectations they are about, and its approval.
-
-The history of an application's releases: one record per revision, next to the record of the release's current state.
-
-Records are kept under `<app>/<revision>`; names of applications have no slash. No record is written twice, so compaction
-keeps all of them. There is one per step that a person or a schedule takes, each a few hundred bytes.
-"""
+"""The verdict of a gate: whether it lets a candidate go live, and whether a person may approve it."""
 
 from __future__ import annotations
 
@@ -13,87 +7,28 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from riverrun.decoders import (
-    Line,
-    Name,
-    Natural,
-    Time,
-    UnreadableError,
-    Word,
-    foreign_decoder,
-)
 from riverrun.errors import ApprovalNeededError, ReleaseError
-from riverrun.hosting.publication import require_about, unreadable
 from riverrun.processor.handlers import DropReason
-from riverrun.records import counted, whole_number
+from riverrun.records import counted
 from riverrun.spark.runs import DONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from riverrun.hosting.control_topic import Registry
+    from riverrun.hosting.release import GateVerdict, Release
     from riverrun.records import OffsetVector, TopicPartition
     from riverrun.spark.runs import RunRecord
 
 _DROPPED = "records dropped"
 _HARMLESS = frozenset({DropReason.STALE_RESPONSE})
 """Reasons that depend on the speed of answers, and change no result."""
-
-
-@dataclass(frozen=True, slots=True)
-class GateVerdict:
-    """Findings of a gate. A new gate makes a new verdict, which needs an approval of its own.
-
-    Args:
-        id: Identifies it.
-        at: The offset vector, as text, that both versions had processed.
-        suite: Digest of the expectations' configuration.
-        digests: Digests of the code of both versions, by version.
-        outcomes: Expectation to outcome, in words.
-        critical: Expectations that failed and block the release.
-        warnings: Expectations that failed and need a person's approval.
-        approved_by: The person who approved it; empty without an approval.
-        approved_ms: Time of the approval, ms since the epoch.
-        pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
-    """
-
-    id: Word
-    at: str
-    suite: Word
-    digests: dict[Name, Word] = field(default_factory=dict)
-    outcomes: dict[str, str] = field(default_factory=dict)
-    critical: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    approved_by: Line = ""
-    approved_ms: Natural = 0
-    pages: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def needs_approval(self) -> bool:
-        """Whether warnings await a person's approval."""
-        return bool(self.warnings) and not self.critical and not self.approved_by
-
-    def __str__(self) -> str:
-        """Describe it line by line."""
-        lines = [f"verdict {self.id}, at {self.at}: {self._summary}"]
-        for name, outcome in self.outcomes.items():
-            word, colon, found = outcome.partition(":")
-            lines.append(f"  {word}: {name}{colon}{found}")
-        return "\n".join(lines)
-
-    @property
-    def _summary(self) -> str:
-        if self.critical:
-            return "does not pass"
-        if self.needs_approval:
-            return "needs an approval"
-        return f"approved by {self.approved_by}" if self.approved_by else "passed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +105,20 @@ def require_approvable(app: str, verdict: GateVerdict | None, verdict_id: str) -
         message = f"{app}: verdict {verdict_id} cannot be approved: it fails critically: {', '.join(verdict.critical)}"
         raise ReleaseError(message, hint="Correct the candidate, and begin its release again.")
     return verdict
+
+
+def approve(registry: Registry, release: Release, verdict_id: str) -> Release:
+    """Record that the user approves a verdict, and when. A verdict that is approved, or needs no approval, stays as it is.
+
+    Raises:
+        ReleaseError: If it is not the verdict of the last gate, or blocks the release.
+        VersionConflictError: If another process has written since.
+    """
+    verdict = require_approvable(release.app, release.verdict, verdict_id)
+    if not verdict.needs_approval:
+        return release
+    approved = replace(verdict, approved_by=registry.by, approved_ms=registry.now_ms())
+    return registry.write(replace(release, verdict=approved))
 
 
 def inputs_since(vector: OffsetVector, now: Mapping[TopicPartition, int]) -> int:
@@ -256,109 +205,3 @@ def _plain_atom(value: Any) -> Any:
         return [_plain(each) for each in value]
     text: Any = type(value).__str__
     return type(value).__qualname__ if text is object.__str__ else str(value)  # else shows its memory address
-
-
-_ROLES = {"aborted": "was given up", "rolled-back": "was rolled back"}
-"""The part of a candidate after the last step of a release that did not make it live."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One write of a release: the change, its author and its time.
-
-    Args:
-        app: The application.
-        revision: Orders the changes. Times cannot, since machines' clocks differ.
-        by: The author: `user@host`, or a run of a DAG.
-        at_ms: Time by the clock of the author's machine, ms since the epoch.
-        riverrun: The version of Riverrun that made the change.
-        before: The step of the release before the change.
-        step: The step after the change.
-        live: The version that is live after the change.
-        candidate: The version that is released.
-        epoch: The number of switches so far.
-        digests: Digests of the versions' code.
-        cut: The offset vector, as text.
-        verdict: The id of the gate's verdict; empty if there is none.
-        corrections: Number of records that the last switch published.
-        repaired: The last repair of the public tables.
-        changed: Fields of the release that the change modified.
-    """
-
-    app: Name
-    revision: Natural
-    by: Line
-    at_ms: Time
-    riverrun: Line
-    before: Word
-    step: Word
-    live: Name
-    candidate: Name | None = None
-    epoch: Natural = 0
-    digests: dict[Name, Word] = field(default_factory=dict)
-    cut: str | None = None
-    verdict: Word = ""
-    corrections: Natural = 0
-    repaired: str = ""
-    changed: tuple[Word, ...] = ()
-
-    def __str__(self) -> str:
-        """Describe it on one line."""
-        at = datetime.fromtimestamp(self.at_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
-        step = self.step if self.before == self.step else f"{self.before} -> {self.step}"
-        release = f"{self.live} is live" + (f", {self.candidate} {self._role}" if self._role else "")
-        held = f", {' and '.join(self.changed)} changed" if self.before == self.step and self.changed else ""
-        cut = f", at {self.cut}" if "cut" in self.changed and self.cut else ""
-        verdict = f", verdict {self.verdict}" if "verdict" in self.changed and self.verdict else ""
-        repaired = f", repaired {self.repaired}" if "repaired" in self.changed and self.repaired else ""
-        return f"{self.revision}  {at}  {self.by}  {step}: {release}{cut}{verdict}{repaired}{held}"
-
-    @property
-    def _role(self) -> str:
-        """The part of the candidate after the change; empty if there is none, or if it is live."""
-        if self.candidate in {None, self.live}:
-            return ""
-        return _ROLES.get(self.step, "is the candidate")
-
-
-def encoded(one: Change) -> dict[str, bytes | None]:
-    """Return a change under the name it is kept under."""
-    return {f"{one.app}/{one.revision}": msgspec.json.encode(asdict(one))}
-
-
-def history(app: str, notes: Mapping[str, bytes]) -> list[Change]:
-    """Return the changes of an application, first to last.
-
-    Args:
-        app: The application.
-        notes: All that the control topic holds.
-
-    Raises:
-        ReleaseError: If one of them cannot be read.
-    """
-    return [_decoded(name, notes[name]) for name in names_of(app, notes)]
-
-
-def names_of(app: str, notes: Mapping[str, bytes]) -> list[str]:
-    """Return the names of an application's changes, first to last."""
-    prefix = f"{app}/"
-    numbers = (whole_number(name.removeprefix(prefix)) for name in notes if name.startswith(prefix))
-    return [f"{prefix}{number}" for number in sorted(number for number in numbers if number is not None)]
-
-
-def last_revision(app: str, notes: Mapping[str, bytes]) -> int:
-    """Return the revision of the last known change; 0 if there is none."""
-    names = names_of(app, notes)
-    return int(names[-1].rpartition("/")[2]) if names else 0
-
-
-_change = foreign_decoder(Change)
-
-
-def _decoded(name: str, value: bytes) -> Change:
-    try:
-        found = _change(value)
-        require_about(name, f"{found.app}/{found.revision}")
-    except UnreadableError as error:
-        raise unreadable(name, error) from error
-    return found

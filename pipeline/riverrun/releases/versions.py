@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from riverrun.config import OutputKind
 from riverrun.errors import RangeError, ReleaseError
 from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.control_topic import Registry, release_of
 from riverrun.hosting.local_state import locked
-from riverrun.hosting.publication import staging_name
+from riverrun.hosting.release import Step, staging_name
 from riverrun.kafka.admin import TopicSpec
 from riverrun.processor.handlers import may_keep_letters
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition
-from riverrun.releases.registry import Registry, Step, release_of
 from riverrun.releases.topology import build_topology, load_application, outputs
 from riverrun.runtime.layout import own_topics
 from riverrun.spark.bounded_runs.job import RunSummary, run
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from riverrun.config import AppConfig, ProjectConfig
     from riverrun.hosting.application import Application
+    from riverrun.hosting.release import Release
     from riverrun.kafka.admin import Admin
-    from riverrun.releases.registry import Release
 
 _EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1"}
 _SETTINGS = {OutputKind.TABLE: {"cleanup.policy": "compact", "retention.ms": "-1"}, OutputKind.LOG: _EVERYTHING}

@@ -13,7 +13,7 @@ from collections.abc import Mapping  # noqa: TC003 - msgspec reads the annotatio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from riverrun.decoders import Name, Natural, Small, Word  # noqa: TC001 - as above
+from riverrun.decoders import Line, Name, Natural, Small, Time, Word  # noqa: TC001 - as above
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class Barrier:
         phase: The current phase.
         limits: Offset per `topic-partition` at which to pause, by version; other versions do not pause.
         timeout_ms: Time after which an incomplete barrier is given up, ms; it does not apply once a switch is under way.
+        since_ms: When versions began to pause, ms since the epoch; set when the barrier is first recorded.
+        by: The user whose command made them pause; likewise.
 
     Raises:
         ValueError: If a limit is of no partition: another process has written it.
@@ -51,6 +53,8 @@ class Barrier:
     phase: Small = 0
     limits: Mapping[Name, Mapping[str, Natural]] = field(default_factory=dict)
     timeout_ms: Natural = 30_000
+    since_ms: Time = 0
+    by: Line = ""
 
     def __post_init__(self) -> None:
         for version in self.limits:

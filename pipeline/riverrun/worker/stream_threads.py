@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from riverrun.errors import StreamsError
-    from riverrun.hosting.publication import LiveVersion
+    from riverrun.hosting.release import Release
     from riverrun.records import TaskId
     from riverrun.topology.topology import Topology
     from riverrun.worker.spawning import ChildProcess
@@ -66,7 +66,7 @@ class StreamThreadProcess:
     heard_at: float = field(default_factory=time.monotonic)
     failure: Failed | None = None
     lost: frozenset[TaskId] = frozenset()
-    _learnt: LiveVersion | None = None
+    _learnt: Release | None = None
     _speaking: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -106,7 +106,7 @@ class StreamThreadProcess:
             self.orders.append(Assign(active, standby, last.number + 1, topics))
             self.tell(self.orders[-1])
 
-    def inform(self, record: LiveVersion) -> None:
+    def inform(self, record: Release) -> None:
         """Send it a record of the control topic, unless it has that record already. May be called from any thread."""
         with self._speaking:
             if self._learnt is record:
@@ -174,7 +174,7 @@ class StreamThreads:
         queries = QueryClient(our_line, f"Stream thread {self._next_number}")
         return StreamThreadProcess(self._next_number, process, ours, queries)
 
-    def inform(self, record: LiveVersion) -> None:
+    def inform(self, record: Release) -> None:
         """Send each process a record of the control topic, unless it has that record already. May be called from any thread."""
         for stream in list(self.all):
             stream.inform(record)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from riverrun.hosting.application import Application
-    from riverrun.hosting.publication import LiveVersion
+    from riverrun.hosting.release import Release
     from riverrun.records import TopicPartition
     from riverrun.worker.states import WorkerSummary
 
@@ -52,7 +52,7 @@ class Worker:
         self._connected = ConnectedApplication(application, Admin(application.kafka))
         self._on_state = on_state
         self._thread = new_stream_thread(application, on_restore=on_restore or silently)
-        self._news: SimpleQueue[LiveVersion] = SimpleQueue()
+        self._news: SimpleQueue[Release] = SimpleQueue()
         self._listener = BarrierListener(
             self._connected.admin, application.config.name, application.version, self._news.put
         )

@@ -12,7 +12,7 @@ from typing import Any
 from events import tell
 
 from riverrun.config import ProjectConfig
-from riverrun.hosting.publication import staging_name
+from riverrun.hosting.release import staging_name
 from riverrun.kafka.admin import Admin
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.releases.differ import Differ

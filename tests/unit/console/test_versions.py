@@ -6,7 +6,7 @@ import pytest
 
 from riverrun.config import AppConfig
 from riverrun.console.looking import _versions
-from riverrun.releases.registry import Release, Step
+from riverrun.hosting.release import Release, Step
 
 DECLARED = AppConfig("clicks", "m:f", versions={"v2": "m:g"})
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from riverrun.config import AppConfig
-    from riverrun.hosting.publication import LiveVersion
+    from riverrun.hosting.release import Release
     from riverrun.records import TaskId
     from riverrun.worker.states import TaskFigures, WorkerSummary
 
@@ -60,7 +60,7 @@ class Pause:
 class Learn:
     """Command to obey a record of the control topic."""
 
-    record: LiveVersion
+    record: Release
 
 
 @dataclass(frozen=True, slots=True)

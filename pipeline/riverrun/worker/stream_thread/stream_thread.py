@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from riverrun.hosting.application import Application
-    from riverrun.hosting.publication import LiveVersion
+    from riverrun.hosting.release import Release
     from riverrun.records import TaskId
     from riverrun.worker.queries import Page, Question, Refusal
 
@@ -183,7 +183,7 @@ class StreamThread:
             log.warning("new topics cannot be looked up: %s", error)
         self.assign_all()
 
-    def learn(self, record: LiveVersion) -> None:
+    def learn(self, record: Release) -> None:
         """Pause, resume, publish or write to staging topics as the record says; each task between two commits."""
         self._follower.learn(record)
 

@@ -10,18 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riverrun.errors import ApprovalNeededError, ReleaseError
+from riverrun.hosting.control_topic import Registry
+from riverrun.hosting.release import GateVerdict, Release, Step
 from riverrun.processor.handlers import DropReason
 from riverrun.records import OffsetVector, TopicPartition
-from riverrun.releases.registry import Registry, Release, Step
-from riverrun.releases.verdicts import (
-    GateVerdict,
-    Now,
-    compare_dropped,
-    dropped_of,
-    inputs_since,
-    require_valid,
-    suite_digest,
-)
+from riverrun.releases.verdicts import Now, approve, compare_dropped, dropped_of, inputs_since, require_valid, suite_digest
 from riverrun.spark.runs import DONE, FAILED, RunRecord
 from tests.unit.releases.control_topic.notes import MemoryNotes
 
@@ -97,15 +90,15 @@ def test_warnings_nobody_approved_name_the_command_that_approves_that_verdict() 
 def test_an_approval_notes_who_and_when_and_is_of_one_verdict() -> None:
     registry = Registry(MemoryNotes(), "ann@desk")
     gated = registry.write(Release("clicks", "v1", Step.GATED, "v2", verdict=WARNED))
-    approved = registry.approve(gated, "7f3a")
+    approved = approve(registry, gated, "7f3a")
     assert approved.verdict is not None
     assert (approved.verdict.approved_by, approved.verdict.needs_approval) == ("ann@desk", False)
     assert approved.verdict.approved_ms > 0
-    assert registry.approve(approved, "7f3a") == approved
+    assert approve(registry, approved, "7f3a") == approved
     assert [each.verdict for each in registry.history("clicks")] == ["7f3a", "7f3a"]
     judged_again = registry.write(replace(approved, verdict=replace(WARNED, id="8e21")))
     with pytest.raises(ReleaseError, match="7f3a cannot be approved: the last gate's verdict is 8e21"):
-        registry.approve(judged_again, "7f3a")
+        approve(registry, judged_again, "7f3a")
     with pytest.raises(ApprovalNeededError):
         require_valid("clicks", judged_again.verdict, NOW)
 
@@ -116,9 +109,9 @@ def test_a_verdict_that_blocks_cannot_be_approved() -> None:
         Release("clicks", "v1", Step.REPROCESSED, "v2", verdict=replace(WARNED, critical=("nulls",)))
     )
     with pytest.raises(ReleaseError, match="7f3a cannot be approved: it fails critically: nulls"):
-        registry.approve(failed, "7f3a")
+        approve(registry, failed, "7f3a")
     with pytest.raises(ReleaseError, match="no gate has judged the candidate"):
-        registry.approve(replace(failed, verdict=None), "7f3a")
+        approve(registry, replace(failed, verdict=None), "7f3a")
 
 
 def test_the_digest_of_expectations_is_that_of_what_they_ask_for() -> None:

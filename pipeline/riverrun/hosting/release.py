@@ -1,0 +1,395 @@
+"""Releases as the control topic records them: one record per application, and one per change of it.
+
+The record of an application is kept under its name. It says which version is live, how far the release of another has come, and
+at which barrier versions pause. Its changes are kept under `<app>/<revision>`; names of applications have no slash. No change is
+written twice, so compaction keeps all of them. There is one per step that a person or a schedule takes, each a few hundred
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - evaluated
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from riverrun.decoders import Line, Name, Natural, Time, UnreadableError, Word, foreign_decoder
+from riverrun.errors import NotLiveError, ReleaseError, UnderWayError
+from riverrun.records import whole_number
+from riverrun.runtime.barrier import Barrier  # noqa: TC001 - msgspec reads the annotations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CONTROL_TOPIC = "riverrun-releases"
+
+
+class Step(Enum):
+    """The step that a release has reached."""
+
+    NONE = "none"
+    PLANNED = "planned"
+    REPROCESSED = "reprocessed"
+    GATED = "gated"
+    CUTTING = "cutting"
+    LIVE = "live"
+    ROLLING_BACK = "rolling-back"
+    ROLLED_BACK = "rolled-back"
+    ABORTED = "aborted"
+
+
+TRANSITIONS: Mapping[Step, frozenset[Step]] = {
+    Step.NONE: frozenset({Step.PLANNED}),
+    Step.PLANNED: frozenset({Step.REPROCESSED, Step.ABORTED}),
+    Step.REPROCESSED: frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED, Step.ABORTED}),
+    Step.GATED: frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED, Step.CUTTING, Step.ABORTED}),
+    Step.CUTTING: frozenset({Step.GATED, Step.LIVE}),
+    Step.LIVE: frozenset({Step.PLANNED, Step.ROLLING_BACK}),
+    Step.ROLLING_BACK: frozenset({Step.LIVE, Step.ROLLED_BACK}),
+    Step.ROLLED_BACK: frozenset({Step.PLANNED}),
+    Step.ABORTED: frozenset({Step.PLANNED, Step.ABORTED}),
+}
+"""The legal steps. Before `cutting` a release may be planned again or aborted; afterwards it can only be rolled back. A switch
+returns to the step before it if the live version turns out to be running before anything is published.
+"""
+
+SETTLED = frozenset({Step.NONE, Step.LIVE, Step.ROLLED_BACK, Step.ABORTED})
+"""Steps at which no release is under way."""
+
+SWITCHING: Mapping[Step, str] = {Step.CUTTING: "cut", Step.ROLLING_BACK: "rollback"}
+"""Steps in which no version may publish, with the command that completes each."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateVerdict:
+    """Findings of a gate. A new gate makes a new verdict, which needs an approval of its own.
+
+    Args:
+        id: Identifies it.
+        at: The offset vector, as text, that both versions had processed.
+        suite: Digest of the expectations' configuration.
+        digests: Digests of the code of both versions, by version.
+        outcomes: Expectation to outcome, in words.
+        critical: Expectations that failed and block the release.
+        warnings: Expectations that failed and need a person's approval.
+        approved_by: The person who approved it; empty if nobody has.
+        approved_ms: Time of the approval, ms since the epoch.
+        pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
+    """
+
+    id: Word
+    at: str
+    suite: Word
+    digests: dict[Name, Word] = field(default_factory=dict)
+    outcomes: dict[str, str] = field(default_factory=dict)
+    critical: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    approved_by: Line = ""
+    approved_ms: Natural = 0
+    pages: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether warnings await a person's approval."""
+        return bool(self.warnings) and not self.critical and not self.approved_by
+
+    def __str__(self) -> str:
+        """Describe it line by line."""
+        lines = [f"verdict {self.id}, at {self.at}: {self._summary}"]
+        for name, outcome in self.outcomes.items():
+            word, colon, found = outcome.partition(":")
+            lines.append(f"  {word}: {name}{colon}{found}")
+        return "\n".join(lines)
+
+    @property
+    def _summary(self) -> str:
+        if self.critical:
+            return "does not pass"
+        if self.needs_approval:
+            return "needs an approval"
+        return f"approved by {self.approved_by}" if self.approved_by else "passed"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release as the control topic knows it.
+
+    Args:
+        app: The application.
+        live: The version whose outputs are public.
+        step: How far the release of `candidate` has come.
+        candidate: The version that is to go live, or that went live last.
+        previous: The version that was live before, to roll back to.
+        cut: The offset vector, as text. Outputs below it are the old version's, and the rest the new version's.
+        verdict: Findings of the last gate; None if the present state was not judged.
+        corrections: Number of records that the last switch published.
+        switch: Identifies the last switch, even if another process completes it.
+        pause_ms: Time without publishing during the last switch of running versions, in all its attempts, ms.
+        corrections_ms: The part of it that corrections took, ms.
+        digests: Digests of the code that computed each version's outputs, where known.
+        published: How far the records of staging topics of logs are published: offset by the topic's id and the partition.
+        repaired: The last repair of the public tables: which rows, and by which verdict; empty if there was none.
+        computing_since_ms: When the candidate began to compute its outputs, ms since the epoch; 0 if it has none.
+        failed_pause_ms: How long versions paused in attempts to switch that came to nothing, since the last gate, ms.
+        epoch: Counts the switches.
+        barrier: Where running versions are to pause; None if they need not.
+        revision: Counts the writes; compare-and-set compares it.
+        operation: Identifies one write, to recognise it after an unknown outcome.
+        changed_by: The user who wrote it.
+        changed_ms: Time of the write by the clock of the writing machine, ms since the epoch.
+    """
+
+    app: Name
+    live: Name
+    step: Step = Step.NONE
+    candidate: Name | None = None
+    previous: Name | None = None
+    cut: str | None = None
+    verdict: GateVerdict | None = None
+    corrections: Natural = 0
+    switch: Line = ""
+    pause_ms: Natural = 0
+    corrections_ms: Natural = 0
+    digests: dict[Name, Word] = field(default_factory=dict)
+    published: dict[Word, Natural] = field(default_factory=dict)
+    repaired: str = ""
+    computing_since_ms: Natural = 0
+    epoch: Natural = 0
+    failed_pause_ms: Natural = 0
+    barrier: Barrier | None = None
+    revision: Natural = 0
+    operation: Word = ""
+    changed_by: Line = ""
+    changed_ms: Natural = 0
+
+    def __str__(self) -> str:
+        """Describe it line by line."""
+        lines = [f"{self.app}: {self.live} is live; release: {self.step.value} {self.candidate or ''}".rstrip()]
+        if self.verdict is not None:
+            lines.append(str(self.verdict))
+        if self.step in {Step.LIVE, Step.ROLLED_BACK}:
+            lines.append(f"{self.corrections} corrections were published, at {self.cut}")
+            if self.pause_ms:
+                lines.append(
+                    f"publication paused for {self.pause_ms} ms, {self.corrections_ms} ms of it for corrections"
+                )
+        if self.repaired:
+            lines.append(f"repaired: {self.repaired}")
+        if self.barrier is not None:
+            since, by = _text_of(self.barrier.since_ms), self.barrier.by
+            lines.append(f"publication pauses since {since}, for {by}; last at work: {self.changed_by}")
+        return "\n".join(lines)
+
+    @property
+    def name(self) -> str:
+        """Return the name under which it is kept."""
+        return self.app
+
+    @property
+    def progress(self) -> str:
+        """The step that it has reached, for messages."""
+        return "no release is planned" if self.step is Step.NONE else f"the release is {self.step.value}"
+
+    def to(self, step: Step, **changes: Any) -> Release:
+        """Return the release at its next step. The barrier ends, except in the middle of a switch.
+
+        Raises:
+            ReleaseError: If that step does not follow this one.
+        """
+        if step not in TRANSITIONS[self.step]:
+            allowed = ", ".join(sorted(s.value for s in TRANSITIONS[self.step]))
+            message = f"{self.app}: {self.progress}; {step.value} does not follow"
+            raise ReleaseError(message, hint=f"What may follow: {allowed}.")
+        barrier = self.barrier if step in SWITCHING else None
+        return replace(self, step=step, **{"barrier": barrier, **changes})
+
+    def require_no_switch(self) -> None:
+        """Make sure that no switch is under way.
+
+        Raises:
+            UnderWayError: If a switch is under way.
+        """
+        if self.step in SWITCHING:
+            message = f"{self.app}: the release is {self.step.value}; until that is completed, nothing else may process"
+            hint = f"Wait for it. If it died: riverrun release {SWITCHING[self.step]} {self.app}"
+            raise UnderWayError(message, hint=hint)
+
+    def require_no_barrier(self, version: str) -> None:
+        """Make sure that a version does not pause at a barrier.
+
+        Raises:
+            UnderWayError: If it does.
+        """
+        if self.barrier is not None and version in self.barrier.limits:
+            message = (
+                f"{self.app} {version} pauses at barrier {self.barrier.id}; until that is over, no run may process"
+            )
+            raise UnderWayError(
+                message,
+                hint="Try again in a minute: a release compares, switches or repairs. If that has died, repeat its command.",
+            )
+
+    def not_live(self, version: str) -> NotLiveError:
+        """Make the error that a version may not publish."""
+        message = f"{self.app} {version} may not publish: {self.live} is live"
+        return NotLiveError(message, hint="Started again, it processes without publishing, into staging topics.")
+
+
+_BOOKKEEPING = frozenset({"app", "revision", "operation", "changed_by", "changed_ms", "failed_pause_ms"})
+_ROLES = {"aborted": "was given up", "rolled-back": "was rolled back"}
+"""The part of a candidate after the last step of a release that did not make it live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One write of a release: the change, its author and its time.
+
+    Args:
+        app: The application.
+        revision: Orders the changes. Times cannot, since machines' clocks differ.
+        by: The author: `user@host`, or a run of a DAG.
+        at_ms: Time by the clock of the author's machine, ms since the epoch.
+        riverrun: The version of Riverrun that made the change.
+        before: The step of the release before the change.
+        step: The step after the change.
+        live: The version that is live after the change.
+        candidate: The version that is released.
+        epoch: The number of switches so far.
+        digests: Digests of the versions' code.
+        cut: The offset vector, as text.
+        verdict: The id of the gate's verdict; empty if there is none.
+        corrections: Number of records that the last switch published.
+        repaired: The last repair of the public tables.
+        changed: Fields of the release that the change modified.
+    """
+
+    app: Name
+    revision: Natural
+    by: Line
+    at_ms: Time
+    riverrun: Line
+    before: Word
+    step: Word
+    live: Name
+    candidate: Name | None = None
+    epoch: Natural = 0
+    digests: dict[Name, Word] = field(default_factory=dict)
+    cut: str | None = None
+    verdict: Word = ""
+    corrections: Natural = 0
+    repaired: str = ""
+    changed: tuple[Word, ...] = ()
+
+    @classmethod
+    def between(cls, before: Release | None, after: Release) -> Change:
+        """Return the change from a release to the next."""
+        from importlib.metadata import version  # noqa: PLC0415 - loads far more than this module, which every worker needs
+
+        names = [each.name for each in fields(after) if each.name not in _BOOKKEEPING]
+        return cls(
+            app=after.app,
+            revision=after.revision,
+            by=after.changed_by,
+            at_ms=after.changed_ms,
+            riverrun=version("riverrun"),
+            before="none" if before is None else before.step.value,
+            step=after.step.value,
+            live=after.live,
+            candidate=after.candidate,
+            epoch=after.epoch,
+            digests=after.digests,
+            cut=after.cut,
+            verdict=after.verdict.id if after.verdict else "",
+            corrections=after.corrections,
+            repaired=after.repaired,
+            changed=tuple(name for name in names if before is None or getattr(before, name) != getattr(after, name)),
+        )
+
+    def __str__(self) -> str:
+        """Describe it on one line."""
+        at = _text_of(self.at_ms)
+        step = self.step if self.before == self.step else f"{self.before} -> {self.step}"
+        release = f"{self.live} is live" + (f", {self.candidate} {self._role}" if self._role else "")
+        changed = f", {' and '.join(self.changed)} changed" if self.before == self.step and self.changed else ""
+        cut = f", at {self.cut}" if "cut" in self.changed and self.cut else ""
+        verdict = f", verdict {self.verdict}" if "verdict" in self.changed and self.verdict else ""
+        repaired = f", repaired {self.repaired}" if "repaired" in self.changed and self.repaired else ""
+        return f"{self.revision}  {at}  {self.by}  {step}: {release}{cut}{verdict}{repaired}{changed}"
+
+    @property
+    def name(self) -> str:
+        """Return the name under which it is kept."""
+        return f"{self.app}/{self.revision}"
+
+    @property
+    def _role(self) -> str:
+        """The part of the candidate after the change; empty if there is none, or if it is live."""
+        if self.candidate in {None, self.live}:
+            return ""
+        return _ROLES.get(self.step, "is the candidate")
+
+
+def _text_of(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+
+
+def staging_name(application_id: str, topic: str) -> str:
+    """Return the staging topic to which a version that is not live writes, instead of a public topic."""
+    return f"{application_id}-staging-{topic}"
+
+
+_Record = TypeVar("_Record", Release, Change)
+_release, _change = foreign_decoder(Release), foreign_decoder(Change)
+
+
+def encoded(*records: Release | Change) -> dict[str, bytes | None]:
+    """Return records by the name under which each is kept."""
+    return {record.name: msgspec.json.encode(record) for record in records}
+
+
+def release_in(notes: Mapping[str, bytes], app: str) -> Release | None:
+    """Return the record of an application; None if there is none.
+
+    Args:
+        notes: The values of the control topic, by name.
+        app: The application.
+
+    Raises:
+        ReleaseError: If it cannot be read.
+    """
+    value = notes.get(app)
+    return None if value is None else _decoded(_release, app, value)
+
+
+def history_in(notes: Mapping[str, bytes], app: str) -> list[Change]:
+    """Return the changes of an application, first to last. Arguments and errors are those of `release_in`."""
+    return [_decoded(_change, name, notes[name]) for name in changes_in(notes, app)]
+
+
+def changes_in(notes: Mapping[str, bytes], app: str) -> list[str]:
+    """Return the names of an application's changes, first to last."""
+    prefix = f"{app}/"
+    numbers = (whole_number(name.removeprefix(prefix)) for name in notes if name.startswith(prefix))
+    return [f"{prefix}{number}" for number in sorted(number for number in numbers if number is not None)]
+
+
+def last_revision_in(notes: Mapping[str, bytes], app: str) -> int:
+    """Return the revision of the last known change; 0 if there is none."""
+    names = changes_in(notes, app)
+    return int(names[-1].rpartition("/")[2]) if names else 0
+
+
+def _decoded(decode: Callable[[bytes], _Record], name: str, value: bytes) -> _Record:
+    try:
+        found = decode(value)
+        if found.name != name:
+            message = f"it is about {found.name}"
+            raise UnreadableError(message)  # noqa: TRY301 - told as the others
+    except UnreadableError as error:
+        message = f"The control topic {CONTROL_TOPIC} holds a record of {name} that cannot be read: {error}"
+        hint = "Was it written by a newer version of Riverrun? If not, look at who may write to that topic."
+        raise ReleaseError(message, hint=hint) from error
+    return found

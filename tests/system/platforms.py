@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PARTITIONS, WORDS, WINDOW_MS = 2, 7, 10_000
 FAULTS = int(os.environ.get("RELEASE_FAULTS", "6"))
 """How many cases of a fault are tried; all there are with a large number."""
-STEPS = ("prepared", "marked", "kept", "cutting", "corrected", "switched")
+STEPS = ("prepared", "paused", "kept", "cutting", "corrected", "switched")
 """The progress of a switch when a fault happens."""
 
 APP = """

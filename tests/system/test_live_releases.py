@@ -211,7 +211,7 @@ def test_a_switch_whose_command_was_killed_ends_without_anybody(
     monkeypatch.setattr(listener_module, "ORPHANED_SECONDS", 3.0)
     cuts = []
     with host(platform, tmp_path / "third"):
-        kill_command(platform, "cut", "marked")
+        kill_command(platform, "cut", "paused")
         platform.until(lambda: platform.releaser().status().barrier is None, "gave the barrier up")
         assert platform.releaser().status().step is Step.GATED
         kill_command(platform, "cut", "cutting")
@@ -249,7 +249,7 @@ def test_workers_that_sleep_or_die_during_a_release_publish_nothing_twice(platfo
     platform.until(lambda: platform.written > reached + 200, "went on")
 
     def dies(done: str) -> None:
-        if done == "marked":
+        if done == "paused":
             signalled(candidate, signal.SIGKILL)
             platform.work("v2")
 

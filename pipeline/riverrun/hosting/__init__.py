@@ -4,7 +4,8 @@ A host runs an `application`; its function `prepare` creates internal topics. A 
 predecessor of a task. `task_start` then starts it in one order (read committed offsets, read the ends of changelogs, restore,
 process), and an `active_task` commits. `restoring` brings local state to the committed point, `standby_tasks` follow it,
 `inputs` finds where to read, and `ownership` says which host may process. In the
-`control_topic`, hosts and commands record which version of an application is live; `publication` is its right to publish.
+`control_topic`, hosts and commands record a `release`: which version of an application is live. Tasks of running versions pause
+at barriers, which a command sets (`barrier_coordinator`) and workers hear of (`barrier_listener`).
 
 May import the runtime, Kafka and RocksDB state; knows neither the DSL nor pyspark.
 """

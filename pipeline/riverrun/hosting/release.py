@@ -1,9 +1,9 @@
 """Releases as the control topic records them: one record per application, and one per change of it.
 
-The record of an application is kept under its name. It says which version is live, how far the release of another has come, and
-at which barrier versions pause. Its changes are kept under `<app>/<revision>`; names of applications have no slash. No change is
-written twice, so compaction keeps all of them. There is one per step that a person or a schedule takes, each a few hundred
-bytes.
+The record of an application is kept under its name. It says which version is live, how far the release of another has come,
+and at which barrier versions pause. Its changes are kept under `<app>/<revision>`; names of applications have no slash. No
+change is written twice, so compaction keeps all of them. There is one per step that a person or a schedule takes, each a few
+hundred bytes.
 """
 
 from __future__ import annotations

@@ -207,11 +207,11 @@ class Repairer:
         plan: RepairPlan,
         scope: Scope,
         applications: tuple[ConnectedApplication, ConnectedApplication, Versions],
-        held: tuple[Release, Point],
+        paused: tuple[Release, Point],
         approved: str,
     ) -> Repair:
         """Judge and publish while nothing else writes."""
-        (live, repaired, versions), (release, point) = applications, held
+        (live, repaired, versions), (release, point) = applications, paused
         found = self._differing(repaired, scope, plan, point)
         if not found.count:
             return Repair(plan.app, plan.live, plan.scope)

@@ -132,7 +132,7 @@ class LiveSwitch:
     def _paused(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> Release:
         """Make both versions pause at one vector, and record that the switch is under way."""
         completed = self._barriers.pause(release, [old, new])
-        self._on_step("marked")
+        self._on_step("paused")
         try:
             # Not later: the public tables are the old version's only until corrections are published.
             self._corrections.keep(old, completed.release)

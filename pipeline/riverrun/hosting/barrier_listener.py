@@ -71,6 +71,31 @@ class Pauses:
         self.barrier, self._since = wanted, now
 
 
+class OrphanWatch:
+    """Notices a switch on which no process works any more: its versions pause, so nothing is published."""
+
+    def __init__(self) -> None:
+        self._seen: Release | None = None
+        self._orphaned_at = math.inf
+
+    def has_found(self, release: Release) -> bool:
+        """Return whether a switch has shown no sign of work for long; if so, the caller completes it, and asks again.
+
+        Args:
+            release: The release as it is now.
+        """
+        now = time.monotonic()
+        is_new = release != self._seen
+        is_orphaned = not is_new and release.step in SWITCHING and now >= self._orphaned_at
+        if is_orphaned:
+            message = "the release of %s is %s, but no process works on it: this instance completes it"
+            log.warning(message, release.app, release.step.value)
+        if is_new or is_orphaned:
+            self._seen = release
+            self._orphaned_at = now + ORPHANED_SECONDS * random.uniform(1, 1.5)  # noqa: S311 - instances differ
+        return is_orphaned
+
+
 class BarrierListener:
     """Reads the control topic in its own thread, from its start, for as long as a worker runs.
 
@@ -98,7 +123,7 @@ class BarrierListener:
         self._on_change = on_change
         self._complete = complete
         self._completing: threading.Thread | None = None
-        self._complete_at = math.inf
+        self._orphans = OrphanWatch()
         self._consumer: RecordConsumer | None = None
         self._newest: bytes | None = None
         self._told: bytes | None = None
@@ -152,7 +177,7 @@ class BarrierListener:
             self._tell()
         if self.latest is not None and self.latest.barrier is not None:
             self._give_up_if_due(self.latest, self.latest.barrier)
-            self._complete_if_due(self.latest)
+            self._complete_if_orphaned(self.latest)
 
     def _open(self) -> RecordConsumer | None:
         if CONTROL_TOPIC not in self._admin.partitions([CONTROL_TOPIC]):
@@ -170,7 +195,6 @@ class BarrierListener:
         if self._newest is None or self._newest == self._told:
             return
         self._told = self._newest
-        self._complete_at = _orphaned_at()
         self.latest = record = release_in({self._app: self._newest}, self._app)
         assert record is not None, "it was just put there"  # noqa: S101 - for types
         barrier = record.barrier
@@ -190,28 +214,19 @@ class BarrierListener:
         # Checked again then, unless the topic says meanwhile that the barrier is gone.
         self._deadline = barrier.id, time.monotonic() + _RETRY_SECONDS
 
-    def _complete_if_due(self, record: Release) -> None:
-        """Complete a switch on which no process has shown work for long: its versions pause, so nothing is published."""
-        if record.step not in SWITCHING or self._complete is None or time.monotonic() < self._complete_at:
-            return
-        if self._completing is not None and self._completing.is_alive():
-            return
-        message = "the release of %s is %s, but no process works on it: this instance completes it"
-        log.warning(message, self._app, record.step.value)
-        self._complete_at = _orphaned_at()
-        self._completing = threading.Thread(target=self._completed, args=(self._complete,), name="switch", daemon=True)
-        self._completing.start()
+    def _complete_if_orphaned(self, record: Release) -> None:
+        is_busy = self._completing is not None and self._completing.is_alive()
+        if self._complete is not None and not is_busy and self._orphans.has_found(record):
+            self._completing = threading.Thread(
+                target=self._completed, args=(self._complete,), name="switch", daemon=True
+            )
+            self._completing.start()
 
     def _completed(self, complete: Callable[[], None]) -> None:
         try:
             complete()
         except Exception as error:  # noqa: BLE001 - whatever ended it, it is tried again, here or by another instance
             log.warning("the release of %s is not completed, which is tried again: %s", self._app, error)
-
-
-def _orphaned_at() -> float:
-    """Return when a switch without a sign of work from now on is orphaned, monotonic seconds; instances differ."""
-    return time.monotonic() + ORPHANED_SECONDS * random.uniform(1, 1.5)  # noqa: S311 - no secret
 
 
 class ReleaseFollower:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from riverrun.cluster.instance import InstanceReport
     from riverrun.config import AppConfig
     from riverrun.hosting.application import Application
-    from riverrun.hosting.release import Release
     from riverrun.kafka.admin import Admin
     from riverrun.project.chosen_version import ChosenVersion
     from riverrun.project.worker import AppWorker
@@ -297,28 +295,20 @@ def wait_for_switch(admin: Admin, app: AppConfig, complete: Callable[[], None]) 
         ReleaseError: If the release cannot be read, or is lost.
         BrokerError: If brokers do not answer.
     """
-    from riverrun.hosting import barrier_listener
+    from riverrun.hosting.barrier_listener import OrphanWatch
     from riverrun.hosting.control_topic import release_of
     from riverrun.hosting.release import SWITCHING
 
-    def patience_s() -> float:
-        return barrier_listener.ORPHANED_SECONDS * random.uniform(1, 1.5)  # noqa: S311 - instances differ
-
-    seen: Release | None = None
-    complete_at = 0.0
+    watch, is_told = OrphanWatch(), False
     while (release := release_of(admin, app)).step in SWITCHING:
-        if release != seen:
-            if seen is None:
-                message = "the release of %s is %s, by %s: this instance starts when that is completed"
-                log.warning(message, app.name, release.step.value, release.changed_by)
-            seen, complete_at = release, time.monotonic() + patience_s()
-        elif time.monotonic() >= complete_at:
-            message = "the release of %s is %s, but no process works on it: this instance completes it"
-            log.warning(message, app.name, release.step.value)
+        if not is_told:
+            message = "the release of %s is %s, by %s: this instance starts when that is completed"
+            log.warning(message, app.name, release.step.value, release.changed_by)
+            is_told = True
+        if watch.has_found(release):
             try:
                 complete()
             except StreamsError as error:
                 log.warning("the release of %s is not completed, which is tried again: %s", app.name, error)
-            complete_at = time.monotonic() + patience_s()
         else:
             time.sleep(_LOOK_SECONDS)

@@ -29,133 +29,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class LiveSwitch:
-    """Replaces the live version while workers of one or both versions run.
-
-    A crash changes nothing until the record says that the switch is under way: the next attempt or the workers give the
-    barrier up. From then on the versions pause until the switch is completed.
-
-    Args:
-        versions: The application's versions.
-        registry: Where the release is recorded.
-        barriers: Makes the versions pause.
-        corrections: Makes the public tables equal to the new version's.
-        on_step: Called with what was done, after each step that a crash may follow.
-    """
-
-    def __init__(
-        self,
-        versions: Versions,
-        registry: Registry,
-        barriers: BarrierCoordinator,
-        corrections: Corrections,
-        on_step: Callable[[str], None] = lambda _done: None,
-    ) -> None:
-        self._versions = versions
-        self._registry = registry
-        self._barriers = barriers
-        self._corrections = corrections
-        self._on_step = on_step
-
-    def is_wanted(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> bool:
-        """Return whether workers run or, if a switch has begun, whether it began with workers that pause."""
-        if release.step is during:
-            return release.barrier is not None
-        return self._barriers.is_running(old) or self._barriers.is_running(new)
-
-    def check(self, old: ConnectedApplication) -> None:
-        """Make sure that the live version may be replaced while it runs.
-
-        Raises:
-            ReleaseError: If it runs and commits at least once: nothing can fence the records it has sent.
-        """
-        if self._barriers.is_running(old):
-            _require_transactions(old)
-
-    def to(
-        self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step, after: Step
-    ) -> Release:
-        """Make `new` live in place of `old`. After a crash, another call completes the switch.
-
-        Args:
-            release: The release, as it was written last.
-            old: The version that is live.
-            new: The version to make live; it writes to staging topics.
-            during: The step that says that the switch is under way.
-            after: The step that says that it is done.
-
-        Returns:
-            The release after the switch.
-
-        Raises:
-            ReleaseError: If a running version commits at least once: nothing can fence the records it has sent.
-            UnderWayError: If the versions do not reach one point in time.
-            VersionConflictError: If another process switches as well.
-        """
-        if release.step is not during:
-            self.check(old)
-            release = self._prepared(release, old, new)
-            release = self._paused(release, old, new, during)
-        else:
-            release = self._registry.write(release)  # takes over from a process that has died, or sleeps
-        published_at = time.monotonic()
-        with self._registry.working_on(release):
-            count = self._corrections.publish(new, release)
-            more, published = self._corrections.publish_logs(new, old, release)
-        count += more
-        self._on_step("corrected")
-        corrections_ms = int((time.monotonic() - published_at) * 1000)
-        pause_ms = max(corrections_ms, self._registry.paused_ms(release))
-        changed = replace(
-            release.to(after, live=new.version, previous=old.version, corrections=count, published=published),
-            epoch=release.epoch + 1,
-            pause_ms=pause_ms,
-            corrections_ms=corrections_ms,
-        )
-        written = self._registry.write(changed)
-        self._on_step("switched")
-        message = "%s is live from %s on: publication paused for %.1f s, %.1f s of it for %d corrections"
-        log.info(message, new.id, written.cut, pause_ms / 1000, corrections_ms / 1000, count)
-        return written
-
-    def _prepared(self, release: Release, old: ConnectedApplication, new: ConnectedApplication) -> Release:
-        """Do everything that is possible while both versions run, to shorten the pause."""
-        self._versions.staged(old.version)  # it writes there from the switch on
-        if not self._barriers.is_running(new) and not self._versions.is_ahead(new, old):
-            self._versions.follow(new, old)
-        mine = self._registry.write(replace(release, barrier=None))  # the coordinator of an old barrier has died
-        self._corrections.keep(old, mine, is_settled=False)
-        self._corrections.read_ahead(new)
-        self._on_step("prepared")
-        return mine
-
-    def _paused(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> Release:
-        """Make both versions pause at one vector, and record that the switch is under way."""
-        completed = self._barriers.pause(release, [old, new])
-        self._on_step("paused")
-        try:
-            # Not later: the public tables are the old version's only until corrections are published.
-            self._corrections.keep(old, completed.release)
-            self._on_step("kept")
-            cut = self._registry.write(
-                replace(completed.release.to(during, cut=str(completed.vector)), switch=uuid.uuid4().hex)
-            )
-        except BaseException:
-            self._barriers.give_up(completed.release)
-            raise
-        self._on_step("cutting")
-        return cut
-
-
-def _require_transactions(running: ConnectedApplication) -> None:
-    if running.application.config.streams.processing_guarantee != EXACTLY_ONCE_V2:
-        message = f"{running.id} runs at least once: what an old owner has sent cannot be shut out at the switch"
-        hint = 'Stop its workers for the switch, or set processing_guarantee = "exactly_once_v2".'
-        raise ReleaseError(message, hint=hint)
-
-
 class Switch:
     """Makes a version live in place of another. After a crash, another call completes the switch.
+
+    While workers of one or both versions run, a crash changes nothing until the record says that the switch is under way: the
+    next attempt or the workers give the barrier up. From then on the versions pause until the switch is completed.
 
     Args:
         app: The application.
@@ -174,8 +52,8 @@ class Switch:
         self._versions = versions
         self._registry = registry
         self._corrections = Corrections(app, registry)
+        self._on_step = on_step
         self.barriers = BarrierCoordinator(registry, self._bring)
-        self._live = LiveSwitch(versions, registry, self.barriers, self._corrections, on_step)
 
     def check(self, release: Release, new: str, during: Step) -> None:
         """Make sure that a switch may begin, as far as can be told before anything has changed.
@@ -186,22 +64,21 @@ class Switch:
             during: The step that says that the switch is under way.
 
         Raises:
-            ReleaseError: If the live version runs and commits at least once.
+            ReleaseError: If the live version runs and commits at least once: nothing can fence the records it has sent.
             UnderWayError: If a run of the live version is under way.
         """
         old_app, new_app = self._versions.releasable(release.live), self._versions.releasable(new)
-        if self._live.is_wanted(release, old_app, new_app, during):
-            self._live.check(old_app)
+        if self._is_live(release, old_app, new_app, during):
+            self._require_transactions(old_app)
         else:
             require_nobody(old_app)
 
     def to(self, release: Release, new: str, during: Step, after: Step) -> Release:
         """Make `new` live.
 
-        Nothing public changes before the control topic says that the switch is under way. From then on, another call
-        completes it: rows that are already published no longer differ. If several processes do this at once, the last
-        one wins. Each writes the release first, and checks that it still owns it whenever it has fenced the others from
-        a topic.
+        Nothing public changes before the control topic says that the switch is under way. From then on, another call completes
+        it: rows that are already published no longer differ. If several processes do this at once, the last one wins. Each
+        writes the release first, and checks that it still owns it whenever it has fenced the others from a topic.
 
         Args:
             release: The state of the release.
@@ -213,25 +90,100 @@ class Switch:
             The release after the switch.
 
         Raises:
-            UnderWayError: If the live version is processing: a worker, or a run.
+            ReleaseError: If a running version commits at least once.
+            UnderWayError: If running versions do not reach one point in time; otherwise, if the live version is processing.
             VersionConflictError: If another process switches as well.
         """
         old_app, new_app = self._versions.releasable(release.live), self._versions.staged(new)
-        if self._live.is_wanted(release, old_app, new_app, during):
-            return self._live.to(release, old_app, new_app, during, after)
-        require_nobody(old_app)
+        if self._is_live(release, old_app, new_app, during):
+            return self._to_running(release, old_app, new_app, during, after)
+        return self._to_idle(release, old_app, new_app, during, after)
+
+    def _is_live(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> bool:
+        """Return whether workers run or, if a switch has begun, whether it began with workers that pause."""
+        if release.step is during:
+            return release.barrier is not None
+        return self.barriers.is_running(old) or self.barriers.is_running(new)
+
+    # While workers run
+
+    def _to_running(
+        self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step, after: Step
+    ) -> Release:
+        if release.step is not during:
+            self._require_transactions(old)
+            release = self._prepared(release, old, new)
+            release = self._paused(release, old, new, during)
+        else:
+            release = self._registry.write(release)  # takes over from a process that has died, or sleeps
+        published_at = time.monotonic()
+        with self._registry.working_on(release):
+            count, published = self._corrected(release, old, new)
+        self._on_step("corrected")
+        corrections_ms = int((time.monotonic() - published_at) * 1000)
+        pause_ms = max(corrections_ms, self._registry.paused_ms(release))
+        changed = release.to(after, live=new.version, previous=old.version, corrections=count, published=published)
+        written = self._switched(changed, pause_ms, corrections_ms)
+        self._on_step("switched")
+        message = "%s is live from %s on: publication paused for %.1f s, %.1f s of it for %d corrections"
+        log.info(message, new.id, written.cut, pause_ms / 1000, corrections_ms / 1000, count)
+        return written
+
+    def _require_transactions(self, old: ConnectedApplication) -> None:
+        """Make sure that the live version may be replaced while it runs."""
+        if not self.barriers.is_running(old):
+            return
+        if old.application.config.streams.processing_guarantee != EXACTLY_ONCE_V2:
+            message = f"{old.id} runs at least once: what an old owner has sent cannot be shut out at the switch"
+            hint = 'Stop its workers for the switch, or set processing_guarantee = "exactly_once_v2".'
+            raise ReleaseError(message, hint=hint)
+
+    def _prepared(self, release: Release, old: ConnectedApplication, new: ConnectedApplication) -> Release:
+        """Do everything that is possible while both versions run, to shorten the pause."""
+        self._versions.staged(old.version)  # it writes there from the switch on
+        if not self.barriers.is_running(new) and not self._versions.is_ahead(new, old):
+            self._versions.follow(new, old)
+        mine = self._registry.write(replace(release, barrier=None))  # the coordinator of an old barrier has died
+        self._corrections.keep(old, mine, is_settled=False)
+        self._corrections.read_ahead(new)
+        self._on_step("prepared")
+        return mine
+
+    def _paused(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> Release:
+        """Make both versions pause at one vector, and record that the switch is under way."""
+        completed = self.barriers.pause(release, [old, new])
+        self._on_step("paused")
+        try:
+            # Not later: the public tables are the old version's only until corrections are published.
+            self._corrections.keep(old, completed.release)
+            self._on_step("kept")
+            cut = self._registry.write(
+                replace(completed.release.to(during, cut=str(completed.vector)), switch=uuid.uuid4().hex)
+            )
+        except BaseException:
+            self.barriers.give_up(completed.release)
+            raise
+        self._on_step("cutting")
+        return cut
+
+    # Between bounded runs
+
+    def _to_idle(
+        self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step, after: Step
+    ) -> Release:
+        require_nobody(old)
         mine, way_back = self._registry.write(release), True
         if mine.step is not during:
-            mine = self._cut(mine, old_app, new_app, during)
+            mine = self._cut(mine, old, new, during)
         else:
-            _fence(old_app)
-            way_back = self._versions.are_at_one_place(old_app, new_app)
-            mine = mine if way_back else self._cut_again(mine, old_app, new_app)
-        corrections = self._corrections.publish(new_app, mine)
-        more, published = self._corrections.publish_logs(new_app, old_app, mine)
+            _fence(old)
+            way_back = self._versions.are_at_one_place(old, new)
+            mine = mine if way_back else self._cut_again(mine, old, new)
+        count, published = self._corrected(mine, old, new)
         previous = release.live if way_back else None
-        changed = mine.to(after, live=new, previous=previous, corrections=corrections + more, published=published)
-        return self._registry.write(replace(changed, epoch=mine.epoch + 1, pause_ms=0, corrections_ms=0))
+        return self._switched(
+            mine.to(after, live=new.version, previous=previous, corrections=count, published=published)
+        )
 
     def _cut(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> Release:
         """Bring both versions to the same offsets, and record that the switch is under way: from then on nothing else begins.
@@ -260,12 +212,30 @@ class Switch:
     def _cut_again(self, release: Release, old: ConnectedApplication, new: ConnectedApplication) -> Release:
         """Let the new version follow an old one that has moved on since the cut of an interrupted switch.
 
-        Records that the old version has published since are corrected with all others, but are missing in the table
-        that was kept. So there is no rollback to the old version; if it is released again, it is computed from scratch.
+        Records that the old version has published since are corrected with all others, but are missing in the table that was
+        kept. So there is no rollback to the old version; if it is released again, it is computed from scratch.
         """
         log.warning("%s has moved on during the switch: it cannot be rolled back to", old.id)
         summary = self._versions.follow(new, old)
         return replace(release, cut=str(summary.range.end), digests=release.digests | {old.version: ""})
+
+    # Both
+
+    def _corrected(
+        self, release: Release, old: ConnectedApplication, new: ConnectedApplication
+    ) -> tuple[int, dict[str, int]]:
+        """Make the public topics equal to the new version's.
+
+        Returns:
+            The number of records, and how far those of logs are published.
+        """
+        count = self._corrections.publish(new, release)
+        more, published = self._corrections.publish_logs(new, old, release)
+        return count + more, published
+
+    def _switched(self, release: Release, pause_ms: int = 0, corrections_ms: int = 0) -> Release:
+        changed = replace(release, epoch=release.epoch + 1, pause_ms=pause_ms, corrections_ms=corrections_ms)
+        return self._registry.write(changed)
 
     def _bring(self, version: ConnectedApplication, vector: Mapping[TopicPartition, int]) -> None:
         """Bring a version without workers to a vector, and fence processes that have left transactions open."""

@@ -98,7 +98,9 @@ class _Figures(Collector):
             recovery.add_metric([self._client], status.recovery_s)
             yield recovery
         if status.held_s is not None:
-            text = "Time that the instance has paused at the last barrier of a release, s. It publishes nothing meanwhile."
+            text = (
+                "Time that the instance has paused at the last barrier of a release, s. It publishes nothing meanwhile."
+            )
             held = GaugeMetricFamily(f"{_CLIENT}hold_seconds", text, labels=["client_id"])
             held.add_metric([self._client], status.held_s)
             yield held

@@ -254,7 +254,7 @@ def test_other_code_than_that_which_was_released_repairs_nothing(project: Projec
         project.repairer().plan(scope(2, 6))
 
 
-def test_a_repair_that_died_while_it_held_is_completed_by_its_command(
+def test_a_repair_that_died_during_the_pause_is_completed_by_its_command(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.view(*VIEWS)

@@ -188,7 +188,7 @@ class Gate:
         self._report = Report()
 
     def point(self, live: ConnectedApplication, candidate: ConnectedApplication) -> Point:
-        """Find a point at which both versions stand. A candidate that is behind is first brought up to the live version.
+        """Find a point that both versions have reached. A candidate that is behind is first brought up to the live version.
 
         Raises:
             UnderWayError: If the live version continues meanwhile.
@@ -220,7 +220,7 @@ class Gate:
         Args:
             live: The live version.
             candidate: The candidate.
-            point: Where both stood: from `point`, or from a barrier of running versions.
+            point: The point that both have reached: from `point`, or from a barrier of running versions.
             scope: The only rows of tables to judge; by default all outputs, stores and runs.
             check: Identifies the check in Data Docs.
 
@@ -334,7 +334,7 @@ class Gate:
         return judge(name, frame, list(expectations), self._spark, keys=keys, report=self._report, **options)
 
     def _is_at(self, live: ConnectedApplication, candidate: ConnectedApplication, vector: OffsetVector) -> bool:
-        """Return whether both versions still stand at the vector, with nothing left between their sub-topologies."""
+        """Return whether both versions are still at the vector, with nothing left between their sub-topologies."""
         return (
             self._versions.are_at_one_place(live, candidate)
             and self._versions.place(live, candidate) == vector

@@ -187,7 +187,7 @@ class Releaser:
         release = self.check("reprocess")
         candidate = self._versions.staged(candidate_of(release))
         if self._switch.barriers.is_running(candidate):
-            summary = self._versions.standing(candidate)
+            summary = self._versions.empty_run(candidate)
         else:
             summary = self._versions.follow(candidate, self._versions.releasable(release.live))
         self._registry.write(release.to(Step.REPROCESSED, cut=str(summary.range.end), verdict=None))

@@ -249,13 +249,13 @@ class Versions:
         start = COMMITTED if follower.committed(target.offsets) else EARLIEST
         return run(follower, resolve(follower, start, str(target)), self._spark, build_topology)
 
-    def standing(self, version: ConnectedApplication) -> RunSummary:
+    def empty_run(self, version: ConnectedApplication) -> RunSummary:
         """Return the summary of a run over nothing, at a version's position: its workers process it already."""
         tps = self._partitions(_sources(version))
         known = version.committed(tps)
         first = self._admin.beginning_offsets(tp for tp in tps if tp not in known)
-        stands = first | {tp: committed.offset for tp, committed in known.items()}
-        return RunSummary(RunRange({tp: OffsetRange(offset, offset) for tp, offset in sorted(stands.items())}), 0)
+        positions = first | {tp: committed.offset for tp, committed in known.items()}
+        return RunSummary(RunRange({tp: OffsetRange(offset, offset) for tp, offset in sorted(positions.items())}), 0)
 
     def bring(self, version: ConnectedApplication, vector: Mapping[TopicPartition, int]) -> None:
         """Bring a version to given source offsets, in a bounded run. If it is there already, nothing runs."""

@@ -232,7 +232,7 @@ def test_a_record_of_the_future_waits_for_all_others_and_holds_up_none() -> None
     assert application.written == [1, 2, 3, MAX_TIME_MS - DRIFT_MS - 1, 7]
 
 
-def test_a_task_that_holds_for_a_mark_is_not_waited_for() -> None:
+def test_a_task_that_pauses_at_a_barrier_is_not_waited_for() -> None:
     application = Application([[1, 2], [5, 50, 500]])
     holds = TaskId(0, 0)
     for alignment, _ in application.processes:

@@ -216,6 +216,7 @@ def test_a_barrier_without_a_coordinator_is_given_up_but_not_in_a_switch(case: C
         found = case.registry.read(case.name, "v1")
         assert (found.barrier, found.step, found.live) == (None, Step.GATED, "v1")
         assert found.revision == case.release.revision + 1
+        assert case.registry.history(case.name)[-1].by == "a worker, which gave a barrier up"
 
 
 def test_two_versions_pause_at_one_place_and_switch_without_a_restart(case: Case) -> None:

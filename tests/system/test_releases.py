@@ -36,7 +36,7 @@ from riverrun.hosting import barrier_listener
 from riverrun.hosting.active_task import start_task
 from riverrun.hosting.alone import processing_alone
 from riverrun.hosting.claim import Claim
-from riverrun.hosting.control_topic import Registry, release_of, require_no_switch
+from riverrun.hosting.control_topic import Registry, release_of
 from riverrun.hosting.ownership import RUN
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import Release, Step
@@ -532,12 +532,12 @@ def test_a_switch_that_died_around_its_corrections_is_completed_by_a_rerun(
             cut(releaser)
     assert releaser.status().step is Step.CUTTING
     with pytest.raises(UnderWayError, match="nothing else may process"):
-        require_no_switch(project.broker.admin(), project.config.app(project.unique), "v1")
+        release_of(project.broker.admin(), project.config.app(project.unique)).require_no_switch("v1")
     done = cut(project.releaser())
     assert (done.live, done.corrections) == ("v2", 2), "those of the attempt that died are counted"
     assert project.sums() == {"ann": 3, "bob": -1}
     with pytest.raises(UnderWayError, match="v2 has just replaced v1"):
-        require_no_switch(project.broker.admin(), project.config.app(project.unique), "v1")
+        release_of(project.broker.admin(), project.config.app(project.unique)).require_no_switch("v1")
     assert project.releaser().rollback().live == "v1"
     assert project.sums() == {"ann": 5, "bob": 0}
 

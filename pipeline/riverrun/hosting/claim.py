@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from riverrun.config import EXACTLY_ONCE_V2
 from riverrun.errors import StreamsError, TaskMigratedError
+from riverrun.hosting.connected import Publication
 from riverrun.hosting.inputs import found_ids, require_same
 from riverrun.hosting.ownership import transactional_id
-from riverrun.hosting.connected import Publication
 from riverrun.hosting.task_start import open_task, read_committed
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.kafka.record_times import time_limits

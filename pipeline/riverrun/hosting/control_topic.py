@@ -20,7 +20,6 @@ from riverrun.errors import (
     ReleaseError,
     StreamsError,
     TaskMigratedError,
-    UnderWayError,
     UnknownOutcomeError,
     VersionConflictError,
 )
@@ -359,24 +358,6 @@ def _lost(app: str, proof: str) -> ReleaseError:
     message = f"The control topic {CONTROL_TOPIC} knows nothing of {app}, although it was released: {proof}"
     hint = f"Restore the topic, or say which version is live: riverrun release restore {app} --live VERSION"
     return ReleaseError(message, hint=hint)
-
-
-def require_no_switch(admin: Admin, app: AppConfig, live: str | None = None) -> None:
-    """Make sure that a version may process. The other version would not get what this one commits in the middle of a switch.
-
-    Args:
-        admin: Asks the brokers.
-        app: The application.
-        live: The version that is to process because it was live when last looked up; None if it was named.
-
-    Raises:
-        UnderWayError: If a switch is under way, or has taken place since.
-    """
-    release = release_of(admin, app)
-    release.require_no_switch()
-    if live is not None and release.live != live:
-        message = f"{app.name}: {release.live} has taken the place of {live} just now"
-        raise UnderWayError(message, hint="Try again.")
 
 
 def _timed(before: Release | None, release: Release, by: str, now_ms: int) -> Release:

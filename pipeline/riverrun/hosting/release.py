@@ -206,16 +206,22 @@ class Release:
         barrier = self.barrier if step in SWITCHING else None
         return replace(self, step=step, **{"barrier": barrier, **changes})
 
-    def require_no_switch(self) -> None:
-        """Make sure that no switch is under way.
+    def require_no_switch(self, live: str | None = None) -> None:
+        """Make sure that a version may process. The other version would not get what it commits in the middle of a switch.
+
+        Args:
+            live: The version that is to process because it was live when last looked up; None if it was named.
 
         Raises:
-            UnderWayError: If a switch is under way.
+            UnderWayError: If a switch is under way, or has taken place since.
         """
         if self.step in SWITCHING:
             message = f"{self.app}: the release is {self.step.value}; until that is completed, nothing else may process"
             hint = f"Wait for it. If it died: riverrun release {SWITCHING[self.step]} {self.app}"
             raise UnderWayError(message, hint=hint)
+        if live is not None and self.live != live:
+            message = f"{self.app}: {self.live} has taken the place of {live} just now"
+            raise UnderWayError(message, hint="Try again.")
 
     def require_no_barrier(self, version: str) -> None:
         """Make sure that a version does not pause at a barrier.

@@ -87,7 +87,7 @@ class ChosenVersion:
         Raises:
             UnderWayError: If one is, or has.
         """
-        from riverrun.hosting.control_topic import require_no_switch
+        from riverrun.hosting.control_topic import release_of
 
         live = application.version if self.named is None else None
-        require_no_switch(self.cluster.admin, application.config, live)
+        release_of(self.cluster.admin, application.config).require_no_switch(live)

@@ -14,7 +14,15 @@ from riverrun.hosting.control_topic import Registry
 from riverrun.hosting.release import GateVerdict, Release, Step
 from riverrun.processor.handlers import DropReason
 from riverrun.records import OffsetVector, TopicPartition
-from riverrun.releases.verdicts import Now, approve, compare_dropped, dropped_of, inputs_since, require_valid, suite_digest
+from riverrun.releases.verdicts import (
+    Now,
+    approve,
+    compare_dropped,
+    dropped_of,
+    inputs_since,
+    require_valid,
+    suite_digest,
+)
 from riverrun.spark.runs import DONE, FAILED, RunRecord
 from tests.unit.releases.control_topic.notes import MemoryNotes
 

@@ -271,7 +271,7 @@ def test_a_repair_that_died_during_the_pause_is_completed_by_its_command(
         with pytest.raises(SystemExit):
             project.repairer().repair(scope(2, 6))
     project.view(("ann", 11))
-    with pytest.raises(UnderWayError, match="holds for mark") as refused:
+    with pytest.raises(UnderWayError, match="pauses at barrier") as refused:
         project.run()
     assert "repeat its command" in str(refused.value.hint)
     assert project.repairer().repair(scope(2, 6)).corrections == 1

@@ -263,14 +263,14 @@ class Registry:
                     break
                 if attempt == _ATTEMPTS or now.revision != release.revision:
                     raise _conflict(release, now, error) from error
-            time.sleep(random.uniform(0, _APART_SECONDS * attempt))  # noqa: S311 - two writers must not fence each other for ever
+            time.sleep(random.uniform(0, _APART_SECONDS * attempt))  # noqa: S311 - two writers in step would fence each other for ever
         return written
 
     @contextmanager
     def working_on(self, release: Release) -> Iterator[None]:
         """Show in the record, now and then, that a process works on a switch. Without a sign, a worker completes it.
 
-        Ends by itself if another process has written the record meanwhile.
+        Ends if another process has written the record meanwhile.
 
         Args:
             release: The release, as it was written last.
@@ -355,7 +355,7 @@ def require_never_released(admin: Admin, app: AppConfig) -> None:
 
 
 def _lost(app: str, proof: str) -> ReleaseError:
-    message = f"The control topic {CONTROL_TOPIC} knows nothing of {app}, although it was released: {proof}"
+    message = f"The control topic {CONTROL_TOPIC} has no record of {app}, although it was released: {proof}"
     hint = f"Restore the topic, or say which version is live: riverrun release restore {app} --live VERSION"
     return ReleaseError(message, hint=hint)
 
@@ -378,7 +378,7 @@ def _conflict(release: Release, now: Release, error: StreamsError) -> StreamsErr
     is_same = now.revision == release.revision
     if is_same and not isinstance(error, TaskMigratedError):
         return error
-    told = "somebody else is writing its release" if is_same else _other_revision(now, release)
+    told = "another process is writing its release" if is_same else _other_revision(now, release)
     return VersionConflictError(f"{release.app}: {told}", hint=_CONFLICT_HINT)
 
 

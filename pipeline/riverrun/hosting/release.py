@@ -75,7 +75,7 @@ class GateVerdict:
         outcomes: Expectation to outcome, in words.
         critical: Expectations that failed and block the release.
         warnings: Expectations that failed and need a person's approval.
-        approved_by: The person who approved it; empty if nobody has.
+        approved_by: The person who approved it; empty without an approval.
         approved_ms: Time of the approval, ms since the epoch.
         pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
     """
@@ -201,8 +201,8 @@ class Release:
         """
         if step not in TRANSITIONS[self.step]:
             allowed = ", ".join(sorted(s.value for s in TRANSITIONS[self.step]))
-            message = f"{self.app}: {self.progress}; {step.value} does not follow"
-            raise ReleaseError(message, hint=f"What may follow: {allowed}.")
+            message = f"{self.app}: {self.progress}; {step.value} cannot be the next step"
+            raise ReleaseError(message, hint=f"Possible next steps: {allowed}.")
         barrier = self.barrier if step in SWITCHING else None
         return replace(self, step=step, **{"barrier": barrier, **changes})
 
@@ -220,7 +220,7 @@ class Release:
             hint = f"Wait for it. If it died: riverrun release {SWITCHING[self.step]} {self.app}"
             raise UnderWayError(message, hint=hint)
         if live is not None and self.live != live:
-            message = f"{self.app}: {self.live} has taken the place of {live} just now"
+            message = f"{self.app}: {self.live} has just replaced {live}"
             raise UnderWayError(message, hint="Try again.")
 
     def require_no_barrier(self, version: str) -> None:

@@ -14,6 +14,7 @@ Places copies of tasks' states on other instances, in other racks if possible, a
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -200,79 +201,158 @@ def standbys(
         lags: Changelog records that each instance lacks.
         config: Settings.
     """
-    copies = _Copies(instances, owners, config.rack_aware_assignment_tags)
+    copies = _Copies(instances, owners, config.rack_aware_assignment_tags, lags)
     for _ in range(config.num_standby_replicas):
         for task in sorted(owners):
-            copies.add(task, lags)
-    copies.even_out(lags)
+            copies.add(task)
+    copies.even_out()
     return copies.of
 
 
 class _Copies:
-    def __init__(self, instances: Iterable[Instance], owners: Mapping[TaskId, str], tags: tuple[str, ...]) -> None:
+    """The instances that are to follow each task's changelog.
+
+    Args:
+        instances: All instances.
+        owners: The instance that is to run each task.
+        tags: Tags in whose values the copies of a state should differ.
+        lags: Changelog records that each instance lacks.
+    """
+
+    def __init__(
+        self, instances: Iterable[Instance], owners: Mapping[TaskId, str], tags: tuple[str, ...], lags: Lags
+    ) -> None:
         self.of: dict[TaskId, set[str]] = {task: set() for task in sorted(owners)}
         self._instances = {instance.id: instance for instance in instances}
-        self._owners = owners
         self._tags = tags
+        self._lags = lags
         self._load = Counter(owners.values())
+        self._holders = {task: {owner} for task, owner in owners.items()}
+        self._owned: defaultdict[str, set[TaskId]] = defaultdict(set)
+        for task, owner in owners.items():
+            self._owned[owner].add(task)
+        self._held: defaultdict[str, set[TaskId]] = defaultdict(set)
+        """The copies of each instance."""
+        self._followers: defaultdict[TaskId, set[str]] = defaultdict(set)
+        """The present standbys of each task."""
+        self._state = {name: instance.active.union(instance.positions) for name, instance in self._instances.items()}
+        self._rank = {task: n for n, task in enumerate(sorted(owners, key=lambda task: (lags.end(task), task)))}
+        """Orders tasks by the lag of an instance without state of them."""
+        self._least: defaultdict[tuple[str | None, ...], list[tuple[float, str]]] = defaultdict(list)
+        """Instances by the values of their tags, each group a heap by load. Entries of former loads are passed over."""
+        for name, instance in self._instances.items():
+            for task in instance.standby:
+                self._followers[task].add(name)
+            heapq.heappush(self._least[self._values(name)], (self._busy(name), name))
 
-    def add(self, task: TaskId, lags: Lags) -> None:
-        others = self._instances.keys() - self._holders(task)
+    def add(self, task: TaskId) -> None:
+        """Add a copy at the best instance that has none, if there is one.
+
+        Of instances with equal tags and without any state of the task, the least busy one is best. So few are compared.
+        """
+        holders = self._holders[task]
+        least = (self._least_busy(group, holders) for group in self._least.values())
+        others = self._followers[task].union(self._lags.known(task), filter(None, least)) - holders
         if not others:
             return
+        followers, instances = self._followers[task], self._instances
 
         def badness(name: str) -> tuple[int, bool, bool, float, str]:
-            instance = self._instances[name]
             return (
-                self._shared_tags(name, self._holders(task)),
-                task not in instance.standby,
-                not lags.is_caught_up(task, name),
-                self._load[name] / instance.capacity,
+                self._shared_tags(name, holders),
+                name not in followers,
+                not self._lags.is_caught_up(task, name),
+                self._load[name] / instances[name].capacity,
                 name,
             )
 
-        chosen = min(others, key=badness)
-        self.of[task].add(chosen)
-        self._load[chosen] += 1
+        self._hold(task, min(others, key=badness))
 
-    def even_out(self, lags: Lags) -> None:
+    def even_out(self) -> None:
         """Move copies until no move brings a gain."""
-        while self._move_one(lags):
+        while self._move_between_extremes() or self._move_one():
             pass
 
-    def _move_one(self, lags: Lags) -> bool:
-        by_load = sorted(self._instances, key=lambda name: (self._load[name] / self._instances[name].capacity, name))
+    def _move_between_extremes(self) -> bool:
+        """Move a copy from the busiest instance to the least busy one, if that can be done, which it mostly can."""
+        source = max(self._instances, key=lambda name: (self._busy(name), name))
+        target = min(self._instances, key=lambda name: (self._busy(name), name))
+        return self._gain(source, target) > 0 and self._move_any(source, target)
+
+    def _move_one(self) -> bool:
+        by_load = sorted(self._instances, key=lambda name: (self._busy(name), name))
         for source in reversed(by_load):
             for target in by_load:
                 if self._gain(source, target) <= 0:
                     break
-                movable = [
-                    task for task, names in self.of.items() if source in names and self._may_move(task, source, target)
-                ]
-                if movable:
-                    self._move(min(movable, key=lambda task: (lags(task, target), task)), source, target)
+                if self._move_any(source, target):
                     return True
         return False
+
+    def _move_any(self, source: str, target: str) -> bool:
+        """Move the copy of which the target lacks least, if there is one that may be moved."""
+        movable = self._held[source] - self._held[target] - self._owned[target]
+        if self._tags:
+            movable = {task for task in movable if self._is_as_far_apart(task, source, target)}
+        if not movable:
+            return False
+        known = movable & self._state[target]
+        blank = min(movable - known, key=self._rank.__getitem__, default=None)  # it lacks all of these, to their ends
+        choices = known if blank is None else known | {blank}
+        task = min(choices, key=lambda task: (self._lags(task, target), task))
+        self._drop(task, source)
+        self._hold(task, target)
+        return True
 
     def _gain(self, source: str, target: str) -> int:
         capacities = self._instances[source].capacity, self._instances[target].capacity
         return gain(self._load[source], capacities[0], self._load[target], capacities[1])
 
-    def _may_move(self, task: TaskId, source: str, target: str) -> bool:
-        holders = self._holders(task)
-        others = holders - {source}
-        return target not in holders and self._shared_tags(target, others) <= self._shared_tags(source, others)
+    def _is_as_far_apart(self, task: TaskId, source: str, target: str) -> bool:
+        """Return whether a copy shares no more tags with the others at the target than at the source."""
+        others = self._holders[task] - {source}
+        return self._shared_tags(target, others) <= self._shared_tags(source, others)
 
-    def _move(self, task: TaskId, source: str, target: str) -> None:
-        self.of[task] ^= {source, target}
-        self._load[source] -= 1
-        self._load[target] += 1
+    def _hold(self, task: TaskId, name: str) -> None:
+        self.of[task].add(name)
+        self._holders[task].add(name)
+        self._held[name].add(task)
+        self._load[name] += 1
+        heapq.heappush(self._least[self._values(name)], (self._busy(name), name))
 
-    def _holders(self, task: TaskId) -> set[str]:
-        return self.of[task] | {self._owners[task]}
+    def _drop(self, task: TaskId, name: str) -> None:
+        self.of[task].remove(name)
+        self._holders[task].remove(name)
+        self._held[name].remove(task)
+        self._load[name] -= 1
+        heapq.heappush(self._least[self._values(name)], (self._busy(name), name))
+
+    def _least_busy(self, heap: list[tuple[float, str]], holders: Collection[str]) -> str | None:
+        """Return the least busy instance of a group that is no holder; None if all are."""
+        passed, found = [], None
+        while heap:
+            busy, name = heap[0]
+            if busy == self._busy(name):
+                if name not in holders:
+                    found = name
+                    break
+                passed.append(heapq.heappop(heap))
+            else:
+                heapq.heappop(heap)
+        for entry in passed:
+            heapq.heappush(heap, entry)
+        return found
+
+    def _busy(self, name: str) -> float:
+        return self._load[name] / self._instances[name].capacity
+
+    def _values(self, name: str) -> tuple[str | None, ...]:
+        return tuple(map(self._instances[name].tags.get, self._tags))
 
     def _shared_tags(self, name: str, holders: Iterable[str]) -> int:
         """Count the tags whose values an instance shares with the others; a missing tag has the value None."""
+        if not self._tags:
+            return 0
         own = self._instances[name].tags
         return sum(own.get(tag) == self._instances[other].tags.get(tag) for other in holders for tag in self._tags)
 
@@ -298,14 +378,19 @@ def assign(instances: Collection[Instance], tasks: Mapping[TaskId, bool], config
     now.move_standbys()
     running = {task: {i.id: RUNNING for i in instances if task in i.active} for task in stateless}
     active = now.active | spread(stateless, capacity, running, Counter(meant.values()))
+    runs = _by_place((task, {owner}) for task, owner in active.items())
+    follows, warms = _by_place(now.copies.items()), _by_place(now.warm_ups.items())
     return {
-        name: Plan(
-            frozenset(task for task, owner in active.items() if owner == name),
-            frozenset(task for task, names in now.copies.items() if name in names),
-            frozenset(task for task, names in now.warm_ups.items() if name in names),
-        )
-        for name in sorted(capacity)
+        name: Plan(frozenset(runs[name]), frozenset(follows[name]), frozenset(warms[name])) for name in sorted(capacity)
     }
+
+
+def _by_place(places: Iterable[tuple[TaskId, Collection[str]]]) -> defaultdict[str, list[TaskId]]:
+    found: defaultdict[str, list[TaskId]] = defaultdict(list)
+    for task, names in places:
+        for name in names:
+            found[name].append(task)
+    return found
 
 
 class _Present:

@@ -111,7 +111,11 @@ class Lags:
 
     def __call__(self, task: TaskId, instance: str) -> int:
         """Return how many records of a task an instance lacks."""
-        return self.known(task).get(instance, self._ends.get(task, 0))
+        return self.known(task).get(instance, self.end(task))
+
+    def end(self, task: TaskId) -> int:
+        """Return how many records of a task an instance lacks that has no state of it."""
+        return self._ends.get(task, 0)
 
     def known(self, task: TaskId) -> Mapping[str, int]:
         """Return how many records each instance lacks that has any state of a task."""

@@ -179,7 +179,7 @@ def check_commands(project: Project) -> None:
 
 
 def check_refusals(project: Project) -> None:
-    with pytest.raises(ReleaseError, match="it may still change"):
+    with pytest.raises(ReleaseError, match="which may still change"):
         project.repairer().plan(scope(2, 10))
     with pytest.raises(ReleaseError, match="range to repair is empty"):
         project.repairer().plan(scope(6, 6))
